@@ -1,0 +1,44 @@
+"""Collectors: how spouts and bolts emit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.contracts.tuples import DEFAULT_STREAM
+
+
+class OutputCollector(ABC):
+    """Takes what a spout or bolt emits, for one attempt in one task.
+
+    *You* put the attempt first into every tuple and emit only what the stream declares.
+    *txtopo* guarantees that nothing of an attempt that fails reaches a later one.
+    """
+
+    @abstractmethod
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: one value for each declared field, the attempt first.
+            stream: a stream that the component declares.
+
+        Raises:
+            FieldsError: the tuple does not fit the stream's fields.
+        """
+
+    @abstractmethod
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to the task with index ``task`` of each bolt joined by ``direct_grouping``."""
+
+    @abstractmethod
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit the rows of an Arrow record batch on a columnar stream.
+
+        Args:
+            batch: its columns are the stream's fields in their order; the attempt column may be left out.
+            stream: a columnar stream that the component declares.
+        """

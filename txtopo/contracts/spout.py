@@ -1,0 +1,222 @@
+"""Spouts: where transactions come from. A coordinator decides what a transaction holds, emitters emit it.
+
+Metadata is JSON: what a coordinator or emitter returns is encoded, made durable and decoded before it is
+used, so the first attempt sees just what every later one will.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo.contracts.bolt import Component
+from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.context import TopologyContext
+from txtopo.core.attempts import TransactionAttempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Metadata = Any
+"""What is needed to emit a batch again, as JSON: offsets, not data."""
+
+
+class Coordinator(ABC):
+    """Decides, one after another, what each transaction holds. One for a topology, in the driver."""
+
+    @abstractmethod
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        """Return the metadata of a new transaction.
+
+        *You* let the batch begin where ``previous_metadata`` ends. *txtopo* guarantees to ask once for each
+        txid, in order, and to make the answer durable before a tuple of it is emitted.
+
+        Args:
+            txid: the new transaction.
+            previous_metadata: what was returned for ``txid - 1``; None for the first.
+
+        Raises:
+            FailedException: nothing was begun; txtopo asks again later.
+        """
+
+    def is_ready(self) -> bool:
+        """Whether there is something to begin a transaction with now."""
+        return True
+
+    def is_exhausted(self) -> bool:
+        """Whether there will never be another transaction after those begun; False for an endless source."""
+        return False
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class Emitter(ABC):
+    """Emits the batches that a coordinator has decided on. One for each spout task, on the executors.
+
+    Objects live as long as their process and serve many attempts, one at a time.
+    """
+
+    @abstractmethod
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: OutputCollector) -> None:
+        """Emit this task's share of a batch.
+
+        *You* emit the same tuples for the same metadata, whatever the attempt. *txtopo* calls it in every task of
+        the spout for every attempt; ``context.this_task_index`` tells the shares apart.
+
+        Raises:
+            FailedException: the transaction is replayed.
+        """
+
+    def cleanup_before(self, txid: int) -> None:
+        """Forget transactions below ``txid``: they are committed and never asked for again."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class TransactionalSpout(Component):
+    """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first."""
+
+    @abstractmethod
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator; called once in the driver for each run."""
+
+    @abstractmethod
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        """Return an emitter for the task ``context.this_task_index``; called on the executors."""
+
+
+class PartitionedCoordinator(ABC):
+    """Knows the partitions of a source."""
+
+    @abstractmethod
+    def partitions(self) -> int | Sequence[Any]:
+        """Return the partitions there are now: their number (0 to n - 1), or a list of JSON values."""
+
+    def is_ready(self) -> bool:
+        """Whether there is something to begin a transaction with now."""
+        return True
+
+    def is_exhausted(self) -> bool:
+        """Whether there will never be another transaction after those begun; False for an endless source."""
+        return False
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class PartitionedEmitter(ABC):
+    """Emits one partition's share of a batch."""
+
+    @abstractmethod
+    def emit_new_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: OutputCollector,
+        partition: Any,
+        previous_metadata: Metadata,
+    ) -> Metadata:
+        """Decide on a partition's share of a new transaction, and return its metadata.
+
+        txtopo calls it once for a txid and partition, in txid order, in the driver, and lets what it emits go: the
+        tuples come from :meth:`emit_batch`, on the executors, after the metadata is durable.
+
+        Args:
+            attempt: the transaction; its attempt number is that of no live attempt.
+            collector: takes and forgets what is emitted.
+            partition: one of the coordinator's partitions.
+            previous_metadata: what was returned for this partition last; None for the first time.
+        """
+
+    @abstractmethod
+    def emit_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: OutputCollector,
+        partition: Any,
+        metadata: Metadata,
+    ) -> None:
+        """Emit a partition's share; the same tuples for the same metadata."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Forget transactions below ``txid``."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class PartitionedTransactionalSpout(Component):
+    """A source of partitions, each of which can emit the same share again."""
+
+    @abstractmethod
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
+        """Return the coordinator; called once in the driver for each run."""
+
+    @abstractmethod
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedEmitter:
+        """Return an emitter; called in the driver and on the executors."""
+
+
+class OpaquePartitionedEmitter(ABC):
+    """Emits one partition's share, perhaps other tuples at each attempt."""
+
+    @abstractmethod
+    def emit_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: OutputCollector,
+        partition: Any,
+        previous_metadata: Metadata,
+    ) -> Metadata:
+        """Emit what follows ``previous_metadata`` in a partition; return the metadata of what was emitted.
+
+        *You* emit each tuple in one committed transaction only: begin where ``previous_metadata`` ends.
+        *txtopo* guarantees that it is the metadata of the transaction just before; after a failure that
+        transaction and all later ones are emitted anew from the last committed one on.
+
+        Args:
+            attempt: the transaction and the try at it.
+            collector: takes the tuples.
+            partition: one of the coordinator's partitions.
+            previous_metadata: the partition's metadata in the transaction before; None at first.
+
+        Returns:
+            The metadata, or None for a partition that emitted nothing and stays where it was.
+        """
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class OpaquePartitionedTransactionalSpout(Component):
+    """A source of partitions that may emit other tuples when a transaction is tried again.
+
+    Each transaction's failure replays it and all later ones. Keep its state as ``StateKind.OPAQUE``.
+    """
+
+    @abstractmethod
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
+        """Return the coordinator; called once in the driver for each run."""
+
+    @abstractmethod
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
+        """Return an emitter; called on the executors."""
+
+
+class DataFrameSpout(Component):
+    """A source that Spark reads itself; every field but the attempt has a type."""
+
+    @abstractmethod
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator; called once in the driver for each run."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
+        """Return one transaction's rows: the fields after the attempt, the same rows for the same metadata."""
+
+
+AnySpout = (
+    TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout
+)

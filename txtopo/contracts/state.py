@@ -1,0 +1,197 @@
+"""State: keyed values that transactions read and write in the commit phase.
+
+Three roles meet here. A *bolt* sees a :class:`MapState`. A *topology* declares a :class:`State` by
+``builder.set_state``. The *commit phase* opens it as an :class:`OpenedState`, buffers what the bolts of a
+commit group write, and hands it over as one write.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import pyarrow as pa
+
+from txtopo.contracts.fields import Fields
+
+Key = Hashable
+"""A key: one value, or a tuple of them where the state has several key fields."""
+
+
+class StateKind(enum.Enum):
+    """What is kept beside each value, as in Trident."""
+
+    TRANSACTIONAL = "transactional"
+    """(txid, value): exact when a replay carries the same tuples."""
+    OPAQUE = "opaque"
+    """(txid, value, previous): exact even when a replay carries other tuples."""
+    NON_TRANSACTIONAL = "non-transactional"
+    """(value): as in Storm, nothing to recognise a replay by."""
+
+
+Self = TypeVar("Self", bound="StateValue")
+
+
+class StateValue(Protocol):
+    """A value as it is kept, with what its kind keeps beside it. Immutable and pure."""
+
+    @property
+    def value(self) -> Any:
+        """The value after the last transaction that touched it."""
+
+    def is_applied(self, txid: int) -> bool:
+        """Whether transaction ``txid``, or a later one, is in this value already and must not be added again."""
+
+    def value_before(self, txid: int) -> Any:
+        """Return the value that transaction ``txid`` starts from."""
+
+    def written(self: Self, txid: int, value: Any) -> Self:
+        """Return what is kept after transaction ``txid`` has put ``value``."""
+
+
+class MapState(ABC):
+    """What a bolt sees of a state in the commit phase.
+
+    *You* compute a new value from the old one and the batch alone. *txtopo* guarantees that each
+    transaction counts once, that a later transaction sees what an earlier one has put, and that nothing
+    of an attempt that fails stays.
+
+    With several key fields a key is a tuple of them; with several value fields a value is a tuple.
+    """
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return what is kept for each key, None where there is nothing."""
+
+    @abstractmethod
+    def multi_put(self, values: Mapping[Key, Any]) -> None:
+        """Put a value for each key, as of the running transaction."""
+
+    @abstractmethod
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``, old being None at first; return the new ones."""
+
+    @abstractmethod
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows (key fields, value fields, txid), as of transaction ``txid`` or the latest."""
+
+    def get(self, key: Key) -> Any:
+        """Return what is kept for ``key`` (a ``TransactionalValue`` or its like), or None."""
+        return self.multi_get([key])[0]
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put ``value`` for ``key``, as of the running transaction."""
+        self.multi_put({key: value})
+
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of ``key`` by ``function(old)``, old being None at first; return the new one."""
+        return self.multi_update([key], lambda _, old: function(old))[0]
+
+
+@attrs.frozen
+class StagedWrite:
+    """A write that is durable but not yet visible: what a crash between two tables is finished from."""
+
+    state: str
+    txid: int
+    location: str
+    """Where it lies; means something to the state that made it only."""
+
+
+class OpenedState(ABC):
+    """A state in the hands of the one coordinator that leads. Not for bolts.
+
+    *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``, and
+    must refuse it once a newer epoch is known. *txtopo* calls it from one thread at a time, with txids that
+    only rise, and never writes a txid twice without asking :attr:`last_txid` first.
+    """
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells this table from another one made at the same place, for example Delta's table id."""
+
+    @property
+    @abstractmethod
+    def last_txid(self) -> int | None:
+        """The txid of the last write, read afresh; None before the first."""
+
+    @abstractmethod
+    def make_value(self, txid: int, value: Any) -> StateValue:
+        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the durable value of each key, None where there is none.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+
+    @abstractmethod
+    def write(self, txid: int, values: Mapping[Key, StateValue]) -> None:
+        """Insert or replace the row of each key, atomically, as of transaction ``txid``.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields; nothing was written.
+            LostLead: a newer epoch has fenced this one; nothing was written.
+        """
+
+    @abstractmethod
+    def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
+        """Make a write durable without making it visible."""
+
+    @abstractmethod
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write visible: as :meth:`write`, and doing nothing if it is visible already."""
+
+    @abstractmethod
+    def discard_staged(self) -> None:
+        """Remove what is staged: called when no recovery can need it any more."""
+
+    @abstractmethod
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
+
+    def maintain(self) -> None:
+        """Do what keeps the table healthy; called between writes. Does nothing by default."""
+
+    def close(self) -> None:
+        """Let go of what is held. Does nothing by default."""
+
+
+class State(ABC):
+    """A state as declared by ``builder.set_state``: picklable, opened by the coordinator that leads."""
+
+    key: Fields
+    value: Fields
+    kind: StateKind
+
+    @abstractmethod
+    def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:
+        """Open the state for writing, and fence every coordinator of an earlier epoch.
+
+        Args:
+            topology_id: the topology that the state belongs to.
+            name: the state's name in that topology.
+            life: drawn when the topology's coordinator state was first made; the state remembers it when
+                it is made, and a different one later means that the two do not belong together.
+            epoch: the epoch of the coordinator that opens it.
+
+        Raises:
+            DivergenceError: the state belongs to another topology, another state name or another life.
+            LostLead: a newer epoch has opened it.
+        """
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the state outlives the process."""
+        return True
+
+    @property
+    def home(self) -> str | None:
+        """The folder beside which the topology keeps its own files unless told otherwise; None: no preference."""
+        return None

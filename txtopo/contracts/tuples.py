@@ -1,0 +1,88 @@
+"""Tuples: what a bolt's ``execute`` receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.contracts.fields import Fields
+from txtopo.core.attempts import TransactionAttempt
+
+DEFAULT_STREAM = "default"
+"""The stream that a spout or bolt emits on where it names none."""
+
+
+@attrs.frozen
+class TupleSource:
+    """Where the tuples of a chunk come from: shared by all of them."""
+
+    component: str
+    stream: str
+    task: int
+    fields: Fields
+
+
+class Tuple:
+    """One tuple of a stream; its first value is the attempt.
+
+    ``tuple["word"]`` and ``tuple[1]`` read a value, ``values`` all of them.
+    """
+
+    __slots__ = ("_source", "values")
+
+    values: Sequence[Any]
+
+    def __init__(self, values: Sequence[Any], source: TupleSource) -> None:
+        self.values = values
+        self._source = source
+
+    def __getitem__(self, key: str | int) -> Any:
+        """Return the value of a field, by name or by position."""
+        if isinstance(key, str):
+            return self.values[self._source.fields.index(key)]
+        return self.values[key]
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The attempt this tuple belongs to: its first value."""
+        attempt: TransactionAttempt = self.values[0]
+        return attempt
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of the stream, the attempt first."""
+        return self._source.fields
+
+    @property
+    def source_component(self) -> str:
+        """The id of the spout or bolt that emitted this tuple."""
+        return self._source.component
+
+    @property
+    def source_stream(self) -> str:
+        """The stream it was emitted on."""
+        return self._source.stream
+
+    @property
+    def source_task(self) -> int:
+        """The index of the task that emitted it, from 0."""
+        return self._source.task
+
+    def select(self, fields: Fields) -> list[Any]:
+        """Return the values of the given fields, in their order."""
+        return [self[name] for name in fields]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._source.fields
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))
+        return f"Tuple({self.source_component}/{self.source_stream}: {pairs})"

@@ -1,0 +1,142 @@
+"""Spark DDL type names as Arrow types, without a running Spark.
+
+Source of the names: Spark SQL's data type reference. ``parse_type("array<struct<a: int>>")`` gives the
+Arrow type that Spark itself uses for it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from txtopo.errors import FieldsError
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*|\d+|[<>(),:])")
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Return the Arrow type of a Spark DDL type name.
+
+    Args:
+        text: for example ``"long"``, ``"decimal(10, 2)"``, ``"array<string>"``.
+
+    Raises:
+        FieldsError: the name is not a Spark type.
+    """
+    tokens = _tokens(text)
+    kind, rest = _parse(tokens, text)
+    if rest:
+        raise _unknown(text)
+    return kind
+
+
+def ddl_name(kind: pa.DataType) -> str:
+    """Return the Spark DDL name of an Arrow type, the inverse of :func:`parse_type`."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_map(kind):
+        return f"map<{ddl_name(kind.key_type)},{ddl_name(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"array<{ddl_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{ddl_name(field.type)}' for field in kind)}>"
+    for name, simple in _SIMPLE.items():
+        if simple == kind:
+            return name
+    raise FieldsError(f"Arrow type {kind} has no Spark name here; convert it to one of {', '.join(_SIMPLE)}")
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, position = [], 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if match is None:
+            raise _unknown(text)
+        tokens.append(match.group(1))
+        position = match.end()
+    return tokens
+
+
+def _parse(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:
+    if not tokens:
+        raise _unknown(text)
+    name, rest = tokens[0].lower(), tokens[1:]
+    if name in _SIMPLE:
+        return _SIMPLE[name], rest
+    if name in {"decimal", "numeric", "dec"}:
+        return _parse_decimal(rest, text)
+    if name == "array":
+        element, rest = _parse(_expect(rest, "<", text), text)
+        return pa.list_(element), _expect(rest, ">", text)
+    if name == "map":
+        key, rest = _parse(_expect(rest, "<", text), text)
+        value, rest = _parse(_expect(rest, ",", text), text)
+        return pa.map_(key, value), _expect(rest, ">", text)
+    if name == "struct":
+        return _parse_struct(_expect(rest, "<", text), text)
+    raise _unknown(text)
+
+
+def _parse_decimal(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:
+    if not tokens or tokens[0] != "(":
+        return pa.decimal128(10, 0), tokens
+    rest = tokens[1:]
+    numbers: list[int] = []
+    while rest and rest[0] != ")":
+        if rest[0].isdigit():
+            numbers.append(int(rest[0]))
+        rest = rest[1:]
+    if len(numbers) not in {1, 2}:
+        raise _unknown(text)
+    precision, scale = (*numbers, 0)[:2]
+    return pa.decimal128(precision, scale), _expect(rest, ")", text)
+
+
+def _parse_struct(tokens: list[str], text: str) -> tuple[pa.DataType, list[str]]:
+    fields: list[pa.Field] = []
+    rest = tokens
+    while True:
+        if not rest:
+            raise _unknown(text)
+        name, rest = rest[0], _expect(rest[1:], ":", text)
+        kind, rest = _parse(rest, text)
+        fields.append(pa.field(name, kind))
+        if rest and rest[0] == ",":
+            rest = rest[1:]
+            continue
+        return pa.struct(fields), _expect(rest, ">", text)
+
+
+def _expect(tokens: list[str], token: str, text: str) -> list[str]:
+    if not tokens or tokens[0] != token:
+        raise _unknown(text)
+    return tokens[1:]
+
+
+def _unknown(text: str) -> FieldsError:
+    return FieldsError(
+        f"{text!r} is no Spark type; use one of {', '.join(_SIMPLE)}, decimal(precision, scale), "
+        "array<type>, map<key, value> or struct<name: type, …>",
+    )
