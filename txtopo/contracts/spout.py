@@ -40,6 +40,21 @@ class Coordinator(ABC):
             FailedException: nothing was begun; txtopo asks again later.
         """
 
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        """Learn how far the transactions have been begun; nothing is done by default.
+
+        *You* answer ``is_ready`` and ``is_exhausted`` from here on, and refuse a source that no longer is
+        what the metadata was taken from. *txtopo* guarantees to call it once at the start of each run,
+        before any other method.
+
+        Args:
+            txid: the last transaction begun in an earlier run; 0 where there is none.
+            metadata: what was returned for it; None where there is none.
+
+        Raises:
+            InputError: the source has changed in a way that would lose or double something.
+        """
+
     def is_ready(self) -> bool:
         """Whether there is something to begin a transaction with now."""
         return True
@@ -94,6 +109,23 @@ class PartitionedCoordinator(ABC):
     @abstractmethod
     def partitions(self) -> int | Sequence[Any]:
         """Return the partitions there are now: their number (0 to n - 1), or a list of JSON values."""
+
+    def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+        """Learn how far each partition has been taken; nothing is done by default.
+
+        *You* answer ``is_ready`` and ``is_exhausted`` from it: a coordinator sees nothing else of what
+        emitters return. *txtopo* guarantees to call it at the start of each run, before any other method, and
+        again whenever it changes: for a repeatable spout when a transaction is begun, for an opaque one when
+        transactions are processed or rolled back.
+
+        Args:
+            txid: the last transaction that the metadata reaches to; 0 where there is none.
+            metadata: the last metadata of each partition that has any, by
+                :func:`txtopo.contracts.partitioned.partition_key` of the partition (its compact JSON).
+
+        Raises:
+            InputError: the source has changed in a way that would lose or double something.
+        """
 
     def is_ready(self) -> bool:
         """Whether there is something to begin a transaction with now."""

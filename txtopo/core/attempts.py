@@ -1,9 +1,9 @@
 """Attempts: one try at a transaction.
 
 Attempt numbers only ever rise for a txid, across crashes and leaders too. The upper part of a number is
-the epoch, which a coordinator counts up once when it starts; the lower part counts within the epoch. So
-no attempt needs a durable write of its own, and every attempt of a later leader is above every attempt of
-an earlier one.
+the epoch, which a coordinator counts up once when it starts; the lower part counts the tries within that
+epoch. So no attempt needs a durable write of its own, and every attempt of a later leader is above every
+attempt of an earlier one. In the first epoch, 1, attempts are plainly 1, 2, 3 and so on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 import attrs
 
 ATTEMPTS_PER_EPOCH_BITS = 32
-"""Low bits of an attempt number, which count within one epoch."""
+"""Low bits of an attempt number, which count the tries within one epoch."""
+
+FIRST_EPOCH = 1
+"""The epoch of the first coordinator that ever leads a topology."""
 
 FIRST_TXID = 1
 """The txid of a topology's first transaction."""
@@ -27,13 +30,14 @@ class TransactionAttempt:
     @property
     def epoch(self) -> int:
         """The epoch of the coordinator that made this attempt."""
-        return self.attempt >> ATTEMPTS_PER_EPOCH_BITS
+        return (self.attempt >> ATTEMPTS_PER_EPOCH_BITS) + FIRST_EPOCH
 
     def __str__(self) -> str:
         return f"{self.txid}:{self.attempt}"
 
 
-def first_attempt_number(epoch: int) -> int:
-    """Return the lowest attempt number of ``epoch``."""
-    assert epoch >= 0, "epochs are counted up from 0"
-    return (epoch << ATTEMPTS_PER_EPOCH_BITS) + 1
+def attempt_number(epoch: int, tries_before: int) -> int:
+    """Return the number of the attempt after ``tries_before`` others in ``epoch``."""
+    assert epoch >= FIRST_EPOCH, "epochs are counted from 1"
+    assert 0 <= tries_before < (1 << ATTEMPTS_PER_EPOCH_BITS) - 1, "the tries of an epoch fit its bits"
+    return ((epoch - FIRST_EPOCH) << ATTEMPTS_PER_EPOCH_BITS) + tries_before + 1

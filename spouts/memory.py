@@ -1,0 +1,294 @@
+"""Spouts over rows held in memory: for tests, examples and small inputs, as in Storm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import ConfigError, FieldsError, InputError
+
+Partition = int | str
+"""What names a partition of rows in memory."""
+
+Data = Mapping[Any, Sequence[Any]] | Sequence[Any]
+"""Rows by partition, or the rows of partition 0. With a single field a row may be the bare value."""
+
+
+class MemoryTransactionalSpout(TransactionalSpout):
+    """Emits rows in memory, some of each partition in a transaction.
+
+    The rows are read when a run starts: rows that are added later are seen by the next run, which goes on
+    where this one ended. So rows may be added at a partition's end, and never taken away.
+
+    Args:
+        data: rows by partition, ``{0: [["cat"], ["dog"]], 1: …}``, or a plain sequence of rows, which is
+            one partition. Partitions are named by numbers or strings. With a single field a row may be the
+            bare value, unless that is a list or tuple itself.
+        fields: the values' fields, without the attempt. With types, the rows travel as Arrow columns.
+        take_per_batch: rows of each partition in a transaction, at most.
+
+    Raises:
+        FieldsError: a row does not fit the fields; the message names partition and row.
+        ConfigError: ``take_per_batch`` is below 1.
+    """
+
+    def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
+        self.output_fields = fields.with_attempt()
+        self.rows = MemoryRows(data, self.output_fields.without_attempt())
+        self.take_per_batch = checked_take(take_per_batch)
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator of the rows there are now."""
+        del config, context
+        return _MemoryCoordinator(self.rows.lengths(), self.take_per_batch)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        """Return the emitter of every n-th partition from ``this_task_index`` on, n being the tasks."""
+        del config
+        tasks = len(context.component_tasks(context.this_component_id))
+        return _MemoryEmitter(self.rows, context.this_task_index, tasks)
+
+
+class MemoryRows:
+    """Checked rows by partition, which can be added to by their owner and pickle as they are at that moment.
+
+    Args:
+        data: as for the spouts; kept, not copied.
+        fields: the fields of a row, without the attempt.
+
+    Raises:
+        FieldsError: a row does not fit the fields.
+    """
+
+    def __init__(self, data: Data, fields: Fields) -> None:
+        if isinstance(data, str | bytes):
+            raise FieldsError(f"the rows must be a list, or a mapping of partition to list, not {data!r}")
+        self.fields = fields
+        self._data: Mapping[Any, Sequence[Any]] = data if isinstance(data, Mapping) else {0: data}
+        self._checked: dict[Partition, _CheckedRows] = {}
+        self.lengths()
+
+    def lengths(self) -> dict[Partition, int]:
+        """Read the rows there are now; return the number of rows of each partition, sorted by partition.
+
+        Raises:
+            FieldsError: a row does not fit the fields.
+            InputError: rows were taken away.
+        """
+        names: dict[str, Partition] = {}
+        for partition in self._data:
+            if (
+                not isinstance(partition, int | str)
+                or names.setdefault(str(partition), partition) != partition
+            ):
+                raise InputError(f"partition {partition!r}: name each partition by its own number or string")
+        checked = {
+            partition: self._check(partition) for partition in sorted(self._data, key=_number_before_string)
+        }
+        self._checked = checked
+        return {partition: len(rows.rows) for partition, rows in checked.items()}
+
+    def partitions(self) -> list[Partition]:
+        """Return the partitions as of the last reading, sorted."""
+        return list(self._checked)
+
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        partition: Partition,
+        start: int,
+        end: int,
+        collector: OutputCollector,
+    ) -> None:
+        """Emit the rows ``start`` to ``end - 1`` of a partition.
+
+        Raises:
+            InputError: they are not there (any more).
+        """
+        checked = self._checked.get(partition)
+        if checked is None or end > len(checked.rows):
+            have = 0 if checked is None else len(checked.rows)
+            raise InputError(
+                f"rows {start} to {end - 1} of partition {partition!r} are to be emitted, but there are "
+                f"{have}; rows in memory may be added, not taken away",
+                txid=attempt.txid,
+            )
+        if isinstance(checked.rows, pa.RecordBatch):
+            collector.emit_batch(checked.rows.slice(start, end - start))
+            return
+        for row in checked.rows[start:end]:
+            collector.emit((attempt, *row))
+
+    def _check(self, partition: Partition) -> _CheckedRows:
+        """Return a partition's rows as they are emitted, checking those only that were added since."""
+        data = self._data[partition]
+        before = self._checked.get(partition)
+        count = 0 if before is None else len(before.rows)
+        if before is not None and count == len(data):
+            return before
+        if len(data) < count:
+            raise InputError(
+                f"partition {partition!r} has {len(data)} rows and had {count}; rows may only be added"
+            )
+        added = [self._row(partition, count + index, row) for index, row in enumerate(data[count:])]
+        if not self.fields.columnar:
+            return _CheckedRows(added if before is None else [*before.rows, *added])
+        batch = self._batch(partition, count, added)
+        return _CheckedRows(batch if before is None else pa.concat_batches([before.rows, batch]))
+
+    def _row(self, partition: Partition, index: int, row: Any) -> tuple[Any, ...]:
+        if isinstance(row, list | tuple):
+            values = tuple(row)
+        elif len(self.fields) == 1:
+            values = (row,)
+        else:
+            raise FieldsError(
+                f"row {index} of partition {partition!r} is {row!r}; give a list of one value for each of "
+                f"the fields {', '.join(self.fields)}",
+            )
+        if len(values) != len(self.fields):
+            raise FieldsError(
+                f"row {index} of partition {partition!r} has {len(values)} values: {row!r}; the fields "
+                f"after the attempt are {', '.join(self.fields)}",
+            )
+        return values
+
+    def _batch(self, partition: Partition, first: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.fields)
+        schema = self.fields.arrow_schema()
+        arrays = [
+            self._array(partition, first, field, values)
+            for field, values in zip(schema, columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, partition: Partition, first: int, field: Any, values: Sequence[Any]) -> pa.Array:
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            index, value = next(
+                (index, value) for index, value in enumerate(values) if not _fits(value, field.type)
+            )
+            raise FieldsError(
+                f"row {first + index} of partition {partition!r}: {value!r} is no {field.type} as field "
+                f"{field.name!r} asks for",
+                cause=str(error),
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.lengths()
+        return {"fields": self.fields, "_checked": self._checked}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.fields = state["fields"]
+        self._checked = state["_checked"]
+        self._data = {partition: _Frozen(len(checked.rows)) for partition, checked in self._checked.items()}
+
+
+@attrs.frozen
+class _CheckedRows:
+    """A list of value tuples, or a record batch where the fields are columnar; a row each, either way."""
+
+    rows: Any
+
+
+class _MemoryCoordinator(Coordinator):
+    def __init__(self, lengths: Mapping[Partition, int], take: int) -> None:
+        self._lengths = {str(partition): length for partition, length in lengths.items()}
+        self._take = take
+        self._ends: Mapping[str, int] = {}
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        del txid
+        self._ends = self._ends_of(metadata)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        del txid
+        ends = self._ends_of(previous_metadata)
+        metadata = {}
+        for partition, length in self._lengths.items():
+            start = ends.get(partition, 0)
+            end = min(length, start + self._take)
+            # A partition that has come to its end stays in, as [end, end]: it may grow before the next run.
+            if end > 0:
+                metadata[partition] = [start, end]
+        self._ends = self._ends_of(metadata)
+        return metadata
+
+    def is_ready(self) -> bool:
+        return not self.is_exhausted()
+
+    def is_exhausted(self) -> bool:
+        return all(self._ends.get(partition, 0) == length for partition, length in self._lengths.items())
+
+    def _ends_of(self, metadata: Metadata) -> Mapping[str, int]:
+        ends: dict[str, int] = {partition: end for partition, (_, end) in (metadata or {}).items()}
+        for partition, end in ends.items():
+            if end > self._lengths.get(partition, 0):
+                raise InputError(
+                    f"{end} rows of partition {partition!r} are taken, but it has "
+                    f"{self._lengths.get(partition, 0)}; rows in memory may be added, not taken away",
+                )
+        return ends
+
+
+class _MemoryEmitter(Emitter):
+    def __init__(self, rows: MemoryRows, task: int, tasks: int) -> None:
+        self._rows = rows
+        self._task = task
+        self._tasks = tasks
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: OutputCollector) -> None:
+        # The shares follow from the metadata alone, so partitions that come meanwhile shift none.
+        partitions = [partition for partition in self._rows.partitions() if str(partition) in metadata]
+        if len(partitions) != len(metadata):
+            lost = set(metadata) - {str(partition) for partition in partitions}
+            raise InputError(f"partition {min(lost)!r} is gone; put its rows back", txid=attempt.txid)
+        for partition in partitions[self._task :: self._tasks]:
+            start, end = metadata[str(partition)]
+            if start < end:
+                self._rows.emit(attempt, partition, start, end, collector)
+
+
+class _Frozen(Sequence[Any]):
+    """Stands for a number of rows that were checked in another process."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        raise IndexError("these rows came from another process, and were checked there")
+
+
+def checked_take(take_per_batch: int) -> int:
+    """Return ``take_per_batch``.
+
+    Raises:
+        ConfigError: it is no whole number above 0.
+    """
+    if not isinstance(take_per_batch, int) or take_per_batch < 1:
+        raise ConfigError(f"take_per_batch is {take_per_batch!r}; give a whole number of rows, 1 or more")
+    return take_per_batch
+
+
+def _number_before_string(partition: Partition) -> tuple[bool, Partition]:
+    return isinstance(partition, str), partition
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

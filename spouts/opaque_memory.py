@@ -1,0 +1,119 @@
+"""A spout over rows in memory whose partitions can be switched off and on, for opaque topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spouts.memory import Data, MemoryRows, Partition, checked_take
+from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.partitioned import partition_key
+from txtopo.contracts.spout import (
+    Metadata,
+    OpaquePartitionedEmitter,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+)
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import InputError
+
+
+class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
+    """Emits rows in memory, and other rows at another attempt when a partition was switched meanwhile.
+
+    The rows are read when a run starts, as :class:`spouts.MemoryTransactionalSpout` reads them.
+
+    Args:
+        data: rows by partition, or a plain sequence of rows, which is partition 0.
+        fields: the values' fields, without the attempt. With types, the rows travel as Arrow columns.
+        take_per_batch: rows of each partition in a transaction, at most.
+
+    Raises:
+        FieldsError: a row does not fit the fields; the message names partition and row.
+        ConfigError: ``take_per_batch`` is below 1.
+    """
+
+    def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
+        self.output_fields = fields.with_attempt()
+        self.rows = MemoryRows(data, self.output_fields.without_attempt())
+        self.take_per_batch = checked_take(take_per_batch)
+        self._disabled: set[Partition] = set()
+
+    def set_disabled(self, partition: Partition, disabled: bool) -> None:  # noqa: FBT001 - Storm's signature
+        """Switch a partition off (True) or on (False); it holds from the next transaction on.
+
+        Call it on the object that the running topology was built from.
+
+        Raises:
+            InputError: there is no such partition.
+        """
+        if partition not in self.rows.lengths():
+            raise InputError(f"there is no partition {partition!r}; there are {self.rows.partitions()}")
+        if disabled:
+            self._disabled.add(partition)
+        else:
+            self._disabled.discard(partition)
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
+        """Return the coordinator of the rows there are now."""
+        del config, context
+        return _OpaqueMemoryCoordinator(self.rows.lengths(), self._disabled)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
+        """Return an emitter."""
+        del config, context
+        return _OpaqueMemoryEmitter(self.rows, self.take_per_batch)
+
+
+class _OpaqueMemoryCoordinator(PartitionedCoordinator):
+    def __init__(self, lengths: Mapping[Partition, int], disabled: set[Partition]) -> None:
+        self._lengths = lengths
+        self._disabled = disabled
+        self._ends: Mapping[str, int] = {}
+
+    def partitions(self) -> list[Partition]:
+        return [partition for partition in self._lengths if partition not in self._disabled]
+
+    def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+        del txid
+        ends = {key: end for key, (_, end) in metadata.items()}
+        lengths = {partition_key(partition): length for partition, length in self._lengths.items()}
+        for key, end in ends.items():
+            if end > lengths.get(key, 0):
+                raise InputError(
+                    f"{end} rows of partition {key} are taken, but it has {lengths.get(key, 0)}; rows in "
+                    "memory may be added, not taken away",
+                )
+        self._ends = ends
+
+    def is_ready(self) -> bool:
+        return any(self._left(partition) > 0 for partition in self.partitions())
+
+    def is_exhausted(self) -> bool:
+        return all(self._left(partition) == 0 for partition in self._lengths)
+
+    def _left(self, partition: Partition) -> int:
+        return self._lengths[partition] - self._ends.get(partition_key(partition), 0)
+
+
+class _OpaqueMemoryEmitter(OpaquePartitionedEmitter):
+    def __init__(self, rows: MemoryRows, take: int) -> None:
+        self._rows = rows
+        self._lengths = rows.lengths()
+        self._take = take
+
+    def emit_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: OutputCollector,
+        partition: Any,
+        previous_metadata: Metadata,
+    ) -> Metadata:
+        start = previous_metadata[1] if previous_metadata is not None else 0
+        end = min(self._lengths.get(partition, 0), start + self._take)
+        if end <= start:
+            return None
+        self._rows.emit(attempt, partition, start, end, collector)
+        return [start, end]

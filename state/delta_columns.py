@@ -1,0 +1,157 @@
+"""Python values as one Arrow column of a declared type, without silent loss.
+
+Arrow takes much that does not fit: 1.5 becomes 1 in a long, bytes become a string, a naive datetime becomes
+UTC. So each value is looked at first. A column of nothing but the type's own Python class is seen to be
+right at once; every other column is checked value by value and read back, so that a value is the same
+before and after a restart.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+__all__ = ["Column", "column_values", "find_misfit", "fit_column", "is_key_type"]
+
+_FLOAT_32_MAX = 3.4028234663852886e38
+
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for values that it cannot convert."""
+
+
+@attrs.frozen(eq=False)
+class Column:
+    """One field of many rows.
+
+    Args:
+        array: the column in Arrow; None for a field without a type.
+        values: the values as they are read back.
+        is_changed: whether a value read back is not the very value that was given.
+    """
+
+    array: Any
+    values: Sequence[Any]
+    is_changed: bool
+
+
+def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None:
+    """Return the column of ``values``, or None if one of them does not fit; see :func:`find_misfit`.
+
+    Args:
+        values: one value a row.
+        kind: the field's type; None takes everything as it is.
+    """
+    if kind is None:
+        return Column(None, values, is_changed=False)
+    is_exact = _is_exact(values, kind)
+    if not is_exact and not all(_fits(value, kind) for value in values):
+        return None
+    try:
+        array = pa.array(values, kind)
+    except _REFUSALS:
+        return None
+    if is_exact:
+        return Column(array, values, is_changed=False)
+    return Column(array, column_values(array), is_changed=True)
+
+
+def find_misfit(values: Sequence[Any], kind: pa.DataType) -> int:
+    """Return the position of the first value that does not fit ``kind``; there must be one."""
+    return next(position for position, value in enumerate(values) if fit_column([value], kind) is None)
+
+
+def column_values(array: Any) -> list[Any]:
+    """Return an Arrow column as Python values; a map is a dict."""
+    values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
+    return values
+
+
+def is_key_type(kind: pa.DataType) -> bool:
+    """Whether values of this type can be keys: they are hashable and equal exactly when Delta says so."""
+    return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
+
+
+def _is_exact(values: Sequence[Any], kind: pa.DataType) -> bool:
+    own = next((own for is_kind, own, _ in _SIMPLE_RULES if own is not None and is_kind(kind)), None)
+    return own is not None and set(map(type, values)) <= {own, type(None)}
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if value is None:
+        return True
+    for is_kind, _, accepts in _SIMPLE_RULES:
+        if is_kind(kind):
+            return accepts(value, kind)
+    if pa.types.is_map(kind):
+        return isinstance(value, dict) and all(
+            key is not None and _fits(key, kind.key_type) and _fits(item, kind.item_type)
+            for key, item in value.items()
+        )
+    if pa.types.is_list(kind):
+        return isinstance(value, list | tuple) and all(_fits(item, kind.value_type) for item in value)
+    if pa.types.is_struct(kind):
+        types = {field.name: field.type for field in kind}
+        return isinstance(value, dict) and all(
+            name in types and _fits(item, types[name]) for name, item in value.items()
+        )
+    return False
+
+
+def _is_integer(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any, kind: pa.DataType) -> bool:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    is_finite = value - value == 0
+    return not (pa.types.is_float32(kind) and is_finite and abs(value) > _FLOAT_32_MAX)
+
+
+def _is_boolean(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's has the same name
+
+
+def _is_string(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, str)
+
+
+def _is_binary(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def _is_decimal(value: Any, kind: pa.DataType) -> bool:
+    return isinstance(value, decimal.Decimal) or _is_integer(value, kind)
+
+
+def _is_date(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+
+
+def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
+    """Whether a datetime has a zone exactly where the type has one: a guess would differ from Spark's."""
+    return isinstance(value, datetime.datetime) and (value.tzinfo is None) == (kind.tz is None)
+
+
+_SIMPLE_RULES: tuple[
+    tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]],
+    ...,
+] = (
+    (pa.types.is_int64, int, _is_integer),
+    (pa.types.is_string, str, _is_string),
+    (pa.types.is_float64, float, _is_real),
+    (pa.types.is_integer, int, _is_integer),
+    (pa.types.is_boolean, bool, _is_boolean),
+    (pa.types.is_binary, bytes, _is_binary),
+    (pa.types.is_date, datetime.date, _is_date),
+    (pa.types.is_floating, None, _is_real),
+    (pa.types.is_decimal, None, _is_decimal),
+    (pa.types.is_timestamp, None, _is_timestamp),
+)
+"""For each simple type: its test, the class that is read back as it is (None: none), what else it takes."""

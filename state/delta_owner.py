@@ -1,0 +1,126 @@
+"""Whose a Delta table is: written into its configuration when it is made, compared whenever it is opened.
+
+A table of another topology, another state, another life of the topology, another kind or other columns is
+refused before anything is written, and so is whatever txtopo did not make.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+
+from state.delta_fence import state_application
+from state.delta_location import Location
+from txtopo.contracts.state import StateKind
+from txtopo.errors import DivergenceError
+
+__all__ = ["Owner"]
+
+_TOPOLOGY, _STATE, _LIFE, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
+
+_WAY_OUT = (
+    "Give the state another path; or, if the table is no longer needed, remove it; or, if it belongs to "
+    "coordinator state that was lost, bring that back"
+)
+
+
+@attrs.frozen
+class Owner:
+    """What a table belongs to.
+
+    Args:
+        topology_id: the topology.
+        state: the state's name in it.
+        life: the topology's life that the table was made in.
+        kind: what is kept beside each value.
+    """
+
+    topology_id: str
+    state: str
+    life: str
+    kind: StateKind
+
+    @staticmethod
+    def of(table: DeltaTable) -> Owner | None:
+        """Return the owner that ``table`` was made for, None if txtopo did not make it."""
+        configuration = table.metadata().configuration
+        names = (_TOPOLOGY, _STATE, _LIFE, _KIND)
+        if any(configuration.get(name) is None for name in names):
+            return None
+        topology_id, state, life, kind = (configuration[name] for name in names)
+        if kind not in {known.value for known in StateKind}:
+            return None
+        return Owner(topology_id, state, life, StateKind(kind))
+
+    def take(self, location: Location, schema: pa.Schema) -> DeltaTable:
+        """Return a handle of this owner's table, made now if there is none.
+
+        Args:
+            location: where it lies.
+            schema: its columns.
+
+        Raises:
+            DivergenceError: what lies there is another's.
+        """
+        table = location.existing() or self._make(location, schema)
+        found = Owner.of(table)
+        if found is None:
+            raise DivergenceError(
+                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.",
+            )
+        if found != self:
+            raise self._divergence(location, table, f"it is of {found.text()}")
+        if table.schema() != Schema.from_arrow(schema):
+            columns = _columns(pa.schema(table.schema()))
+            raise self._divergence(location, table, f"its columns are {columns} and not {_columns(schema)}")
+        return table
+
+    def text(self) -> str:
+        """Return the owner in words."""
+        return f"topology {self.topology_id!r}, state {self.state!r}, life {self.life!r}, kind {self.kind.value!r}"
+
+    def _make(self, location: Location, schema: pa.Schema) -> DeltaTable:
+        foreign = location.foreign_file()
+        if foreign is not None:
+            raise DivergenceError(
+                f"state {self.state!r}: {location.address} is no Delta table, and it is not empty: {foreign.name} "
+                f"lies there. {_WAY_OUT}.",
+            )
+        if location.folder is not None:
+            location.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return DeltaTable.create(
+                location.address,
+                schema=schema,
+                name=self.state,
+                description=f"State {self.state} of the txtopo topology {self.topology_id}",
+                configuration={
+                    _TOPOLOGY: self.topology_id,
+                    _STATE: self.state,
+                    _LIFE: self.life,
+                    _KIND: self.kind.value,
+                },
+                storage_options=location.options,
+                raise_if_key_not_exists=False,
+            )
+        except DeltaError:
+            # 1. we find no table; 2. another coordinator makes it; 3. ours is refused. Theirs is the table.
+            table = location.existing()
+            if table is None:
+                raise
+            return table
+
+    def _divergence(self, location: Location, table: DeltaTable, what: str) -> DivergenceError:
+        found = Owner.of(table) or self
+        last = table.transaction_version(state_application(found.topology_id, found.state))
+        written = "nothing has been written to it" if last is None else f"its last transaction is {last}"
+        return DivergenceError(
+            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",
+            txid=last,
+        )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

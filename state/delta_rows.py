@@ -1,0 +1,310 @@
+"""Keyed values as rows of a table, and back: in bulk, a column at a time.
+
+The columns are the key fields, the value fields, for opaque state ``previous_<name>`` of each value field,
+and ``txid``. Keys are not null, everything else may be: what is not null is the key, and so a table tells
+what it holds without the topology that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from state.delta_columns import Column, column_values, find_misfit, fit_column, is_key_type
+from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import Key, StateKind, StateValue
+from txtopo.contracts.types import ddl_name
+from txtopo.errors import FieldsError
+
+__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields"]
+
+TXID_FIELD = "txid"
+"""The column of the last transaction that touched a row."""
+
+PREVIOUS_PREFIX = "previous_"
+"""What precedes a value field's name in the column of an opaque state's previous value."""
+
+_VALUE_CLASSES: dict[StateKind, type[KeptValue]] = {
+    StateKind.TRANSACTIONAL: TransactionalValue,
+    StateKind.OPAQUE: OpaqueValue,
+    StateKind.NON_TRANSACTIONAL: NonTransactionalValue,
+}
+
+
+@attrs.frozen(eq=False)
+class FittedRows:
+    """Values that fit their fields.
+
+    Args:
+        values: what is kept for each key, as it is read back later.
+        txids: the last transaction in each row, in the order of ``values``.
+        table: the rows in Arrow; None where a field has no type.
+    """
+
+    values: dict[Key, KeptValue]
+    txids: Sequence[int]
+    table: Any
+
+
+def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
+    """Refuse key and value fields that a table cannot have.
+
+    Args:
+        key: the key fields.
+        value: the value fields.
+        kind: what is kept beside each value.
+        typed: whether every field needs a type.
+
+    Raises:
+        FieldsError: what is wrong, and with which field.
+    """
+    for role, fields in (("key", key), ("value", value)):
+        if not len(fields):
+            raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")
+        for name, declared in zip(fields.names, fields.types, strict=True):
+            if typed and declared is None:
+                raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
+            if role == "key" and declared is not None and not is_key_type(declared):
+                raise FieldsError(
+                    f"key field {name!r} is {ddl_name(declared)}, whose values have no dependable equality; "
+                    "use a string, an integer, a decimal, a date, a timestamp, a boolean or a binary",
+                )
+    names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice == TXID_FIELD:
+        raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+    if twice is not None:
+        raise FieldsError(f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}")
+
+
+class RowFormat:
+    """The rows of one state.
+
+    Args:
+        state: the state's name, for errors.
+        key: its key fields.
+        value: its value fields.
+        kind: what is kept beside each value.
+    """
+
+    def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
+        self.state = state
+        self.key = key
+        self.value = value
+        self.kind = kind
+        self._previous = _previous_names(value, kind)
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether every field has a type, so that rows can be Arrow tables."""
+        return all(kind is not None for kind in (*self.key.types, *self.value.types))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table; every field must have a type."""
+        value_types = self.value.types if self._previous else ()
+        return pa.schema(
+            [
+                *(pa.field(name, kind, nullable=False) for name, kind in _pairs(self.key)),
+                *(pa.field(name, kind) for name, kind in _pairs(self.value)),
+                *(pa.field(name, kind) for name, kind in zip(self._previous, value_types, strict=True)),
+                pa.field(TXID_FIELD, pa.int64()),
+            ],
+        )
+
+    def shown_columns(self) -> list[str]:
+        """Return the columns of a snapshot: key fields, value fields, txid."""
+        return [*self.key, *self.value, TXID_FIELD]
+
+    def fit(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
+        """Return ``values`` as rows.
+
+        Args:
+            txid: the transaction of the write; kept in rows whose kind keeps none.
+            values: what is to be kept for each key.
+
+        Raises:
+            FieldsError: the first key or value that does not fit.
+        """
+        keys = list(values)
+        kept = [self._own(each) for each in values.values()]
+        key_columns = self._key_columns(keys)
+        value_columns = self._value_columns([each.value for each in kept], keys)
+        columns = [*key_columns, *value_columns]
+        txids = [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
+        if self._previous:
+            previous_columns = self._previous_columns(kept, keys)
+            columns += previous_columns
+        fitted_keys = _joined(key_columns) if any(column.is_changed for column in key_columns) else keys
+        if self._is_rebuilt(kept, columns[len(key_columns) :]):
+            previous = _joined_previous(previous_columns) if self._previous else None
+            kept = self._kept(txids, _joined(value_columns), previous)
+        fitted = dict(zip(fitted_keys, kept, strict=True))
+        if len(fitted) != len(keys):
+            raise FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
+        table = None
+        if self.is_typed:
+            arrays = [column.array for column in columns]
+            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
+        return FittedRows(fitted, txids, table)
+
+    def read(self, table: pa.Table) -> dict[Key, KeptValue]:
+        """Return what is kept for each key in ``table``, which has the columns of :meth:`schema`."""
+        lists = {name: column_values(table[name]) for name in table.column_names}
+        keys = _zipped([lists[name] for name in self.key])
+        values = _zipped([lists[name] for name in self.value])
+        previous = None
+        if self._previous:
+            previous = _zipped_previous([lists[name] for name in self._previous])
+        return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
+
+    def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
+        """Return keys as they are kept.
+
+        Raises:
+            FieldsError: the first key that does not fit.
+        """
+        columns = self._key_columns(keys)
+        table = None
+        if self.is_typed:
+            table = pa.Table.from_arrays([column.array for column in columns], names=list(self.key))
+        return FittedKeys(_joined(columns), table)
+
+    def unhashable(self, keys: Iterable[Key]) -> FieldsError:
+        """Return the error for keys one of which cannot be hashed."""
+        culprit = next((key for key in keys if not _is_hashable(key)), None)
+        hint = "; with several key fields a key is a tuple" if len(self.key) > 1 else ""
+        return FieldsError(f"state {self.state!r}: {culprit!r} cannot be a key of {self.key}{hint}")
+
+    def _is_rebuilt(self, kept: Sequence[KeptValue], columns: Sequence[Column]) -> bool:
+        """Whether values are read back otherwise than they were given, a list as a tuple for example."""
+        if any(column.is_changed for column in columns):
+            return True
+        given = [each.value for each in kept] + [each.previous for each in _opaque(kept)]
+        return len(self.value) > 1 and not set(map(type, given)) <= {tuple, type(None)}
+
+    def _own(self, value: StateValue) -> KeptValue:
+        assert isinstance(value, _VALUE_CLASSES[self.kind]), f"{value!r} is no value of a {self.kind.value} state"
+        return value
+
+    def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
+        if self.kind is StateKind.TRANSACTIONAL:
+            return list(map(TransactionalValue, txids, values))
+        if previous is not None:
+            return list(map(OpaqueValue, txids, values, previous))
+        return list(map(NonTransactionalValue, values))
+
+    def _key_columns(self, keys: Sequence[Key]) -> list[Column]:
+        columns = []
+        parts = self._split(keys, keys, self.key, "key")
+        for (name, kind), part in zip(_pairs(self.key), parts, strict=True):
+            if None in part:
+                where = keys[part.index(None)]
+                raise FieldsError(f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are")
+            columns.append(self._column(name, kind, part, keys))
+        return columns
+
+    def _value_columns(self, values: Sequence[Any], keys: Sequence[Key]) -> list[Column]:
+        if self._previous and len(self.value) > 1:
+            self._refuse_all_null(values, keys)
+        parts = self._split(values, keys, self.value, "value")
+        return [
+            self._column(name, kind, part, keys)
+            for (name, kind), part in zip(_pairs(self.value), parts, strict=True)
+        ]
+
+    def _previous_columns(self, kept: Sequence[KeptValue], keys: Sequence[Key]) -> list[Column]:
+        nothing = (None,) * len(self.value) if len(self.value) > 1 else None
+        previous = [nothing if each.previous is None else each.previous for each in _opaque(kept)]
+        parts = self._split(previous, keys, self.value, "previous value")
+        types = self.value.types
+        return [
+            self._column(name, kind, part, keys)
+            for name, kind, part in zip(self._previous, types, parts, strict=True)
+        ]
+
+    def _column(self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]) -> Column:
+        column = fit_column(values, kind)
+        if column is None:
+            position = find_misfit(values, kind)
+            value = values[position]
+            raise FieldsError(
+                f"state {self.state!r}, field '{name}: {ddl_name(kind)}', key {keys[position]!r}: "
+                f"{value!r} ({type(value).__name__}) does not fit; nothing was written",
+            )
+        return column
+
+    def _split(
+        self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str
+    ) -> list[Sequence[Any]]:
+        """Return one sequence a field, from one value or tuple a row."""
+        width = len(fields)
+        if width == 1:
+            return [rows]
+        for key, row in zip(keys, rows, strict=True):
+            if not isinstance(row, tuple | list) or len(row) != width:
+                raise FieldsError(
+                    f"state {self.state!r}, key {key!r}: {role} {row!r} is no tuple of {width} values, "
+                    f"one for each of {fields}; nothing was written",
+                )
+        return list(zip(*rows, strict=True)) if rows else [()] * width
+
+    def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
+        """Refuse a value that, as the previous one, could not be told from none."""
+        nulls = [None] * len(self.value)
+        for key, value in zip(keys, values, strict=True):
+            if isinstance(value, tuple | list) and list(value) == nulls:
+                raise FieldsError(
+                    f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque state "
+                    "cannot tell from no value; give one field a value",
+                )
+
+
+@attrs.frozen(eq=False)
+class FittedKeys:
+    """Keys that fit their fields, as Python values and (where typed) as an Arrow table."""
+
+    keys: Sequence[Key]
+    table: Any
+
+
+def _previous_names(value: Fields, kind: StateKind) -> list[str]:
+    return [PREVIOUS_PREFIX + name for name in value] if kind is StateKind.OPAQUE else []
+
+
+def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
+    return list(zip(fields.names, fields.types, strict=True))
+
+
+def _opaque(kept: Iterable[KeptValue]) -> list[OpaqueValue]:
+    return [each for each in kept if isinstance(each, OpaqueValue)]
+
+
+def _joined(columns: Sequence[Column]) -> Sequence[Any]:
+    return _zipped([column.values for column in columns])
+
+
+def _joined_previous(columns: Sequence[Column]) -> Sequence[Any]:
+    return _zipped_previous([column.values for column in columns])
+
+
+def _zipped(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """Return the previous values; where every field is null there was none."""
+    if len(columns) == 1:
+        return columns[0]
+    return [None if all(part is None for part in row) else row for row in zip(*columns, strict=True)]
+
+
+def _is_hashable(key: object) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return isinstance(key, Hashable)

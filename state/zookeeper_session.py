@@ -1,0 +1,237 @@
+"""A session with ZooKeeper: all that is known of kazoo here.
+
+kazoo answers through asynchronous results and a state listener of its own thread. This file turns them into
+calls that wait with a deadline, say plainly what became of a transaction, and raise errors of txtopo.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+
+from txtopo.errors import StopError
+
+__all__ = ["Answer", "Applied", "NotAsExpected", "Unknown", "ZooKeeperSession"]
+
+_RETRY_SECS = 0.05
+_RETRY_SECS_MAX = 1.0
+_PATIENCE_MARGIN_SECS = 2.0
+
+_OUTCOME_UNKNOWN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+_NOT_AS_EXPECTED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+
+
+@attrs.frozen
+class Applied:
+    """A transaction was applied."""
+
+    last: Any
+    """The result of its last operation."""
+
+
+@attrs.frozen
+class NotAsExpected:
+    """A transaction was not applied: a node is there, is not there, or has another version."""
+
+    position: int
+    """The first operation that failed, from 0."""
+
+
+@attrs.frozen
+class Unknown:
+    """The connection was lost before the answer came: the transaction may have been applied."""
+
+
+Answer = Applied | NotAsExpected | Unknown
+
+
+class ZooKeeperSession:
+    """A connection that is made again when it breaks, with a new session when the old one has expired.
+
+    Args:
+        hosts: ``"host:port,host:port"``.
+        timeout_secs: how long a session outlives its connection.
+
+    Raises:
+        StopError: no server can be reached.
+    """
+
+    def __init__(self, hosts: str, timeout_secs: float) -> None:
+        self.hosts = hosts
+        self.timeout_secs = timeout_secs
+        self.patience_secs = timeout_secs + _PATIENCE_MARGIN_SECS
+        """How long an answer is waited for: a little longer than a session lasts without a connection."""
+        self.sessions_lost = 0
+        """How many sessions have ended so far."""
+        self._suspended_since: float | None = None
+        self._closed = threading.Event()
+        self.client = KazooClient(
+            hosts=hosts,
+            timeout=timeout_secs,
+            connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_SECS, max_delay=_RETRY_SECS_MAX),
+        )
+        self.client.add_listener(self._on_state)
+        try:
+            self.client.start(timeout=self.patience_secs)
+        except KazooTimeoutError as error:
+            self.client.close()
+            raise self._unreachable() from error
+
+    def close(self) -> None:
+        """End the session, and with it all ephemeral nodes."""
+        self._closed.set()
+        self.client.stop()
+        self.client.close()
+
+    def is_cut_off(self) -> bool:
+        """Whether there was no connection for so long that the session must be over."""
+        since = self._suspended_since
+        return since is not None and time.monotonic() - since > self.timeout_secs
+
+    def owns(self, stat: Any) -> bool:
+        """Whether a node is an ephemeral one of the session of now."""
+        session = self.client.client_id
+        return session is not None and session[0] == stat.ephemeralOwner
+
+    def data(self, node: str) -> tuple[bytes, Any] | None:
+        """Return a node's data and kazoo's ``ZnodeStat``; None if it is not there."""
+        try:
+            data, stat = self._ask(partial(self.client.get_async, node))
+        except NoNodeError:
+            return None
+        return data, stat
+
+    def children(self, node: str) -> list[str]:
+        """Return the names of a node's children; empty if it is not there."""
+        return self.children_of_all([node])[0]
+
+    def stats_of_all(self, nodes: Sequence[str]) -> list[Any]:
+        """Return kazoo's ``ZnodeStat`` of each node, None for those that are not there."""
+        requests = [partial(self.client.exists_async, node) for node in nodes]
+        return self._ask_all(requests)
+
+    def children_of_all(self, nodes: Sequence[str]) -> list[list[str]]:
+        """Return the names of the children of each node, empty for those that are not there."""
+        requests = [partial(self.client.get_children_async, node) for node in nodes]
+        return [names or [] for names in self._ask_all(requests)]
+
+    def make(self, node: str, data: bytes) -> None:
+        """Create a node and its parents, unless it is there."""
+        try:
+            self._ask(partial(self.client.create_async, node, data, makepath=True))
+        except NodeExistsError:
+            return
+
+    def wait_until_gone(self, node: str, secs: float) -> None:
+        """Wait until a node is not there, or ``secs`` are over, or the connection breaks."""
+        gone = threading.Event()
+        if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
+            gone.wait(secs)
+
+    def commit(self, transaction: Any, deadline: float) -> Answer:
+        """Send a kazoo transaction and wait for its answer.
+
+        Args:
+            transaction: as made by ``client.transaction()``.
+            deadline: in the time of ``time.monotonic()``.
+
+        Raises:
+            StopError: no answer came in time (it may have been applied), or the server refuses for a reason
+                that no second try would change.
+        """
+        self._check_open()
+        try:
+            results = transaction.commit_async().get(timeout=max(0.0, deadline - time.monotonic()))
+        except _OUTCOME_UNKNOWN:
+            self._pause()
+            return Unknown()
+        except KazooTimeoutError as error:
+            raise self._unreachable() from error
+        for position, result in enumerate(results):
+            if isinstance(result, _NOT_AS_EXPECTED):
+                return NotAsExpected(position)
+            if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
+                raise StopError(
+                    f"ZooKeeper at {self.hosts} refuses to write: {result!r}; "
+                    "see to its permissions and quotas"
+                )
+        return Applied(results[-1])
+
+    def _ask(self, request: Callable[[], Any], sent: Any = None) -> Any:
+        """Return the answer to a request that may be sent twice without harm.
+
+        Args:
+            request: sends it, and returns kazoo's asynchronous result.
+            sent: the asynchronous result, if it has been sent a first time.
+
+        Raises:
+            StopError: no answer came in time.
+            KazooException: the server's answer is an error.
+        """
+        deadline = time.monotonic() + self.patience_secs
+        while True:
+            self._check_open()
+            try:
+                answer = sent if sent is not None else request()
+                return answer.get(timeout=max(0.0, deadline - time.monotonic()))
+            except _OUTCOME_UNKNOWN as error:
+                if time.monotonic() > deadline:
+                    raise self._unreachable() from error
+                self._pause()
+                sent = None
+            except KazooTimeoutError as error:
+                raise self._unreachable() from error
+
+    def _ask_all(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Return the answers to several requests, all under way at once; None where the node is not there."""
+        self._check_open()
+        sent = [request() for request in requests]
+        answers = []
+        for request, first in zip(requests, sent, strict=True):
+            try:
+                answers.append(self._ask(request, first))
+            except NoNodeError:
+                answers.append(None)
+        return answers
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise StopError("the store was closed: use it before close() only")
+
+    def _pause(self) -> None:
+        self._closed.wait(_RETRY_SECS)
+
+    def _on_state(self, state: Any) -> None:
+        # Called on kazoo's own thread: nothing here may wait.
+        if state == KazooState.LOST:
+            self.sessions_lost += 1
+        if state == KazooState.CONNECTED:
+            self._suspended_since = None
+        elif self._suspended_since is None:
+            self._suspended_since = time.monotonic()
+
+    def _unreachable(self) -> StopError:
+        return StopError(
+            f"ZooKeeper at {self.hosts} has not answered for {self.patience_secs:g} s: "
+            "see that it runs and that the hosts and ports are right, then start again"
+        )

@@ -1,0 +1,60 @@
+"""txtopo: transactional topologies, as in Storm, on Spark and Delta.
+
+A stream is cut into transactions with rising ids. Many are processed at once; they are committed one after
+another, in order, into tables that hold the last txid beside each value. A transaction that fails is
+replayed as a whole, and every total is as if it had run once.
+"""
+
+from txtopo.config import Config
+from txtopo.contracts.bolt import (
+    ArrowBatchBolt,
+    BasicBolt,
+    BatchBolt,
+    DataFrameBolt,
+    ICommitter,
+    OutputFieldsDeclarer,
+)
+from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.spout import (
+    DataFrameSpout,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+from txtopo.contracts.tuples import Tuple
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import FailedException, ReportedFailedException, TxtopoError
+from txtopo.monitor.report import RunReport
+from txtopo.runner import run
+from txtopo.topology.builder import TransactionalTopologyBuilder
+from txtopo.topology.groupings import CustomStreamGrouping
+from txtopo.topology.plan import Topology
+
+__all__ = [
+    "ArrowBatchBolt",
+    "BasicBolt",
+    "BatchBolt",
+    "Config",
+    "CustomStreamGrouping",
+    "DataFrameBolt",
+    "DataFrameSpout",
+    "FailedException",
+    "Fields",
+    "ICommitter",
+    "OpaquePartitionedTransactionalSpout",
+    "OutputCollector",
+    "OutputFieldsDeclarer",
+    "PartitionedTransactionalSpout",
+    "ReportedFailedException",
+    "RunReport",
+    "Topology",
+    "TopologyContext",
+    "TransactionAttempt",
+    "TransactionalSpout",
+    "TransactionalTopologyBuilder",
+    "Tuple",
+    "TxtopoError",
+    "run",
+]

@@ -1,0 +1,197 @@
+"""Configuration: Storm's dotted names and their Python spelling are the same thing.
+
+``Config(max_spout_pending=8)`` and ``Config({"topology.max.spout.pending": 8})`` are equal. A name that
+txtopo does not know is refused with the nearest one it knows; names that begin with ``spark.`` go to the
+Spark session; other dotted names are your own, for your bolts and spouts to read.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.errors import ConfigError
+
+_RESERVED = ("topology.", "txtopo.", "transactional.")
+_OWN_PREFIX = "spark."
+
+
+def _whole(low: int) -> Callable[[Any], Any]:
+    def check(value: Any) -> int:
+        number = int(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int) or number < low:
+            raise ValueError(f"a whole number from {low} on")
+        return number
+
+    return check
+
+
+def _whole_or_none(low: int) -> Callable[[Any], Any]:
+    whole = _whole(low)
+    return lambda value: None if value in {None, "", "none", "None"} else whole(value)
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not number > 0:
+        raise ValueError("a number of seconds above 0")
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text that is not empty")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(str(value))
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        name = str(getattr(value, "value", value))
+        for choice in choices:
+            if name.lower() == choice.lower():
+                return choice
+        raise ValueError(f"one of {', '.join(choices)}")
+
+    return check
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("true or false")  # noqa: TRY004 - one kind of error for a setting's value
+    return value
+
+
+def _servers(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    servers = tuple(str(part).strip() for part in parts if str(part).strip())
+    if not servers:
+        raise ValueError("host names, or host:port, with commas between them")
+    return servers
+
+
+@attrs.frozen
+class Setting:
+    """A known name: its default, what its value must be, and what it is for."""
+
+    name: str
+    default: Any
+    check: Callable[[Any], Any]
+    purpose: str
+
+    @property
+    def keyword(self) -> str:
+        """The name as a Python keyword: without ``topology.``, dots as underscores."""
+        return self.name.removeprefix("topology.").replace(".", "_")
+
+
+SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting("topology.max.spout.pending", 64, _whole(1), "transactions begun and not yet committed: the window"),
+        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may make no progress"),
+        Setting("topology.acker.executors", 1, _whole(0), "0 turns the check of sent against received tuples off"),
+        Setting("topology.transaction.max.attempts", None, _whole_or_none(1), "tries of a transaction; none: no bound"),
+        Setting(
+            "topology.transaction.max.attempts.policy",
+            "WAIT",
+            _one_of("WAIT", "SKIP"),
+            "what follows then: stop and say so, or go on without it",
+        ),
+        Setting("topology.dead.letter.path", None, _text_or_none, "Delta table of the transactions that SKIP gives up"),
+        Setting("topology.debug", False, _flag, "log every event and action"),
+        Setting("topology.state.dir", None, _text_or_none, "where coordinator state lies; by default beside the tables"),
+        Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "what keeps coordinator state"),
+        Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),
+        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers that name none"),
+        Setting("transactional.zookeeper.root", "/txtopo", _text, "ZooKeeper node above all topologies"),
+        Setting("transactional.zookeeper.session.timeout.secs", 10.0, _seconds, "how long a lost leader keeps the lead"),
+        Setting("topology.jobs.in.flight.max", 2, _whole(1), "Spark jobs at a time"),
+        Setting("topology.pack.transactions.max", 128, _whole(1), "transactions in one Spark job"),
+        Setting("topology.group.transactions.max", 256, _whole(1), "transactions in one commit group"),
+        Setting("topology.received.bytes.max", 256 << 20, _whole(1), "bytes that wait for their commit in the driver"),
+        Setting("topology.layout", "auto", _one_of("auto", "together", "spread"), "a transaction's tasks in one place?"),
+        Setting("topology.spark.master", None, _text_or_none, "Spark master URL; by default every core of this machine"),
+        Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
+    )
+}
+"""Every name that txtopo knows."""
+
+_BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
+
+
+class Config(Mapping[str, Any]):
+    """A topology's configuration: a mapping by dotted name, complete with defaults, and immutable.
+
+    Args:
+        values: settings by dotted name.
+        **keywords: settings by Python spelling.
+
+    Raises:
+        ConfigError: a name is unknown, or a value is not what its setting takes.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        given = {**(values or {}), **keywords}
+        self._given = dict(_check(name, value) for name, value in given.items())
+        self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}
+
+    def with_settings(self, values: Mapping[str, Any]) -> Config:
+        """Return a copy with some settings set anew."""
+        return Config({**self._given, **values})
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """The settings that go to the Spark session."""
+        return {name: str(value) for name, value in self._values.items() if name.startswith(_OWN_PREFIX)}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        if name in _BY_KEYWORD:
+            return self._values[_BY_KEYWORD[name].name]
+        raise KeyError(name)
+
+    def __getattr__(self, keyword: str) -> Any:
+        if keyword in _BY_KEYWORD:
+            return self._values[_BY_KEYWORD[keyword].name]
+        raise AttributeError(_unknown(keyword))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Config({self._given!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config, (self._given,)
+
+
+def _check(name: str, value: Any) -> tuple[str, Any]:
+    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
+    if setting is None:
+        if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED):
+            raise ConfigError(_unknown(name))
+        return name, value
+    try:
+        return setting.name, setting.check(value)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{setting.name} is {value!r}; it must be {error} ({setting.purpose})") from None
+
+
+def _unknown(name: str) -> str:
+    known = [*SETTINGS, *_BY_KEYWORD]
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    nearest = f"did you mean {close[0]!r}?" if close else f"names are: {', '.join(SETTINGS)}"
+    return f"there is no setting {name!r}; {nearest}"

@@ -1,0 +1,116 @@
+"""Actions: what the core tells the shell to do. Imperative; frozen; carried out in list order."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import attrs
+
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.events import TransactionMetadata
+
+
+@attrs.frozen
+class CreateMetadata:
+    """Ask the spout's coordinator for up to ``count`` transactions from ``first_txid`` on."""
+
+    first_txid: int
+    count: int
+    previous_metadata: Any
+
+
+@attrs.frozen
+class SaveMetadata:
+    """Make metadata durable, before any later action starts."""
+
+    begun: tuple[TransactionMetadata, ...]
+
+
+@attrs.frozen
+class PackedAttempt:
+    """An attempt with the metadata to emit it from."""
+
+    attempt: TransactionAttempt
+    metadata: Any
+
+
+@attrs.frozen
+class Process:
+    """Run the processing phases of consecutive transactions in one job.
+
+    ``previous_metadata`` is that of the transaction before the first one: an opaque spout goes on from it.
+    """
+
+    pack_id: int
+    pack: tuple[PackedAttempt, ...]
+    previous_metadata: Any
+
+
+@attrs.frozen
+class CancelPack:
+    """Stop the job of a pack: no attempt in it is live."""
+
+    pack_id: int
+
+
+@attrs.frozen
+class Commit:
+    """Run the commit phases of a group, one after another, and make their writes together."""
+
+    group_id: int
+    group: tuple[PackedAttempt, ...]
+
+
+@attrs.frozen
+class DeadLetter:
+    """Write a transaction that was given up to the dead-letter table, in its turn."""
+
+    group_id: int
+    letter: PackedAttempt
+    tries: int
+    error: str
+
+
+@attrs.frozen
+class InterruptCommit:
+    """Make the commit phase of a group fail: it has made no progress within the timeout."""
+
+    group_id: int
+
+
+@attrs.frozen
+class CleanUp:
+    """Remove what is kept for transactions below ``txid``: they are never asked for again."""
+
+    txid: int
+
+
+class StopReason(enum.Enum):
+    """Why a run stops."""
+
+    EXHAUSTED = "the spout is exhausted"
+    UNTIL = "the transaction asked for is committed"
+    REQUESTED = "a stop was asked for"
+    FAILED = "an error"
+
+
+@attrs.frozen
+class Stop:
+    """End the run. ``error`` is raised from it, where there is one."""
+
+    reason: StopReason
+    error: Exception | None = None
+
+
+Action = (
+    CreateMetadata
+    | SaveMetadata
+    | Process
+    | CancelPack
+    | Commit
+    | DeadLetter
+    | InterruptCommit
+    | CleanUp
+    | Stop
+)

@@ -1,0 +1,47 @@
+"""Which transactions go into the next pack and the next commit group. Pure leaves of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from txtopo.core.limits import Limits
+from txtopo.core.transactions import Transaction
+from txtopo.core.transitions import Status
+
+
+def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits) -> list[Transaction]:
+    """Return the transactions of the next pack: the lowest ready one and those ready right behind it.
+
+    A transaction that a whole pack was lost with goes alone. An opaque spout goes on from the transaction
+    before, so that one must be processed.
+    """
+    pack: list[Transaction] = []
+    for transaction in _in_order(window, committed):
+        is_due = transaction.status is Status.READY and transaction.tries.not_before_ms <= now_ms
+        fits = is_due and not (pack and transaction.tries.alone)
+        if fits and (limits.until is None or transaction.txid <= limits.until):
+            pack.append(transaction)
+            if transaction.tries.alone or len(pack) == limits.pack_transactions_max:
+                return pack
+        elif pack:
+            return pack
+        elif limits.opaque and transaction.status in {Status.READY, Status.PROCESSING}:
+            return []
+    return pack
+
+
+def choose_group(window: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:
+    """Return the transactions of the next commit group: the processed ones from the lowest uncommitted one on."""
+    group: list[Transaction] = []
+    for transaction in _in_order(window, committed):
+        if transaction.status is not Status.PROCESSED or len(group) == limits.group_transactions_max:
+            break
+        group.append(transaction)
+    return group
+
+
+def _in_order(window: Mapping[int, Transaction], committed: int) -> Iterable[Transaction]:
+    txid = committed + 1
+    while (transaction := window.get(txid)) is not None:
+        yield transaction
+        txid += 1

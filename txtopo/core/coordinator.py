@@ -1,0 +1,417 @@
+"""The coordinator: one door, events in, actions out.
+
+The order of business after every event is always the same: take the event in, then see what can be done
+now: stop, begin transactions, process packs, commit a group. Nothing else decides anything.
+
+A late answer, told as a history (Storm drops the live attempt here; we do not):
+
+1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new pack.
+2. The executor that held 7:1 wakes up and reports it failed, or processed.
+3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
+
+An opaque spout emits each transaction from where the one before ended, perhaps other tuples each time. So
+the failure of N rolls back N and all later ones: they leave the window and are begun anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, assert_never
+
+from txtopo.core.actions import (
+    Action,
+    CancelPack,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    InterruptCommit,
+    PackedAttempt,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.choosing import choose_group, choose_pack
+from txtopo.core.events import (
+    Committed,
+    Event,
+    Failed,
+    Fenced,
+    GroupEnded,
+    MetadataCreated,
+    PackEnded,
+    PackFailed,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    SourceStatus,
+    StopRequested,
+    Ticked,
+)
+from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.transactions import Transaction, Tries
+from txtopo.core.transitions import LIVE, Status, Trigger
+from txtopo.errors import InternalError, JobFailure, PoisonTransaction
+
+
+class Coordinator:
+    """The state of one topology's transactions, and every decision about them.
+
+    Args:
+        limits: the bounds it keeps.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.committed = 0
+        self._committed_metadata: Any = None
+        self._epoch = 0
+        self._now_ms = 0
+        self._window: dict[int, Transaction] = {}
+        self._tries: dict[int, Tries] = {}
+        self._packs: dict[int, tuple[int, ...]] = {}
+        self._cancelled: set[int] = set()
+        self._next_pack_id = 1
+        self._group: int | None = None
+        self._next_group_id = 1
+        self._source = SourceStatus.READY
+        self._source_asked = False
+        self._source_poll_at_ms = 0
+        self._lost_jobs = 0
+        self._stopping: Stop | None = None
+        self._stopped = False
+
+    # The door.
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take in one event and return what to do now, in order."""
+        if self._stopped:
+            return []
+        actions: list[Action] = []
+        self._take_in(event, actions)
+        self._advance(actions)
+        return actions
+
+    @property
+    def window(self) -> Mapping[int, Transaction]:
+        """The begun, uncommitted transactions by txid, for checks and displays; not to be changed."""
+        return MappingProxyType(self._window)
+
+    @property
+    def packs(self) -> Mapping[int, tuple[int, ...]]:
+        """The txids of each pack in flight, by pack id."""
+        return MappingProxyType(self._packs)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit group, or a dead letter, is in flight."""
+        return self._group is not None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether ``Stop`` was handed out."""
+        return self._stopped
+
+    # Taking in.
+
+    def _take_in(self, event: Event, actions: list[Action]) -> None:
+        match event:
+            case Recovered():
+                self._recover(event)
+            case MetadataCreated():
+                self._begin(event, actions)
+            case Progressed():
+                for transaction in self._live(event.attempts):
+                    self._renew(transaction)
+            case Processed():
+                self._processed(event)
+            case Failed():
+                self._failed(event)
+            case PackEnded():
+                self._end_pack(event.pack_id, "its job ended without an answer for it")
+            case PackFailed():
+                self._lose_pack(event)
+            case Committed():
+                self._commit(event, actions)
+            case GroupEnded():
+                self._end_group(event)
+            case Ticked():
+                self._now_ms = max(self._now_ms, event.now_ms)
+                self._expire(actions)
+            case StopRequested():
+                self._stop(Stop(StopReason.REQUESTED))
+            case RuleBroken():
+                self._stop(Stop(StopReason.FAILED, event.error))
+            case Fenced():
+                self._group = None
+                self._stop(Stop(StopReason.FAILED, event.error))
+            case _:
+                assert_never(event)
+
+    def _recover(self, event: Recovered) -> None:
+        assert self._epoch == 0, "a coordinator recovers once"
+        assert event.epoch > 0, "an epoch is counted from 1"
+        self._epoch = event.epoch
+        self._now_ms = event.now_ms
+        self.committed = event.committed
+        self._committed_metadata = event.committed_metadata
+        for expected, begun in enumerate(event.begun, event.committed + 1):
+            if begun.txid != expected:
+                raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
+            self._window[begun.txid] = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid))
+
+    def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
+        self._source_asked = False
+        self._source = event.source
+        self._source_poll_at_ms = self._now_ms + self.limits.source_poll_ms
+        begun = []
+        for transaction in event.begun:
+            if transaction.txid == self._last_begun + 1:
+                tries = self._tries_of(transaction.txid)
+                self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
+                begun.append(transaction)
+            elif not self.limits.opaque:
+                raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
+        if begun and not self.limits.opaque:
+            actions.append(SaveMetadata(tuple(begun)))
+
+    def _processed(self, event: Processed) -> None:
+        for transaction in self._live([event.attempt]):
+            if transaction.status is Status.PROCESSING:
+                transaction.move(Trigger.PROCESSED)
+                if self.limits.opaque:
+                    transaction.metadata = event.metadata
+                self._lost_jobs = 0
+
+    def _failed(self, event: Failed) -> None:
+        for transaction in self._live([event.attempt]):
+            transaction.tries.failures += 1
+            was_processed = transaction.status is not Status.PROCESSING
+            if self.limits.opaque and event.metadata is not None:
+                transaction.metadata = event.metadata
+            self._fail(transaction, event.error, knows_metadata=was_processed or event.metadata is not None)
+
+    def _fail(self, transaction: Transaction, error: str, *, knows_metadata: bool = False) -> None:
+        transaction.tries.error = error
+        if transaction.status is Status.BURYING:
+            transaction.move(Trigger.FAIL)
+            return
+        transaction.move(Trigger.FAIL)
+        gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
+        can_skip = knows_metadata or not self.limits.opaque
+        if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
+            transaction.move(Trigger.GIVE_UP)
+        elif gives_up:
+            self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
+        if self.limits.opaque:
+            is_kept = transaction.status is Status.DEAD
+            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid)
+
+    def _roll_back(self, first_txid: int) -> None:
+        for txid in [txid for txid in self._window if txid >= first_txid]:
+            del self._window[txid]
+        if self._source is SourceStatus.EXHAUSTED:
+            self._source = SourceStatus.READY
+
+    def _lose_pack(self, event: PackFailed) -> None:
+        was_cancelled = event.pack_id in self._cancelled
+        held = self._packs.get(event.pack_id, ())
+        if not was_cancelled and (len(held) > 1 or self.limits.tries_max is None):
+            self._lost_jobs += 1
+        self._end_pack(event.pack_id, event.error)
+        if self._lost_jobs > self.limits.job_failures_max:
+            message = f"Spark lost {self._lost_jobs} jobs in a row; mend what is below, then start again"
+            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
+
+    def _end_pack(self, pack_id: int, error: str) -> None:
+        held = self._packs.pop(pack_id, ())
+        self._cancelled.discard(pack_id)
+        self._fail_pack(pack_id, held, error)
+
+    def _fail_pack(self, pack_id: int, held: tuple[int, ...], error: str) -> None:
+        """Fail what is still being processed in a pack; a transaction that is alone in it is to blame."""
+        for txid in held:
+            if not self._is_processing(txid, pack_id):
+                continue
+            transaction = self._window[txid]
+            delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs, 6) if self._lost_jobs else 0
+            transaction.tries.not_before_ms = self._now_ms + delay_ms
+            transaction.tries.failures += len(held) == 1
+            transaction.tries.alone = True
+            self._fail(transaction, error)
+
+    def _commit(self, event: Committed, actions: list[Action]) -> None:
+        for attempt in event.attempts:
+            transaction = self._window.get(attempt.txid)
+            if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
+                raise InternalError(f"attempt {attempt} committed out of turn, after {self.committed}")
+            transaction.move(Trigger.COMMITTED)
+            self.committed = attempt.txid
+            self._committed_metadata = transaction.metadata
+            del self._window[attempt.txid]
+            self._tries.pop(attempt.txid, None)
+        if event.attempts:
+            actions.append(CleanUp(self.committed))
+
+    def _end_group(self, event: GroupEnded) -> None:
+        if event.group_id != self._group:
+            raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
+        self._group = None
+        for transaction in self._window.values():
+            if transaction.status is Status.COMMITTING:
+                transaction.move(Trigger.RETURN)
+
+    def _expire(self, actions: list[Action]) -> None:
+        expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
+        if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
+            actions.append(InterruptCommit(self._group))
+            for transaction in self._window.values():
+                if transaction.status is Status.COMMITTING:
+                    self._renew(transaction)
+        error = f"no progress for {self.limits.timeout_ms} ms"
+        for pack_id in sorted({t.pack_id for t in expired if t.status is Status.PROCESSING and t.pack_id}):
+            self._cancel(pack_id, actions)
+            self._fail_pack(pack_id, self._packs.get(pack_id, ()), error)
+
+    def _cancel(self, pack_id: int, actions: list[Action]) -> None:
+        if pack_id in self._packs and pack_id not in self._cancelled:
+            self._cancelled.add(pack_id)
+            actions.append(CancelPack(pack_id))
+
+    # Going on.
+
+    def _advance(self, actions: list[Action]) -> None:
+        if self._epoch == 0:
+            return
+        self._look_for_end()
+        if self._stopping is not None:
+            self._finish(self._stopping, actions)
+            return
+        self._commit_next(actions)
+        self._ask_source(actions)
+        self._process_next(actions)
+
+    def _look_for_end(self) -> None:
+        first = self._window.get(self.committed + 1)
+        if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
+            self._stop(Stop(StopReason.FAILED, self._poison(first)))
+        elif self.limits.until is not None and self.committed >= self.limits.until:
+            self._stop(Stop(StopReason.UNTIL))
+        elif self._source is SourceStatus.EXHAUSTED and not self._window and not self._source_asked:
+            self._stop(Stop(StopReason.EXHAUSTED))
+
+    def _stop(self, stop: Stop) -> None:
+        if self._stopping is None or (self._stopping.error is None and stop.error is not None):
+            self._stopping = stop
+
+    def _finish(self, stop: Stop, actions: list[Action]) -> None:
+        if self._group is not None:
+            return
+        for pack_id in self._packs:
+            self._cancel(pack_id, actions)
+        self._stopped = True
+        actions.append(stop)
+
+    def _commit_next(self, actions: list[Action]) -> None:
+        if self._group is not None:
+            return
+        first = self._window.get(self.committed + 1)
+        if first is not None and first.status is Status.DEAD:
+            letter = PackedAttempt(first.begin_attempt(self._epoch, Trigger.BURY), first.metadata)
+            self._renew(first)
+            self._group = self._take_group_id()
+            actions.append(DeadLetter(self._group, letter, first.tries.failures, first.tries.error))
+            return
+        group = choose_group(self._window, self.committed, self.limits)
+        if group:
+            for transaction in group:
+                transaction.move(Trigger.COMMIT)
+                self._renew(transaction)
+            self._group = self._take_group_id()
+            actions.append(Commit(self._group, _packed(group)))
+
+    def _ask_source(self, actions: list[Action]) -> None:
+        last = self.committed + self.limits.window
+        if self.limits.until is not None:
+            last = min(last, self.limits.until)
+        count = last - self._last_begun
+        if self.limits.opaque:
+            if any(t.status in {Status.READY, Status.PROCESSING} for t in self._window.values()):
+                return  # its coordinator can't tell what is left before the emitters have been there
+            count = min(count, self.limits.pack_transactions_max)
+        is_due = self._source is SourceStatus.READY or (
+            self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
+        )
+        if count > 0 and is_due and not self._source_asked:
+            self._source_asked = True
+            actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
+
+    def _process_next(self, actions: list[Action]) -> None:
+        for pack_id, held in self._packs.items():
+            if not any(self._is_processing(txid, pack_id) for txid in held):
+                self._cancel(pack_id, actions)
+        jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
+        while len(self._packs) < jobs_max:
+            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits)
+            if not pack:
+                return
+            pack_id = self._next_pack_id
+            self._next_pack_id += 1
+            for transaction in pack:
+                transaction.begin_attempt(self._epoch, Trigger.START)
+                transaction.pack_id = pack_id
+                self._renew(transaction)
+            self._packs[pack_id] = tuple(transaction.txid for transaction in pack)
+            actions.append(Process(pack_id, _packed(pack), self._metadata_of(pack[0].txid - 1)))
+
+    # Leaves.
+
+    @property
+    def _last_begun(self) -> int:
+        return self.committed + len(self._window)
+
+    def _metadata_of(self, txid: int) -> Any:
+        return self._committed_metadata if txid == self.committed else self._window[txid].metadata
+
+    def _tries_of(self, txid: int) -> Tries:
+        return self._tries.setdefault(txid, Tries())
+
+    def _is_processing(self, txid: int, pack_id: int) -> bool:
+        transaction = self._window.get(txid)
+        return (
+            transaction is not None
+            and transaction.pack_id == pack_id
+            and transaction.status is Status.PROCESSING
+        )
+
+    def _take_group_id(self) -> int:
+        self._next_group_id += 1
+        return self._next_group_id - 1
+
+    def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
+        candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)
+        return [transaction for transaction, attempt in candidates if transaction and transaction.is_live(attempt)]
+
+    def _renew(self, transaction: Transaction) -> None:
+        transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
+
+    def _poison(self, transaction: Transaction) -> PoisonTransaction:
+        return PoisonTransaction(
+            f"it failed {transaction.tries.failures} times, as often as topology.transaction.max.attempts "
+            f"allows; mend its cause and start again, or set the policy to SKIP",
+            txid=transaction.txid,
+            cause=transaction.tries.error,
+        )
+
+
+def _packed(transactions: Iterable[Transaction]) -> tuple[PackedAttempt, ...]:
+    packed = []
+    for transaction in transactions:
+        assert transaction.status in LIVE, "only live attempts are handed out"
+        assert transaction.attempt is not None, "a live status has an attempt"
+        packed.append(PackedAttempt(transaction.attempt, transaction.metadata))
+    return tuple(packed)

@@ -1,0 +1,82 @@
+"""The one table: what can become of a transaction.
+
+::
+
+    READY ──start──▶ PROCESSING ──processed──▶ PROCESSED ──commit──▶ COMMITTING ──committed──▶ COMMITTED
+      ▲                  │fail                     │fail   ◀─return──    │fail                     ▲
+      ├──────────────────┴─────────────────────────┴─────────────────────┘                         │
+      └──give up──▶ DEAD ──bury──▶ BURYING ──committed─────────────────────────────────────────────┘
+                     ▲───────fail──────┘
+
+A pair that is not in the table is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from txtopo.errors import InternalError
+
+
+class Status(enum.Enum):
+    """Where a begun transaction stands."""
+
+    READY = "ready"
+    """Its metadata is known, and no attempt of it is live."""
+    PROCESSING = "processing"
+    """Its live attempt is in a pack."""
+    PROCESSED = "processed"
+    """Its live attempt waits for its turn to commit."""
+    COMMITTING = "committing"
+    """Its live attempt is in the commit group."""
+    DEAD = "dead"
+    """It was tried as often as allowed, and waits for its turn to be given up."""
+    BURYING = "burying"
+    """Its dead letter is being written."""
+    COMMITTED = "committed"
+    """It is done, and leaves the window."""
+
+
+class Trigger(enum.Enum):
+    """What moves a transaction on."""
+
+    START = "start"
+    PROCESSED = "processed"
+    FAIL = "fail"
+    COMMIT = "commit"
+    RETURN = "return"
+    """The group ended before the transaction's turn."""
+    COMMITTED = "committed"
+    GIVE_UP = "give up"
+    BURY = "bury"
+
+
+TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
+    (Status.READY, Trigger.START): Status.PROCESSING,
+    (Status.READY, Trigger.GIVE_UP): Status.DEAD,
+    (Status.PROCESSING, Trigger.PROCESSED): Status.PROCESSED,
+    (Status.PROCESSING, Trigger.FAIL): Status.READY,
+    (Status.PROCESSED, Trigger.COMMIT): Status.COMMITTING,
+    (Status.PROCESSED, Trigger.FAIL): Status.READY,
+    (Status.COMMITTING, Trigger.COMMITTED): Status.COMMITTED,
+    (Status.COMMITTING, Trigger.RETURN): Status.PROCESSED,
+    (Status.COMMITTING, Trigger.FAIL): Status.READY,
+    (Status.DEAD, Trigger.BURY): Status.BURYING,
+    (Status.BURYING, Trigger.COMMITTED): Status.COMMITTED,
+    (Status.BURYING, Trigger.FAIL): Status.DEAD,
+}
+
+LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.BURYING})
+"""The statuses in which a transaction has a live attempt."""
+
+
+def after(status: Status, trigger: Trigger) -> Status:
+    """Return the status that ``trigger`` leads to.
+
+    Raises:
+        InternalError: the table has no such transition.
+    """
+    target = TRANSITIONS.get((status, trigger))
+    if target is None:
+        raise InternalError(f"no transition {trigger.value!r} from status {status.value!r}")
+    return target

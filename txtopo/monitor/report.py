@@ -1,0 +1,63 @@
+"""What a run did, and what it is doing."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class RunReport:
+    """What a run did.
+
+    Args:
+        topology_id: which topology ran.
+        reason: why it stopped, in words.
+        committed_txid: the last committed transaction, of this run or an earlier one.
+        transactions: transactions committed by this run, dead letters not included.
+        dead_letters: transactions that were given up and written to the dead-letter table.
+        attempts: attempts whose processing phase was begun.
+        tuples: tuples that the spout emitted in the committed transactions.
+        failures: attempts that failed.
+        processing_secs: time spent in the jobs of processing phases, summed over jobs in flight.
+        commit_secs: time spent in commit phases and Delta writes.
+        elapsed_secs: time from start to stop.
+    """
+
+    topology_id: str
+    reason: str
+    committed_txid: int
+    transactions: int
+    dead_letters: int
+    attempts: int
+    tuples: int
+    failures: int
+    processing_secs: float
+    commit_secs: float
+    elapsed_secs: float
+
+    @property
+    def replays(self) -> int:
+        """Attempts beyond the first of each transaction, of those this run finished or gave up."""
+        return self.failures
+
+
+@attrs.frozen
+class Progress:
+    """What a run is doing at a moment."""
+
+    topology_id: str
+    committed_txid: int
+    processing: int
+    """Transactions whose processing phase is running."""
+    processed: int
+    """Transactions that wait for their turn to commit."""
+    committing: int
+    """Transactions in the commit phase."""
+    ready: int
+    """Transactions that wait to be processed."""
+    first_uncommitted_status: str
+    transactions: int
+    dead_letters: int
+    tuples: int
+    failures: int
+    elapsed_secs: float

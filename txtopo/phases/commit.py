@@ -1,0 +1,97 @@
+"""The commit phases of a group: one transaction after another, strictly in txid order.
+
+``finish_batch`` of each committer, then the bolts below it, component by component in topological order. A
+later transaction of the group sees what an earlier one has put. One that fails takes only itself and its
+followers out of the group: what comes before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from txtopo.contracts.state import Key, OpenedState, StateValue
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import TupleTreeFailure, TxtopoError
+from txtopo.phases.batch_run import BatchRun, CarriedBolt
+from txtopo.phases.places import Workshop
+from txtopo.phases.state_view import GroupState
+from txtopo.topology.plan import Phase
+
+LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
+"""Returns what the bolts of the commit phase took in an attempt's processing phase."""
+
+
+@attrs.frozen
+class GroupOutcome:
+    """What the commit phases of a group came to."""
+
+    finished: tuple[TransactionAttempt, ...]
+    """The attempts whose commit phases ran to their end, in order."""
+    writes: Mapping[str, Mapping[Key, StateValue]]
+    """What they put, by state and key."""
+    failed: TransactionAttempt | None = None
+    """The attempt that failed, if any; those behind it did not run."""
+    failure: TxtopoError | None = None
+
+
+def run_commit_phases(
+    workshop: Workshop,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    on_progress: Callable[[TransactionAttempt], None] = lambda _: None,
+) -> GroupOutcome:
+    """Run the commit phases of a group in order, until one fails. Writes nothing.
+
+    Args:
+        workshop: makes the bolts.
+        states: the opened states, by name.
+        attempts: the group, in txid order.
+        load_carried: returns what was carried over from an attempt's processing phase.
+        on_progress: told each time a component's task is done.
+    """
+    group = {name: GroupState(opened) for name, opened in states.items()}
+    finished: list[TransactionAttempt] = []
+    failed, failure = None, None
+    for attempt in attempts:
+        try:
+            _run_commit_phase(workshop, group, attempt, load_carried(attempt), on_progress)
+        except TxtopoError as error:
+            failed, failure = attempt, error
+            break
+        finished.append(attempt)
+    writes = {name: state.written for name, state in group.items() if state.written}
+    return GroupOutcome(tuple(finished), writes, failed, failure)
+
+
+def _run_commit_phase(
+    workshop: Workshop,
+    group: Mapping[str, GroupState],
+    attempt: TransactionAttempt,
+    carried: Sequence[CarriedBolt],
+    on_progress: Callable[[TransactionAttempt], None],
+) -> None:
+    views = {name: state.begin(attempt.txid) for name, state in group.items()}
+    run = BatchRun(
+        workshop,
+        attempt,
+        views=views,
+        carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
+        on_progress=lambda _: on_progress(attempt),
+    )
+    try:
+        for component in workshop.plan.of_phase(Phase.COMMIT):
+            run.finish(component)
+            on_progress(attempt)
+        for edge, tally in run.tallies.items():
+            if not tally.is_settled:
+                name = workshop.plan.edges[edge].target
+                raise TupleTreeFailure(f"{name!r} received other tuples than were sent", txid=attempt.txid)
+    except TxtopoError:
+        for view in views.values():
+            view.discard()
+        raise
+    for view in views.values():
+        view.finish()

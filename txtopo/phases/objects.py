@@ -1,0 +1,122 @@
+"""Users' objects as bytes: prototypes that every task gets its own copy of, and bolts between two phases.
+
+Only an object's state travels; its class is the receiver's own, which is smaller, faster, and keeps the
+identity of classes. What belongs to the place an object lives in (its collector, context and state handles)
+is left behind and replaced by the new place's.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from txtopo.errors import UserCodeError
+
+
+@attrs.frozen
+class PlaceReference:
+    """Stands for something that belongs to a place, in the bytes of an object that leaves it."""
+
+    role: str
+    name: str = ""
+
+
+class Placed:
+    """What belongs to a place: pickles as a reference to the like of it in another place."""
+
+    place_reference: PlaceReference
+
+
+Place = Mapping[PlaceReference, Any]
+"""What references stand for in one place."""
+
+
+def freeze(value: Any) -> bytes:
+    """Return an object's state as bytes.
+
+    Raises:
+        UserCodeError: an attribute does not pickle; the message names it.
+    """
+    try:
+        return _dump(_state_of(value))
+    except Exception as error:  # whatever a user's attribute raises while it is pickled
+        raise UserCodeError(
+            f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); objects travel between processes: "
+            "create in prepare() what can't travel, and leave it out by __getstate__()"
+        ) from error
+
+
+def thaw(kind: type, frozen: bytes, place: Place) -> Any:
+    """Return a new object of class ``kind`` with the state that :func:`freeze` made bytes of.
+
+    Args:
+        kind: the class, as it is known here.
+        frozen: the state.
+        place: what references stand for here.
+    """
+    unpickler = _PlaceUnpickler(io.BytesIO(frozen))
+    unpickler.place = place
+    whole, state = unpickler.load()
+    if whole:
+        return state
+    thawed = kind.__new__(kind)
+    _restore(thawed, state)
+    return thawed
+
+
+def _state_of(value: Any) -> tuple[bool, Any]:
+    kind = type(value)
+    customized = kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__
+    if customized or hasattr(value, "__getnewargs__") or hasattr(value, "__getnewargs_ex__"):
+        return True, value
+    return False, value.__getstate__()
+
+
+def _restore(thawed: Any, state: Any) -> None:
+    if hasattr(thawed, "__setstate__"):
+        thawed.__setstate__(state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)  # noqa: PLR2004
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        object.__setattr__(thawed, name, value)
+
+
+def _dump(content: Any) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        _PlacePickler(buffer, protocol=5).dump(content)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        buffer = io.BytesIO()
+        _PlaceCloudPickler(buffer, protocol=5).dump(content)
+    return buffer.getvalue()
+
+
+class _PlacePickler(pickle.Pickler):
+    def persistent_id(self, obj: Any) -> PlaceReference | None:
+        return obj.place_reference if isinstance(obj, Placed) else None
+
+
+class _PlaceCloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def persistent_id(self, obj: Any) -> PlaceReference | None:
+        return obj.place_reference if isinstance(obj, Placed) else None
+
+
+class _PlaceUnpickler(pickle.Unpickler):
+    place: Place
+
+    def persistent_load(self, pid: PlaceReference) -> Any:
+        return self.place[pid]
+
+
+def _culprit(value: Any) -> str:
+    for name, attribute in getattr(value, "__dict__", {}).items():
+        try:
+            _dump(attribute)
+        except Exception:  # noqa: BLE001 - found: this is the attribute to name
+            return f", attribute {name!r} ({type(attribute).__name__}),"
+    return ""

@@ -1,0 +1,164 @@
+"""Places: where tasks live, and what they find there: context, state handles, and their own bolt object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.state import Key, MapState, StateValue
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import StateAccessError
+from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
+from txtopo.topology.plan import Phase, Plan, PlannedComponent
+
+StateViews = Mapping[str, MapState]
+"""The states as one transaction sees them, by name; empty in the processing phase."""
+
+COLLECTOR = PlaceReference("collector")
+CONTEXT = PlaceReference("context")
+
+
+class StateHandle(MapState, Placed):
+    """What a bolt holds of a state: it reaches the state in the commit phase only."""
+
+    def __init__(self, component: str, name: str, view: MapState | None) -> None:
+        self.place_reference = PlaceReference("state", name)
+        self._component = component
+        self._name = name
+        self._view = view
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return what is kept for each key."""
+        return self._reach().multi_get(keys)
+
+    def multi_put(self, values: Mapping[Key, Any]) -> None:
+        """Put a value for each key."""
+        self._reach().multi_put(values)
+
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``."""
+        return self._reach().multi_update(keys, function)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows."""
+        return self._reach().snapshot(txid)
+
+    def get(self, key: Key) -> Any:
+        """Return what is kept for ``key``, or None."""
+        return self._reach().get(key)
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put ``value`` for ``key``."""
+        self._reach().put(key, value)
+
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of ``key`` by ``function(old)``."""
+        return self._reach().update(key, function)
+
+    def _reach(self) -> MapState:
+        if self._view is None:
+            raise StateAccessError(
+                f"state {self._name!r} can be read and written in the commit phase only, because before it "
+                "earlier transactions are not settled; do it in finish_batch()",
+                component=self._component,
+            )
+        return self._view
+
+
+class TaskContext(TopologyContext, Placed):
+    """The context of one task."""
+
+    def __init__(self, plan: Plan, component: PlannedComponent, task: int, views: StateViews | None) -> None:
+        self.topology_id = plan.topology_id
+        self.this_component_id = component.id
+        self.this_task_index = task
+        self.place_reference = CONTEXT
+        self._plan = plan
+        self._phase = component.phase
+        self._views = views
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Return the task indices of a component."""
+        return list(range(self._plan.by_id[component].tasks))
+
+    def state(self, name: str) -> MapState:
+        """Return the state of that name."""
+        if self._phase is not Phase.COMMIT:
+            raise StateAccessError(
+                f"state {name!r} was asked for by a bolt that works ahead of the commit phase; make it a "
+                "committer, or put it below one",
+                component=self.this_component_id,
+            )
+        if name not in self._plan.states:
+            known = ", ".join(repr(each) for each in self._plan.states) or "none"
+            raise StateAccessError(
+                f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {known}",
+                component=self.this_component_id,
+            )
+        return StateHandle(self.this_component_id, name, None if self._views is None else self._views[name])
+
+
+@attrs.define(eq=False)
+class Workshop:
+    """Makes contexts and components' objects, in one process, for one run of a topology.
+
+    Args:
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each component's frozen object, by id.
+    """
+
+    plan: Plan
+    config: Mapping[str, Any]
+    prototypes: Mapping[str, bytes]
+    _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
+    _configurations: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
+
+    def configuration(self, component: PlannedComponent) -> Mapping[str, Any]:
+        """Return the configuration as a component sees it."""
+        if component.id not in self._configurations:
+            self._configurations[component.id] = {**self.config, **component.configuration}
+        return self._configurations[component.id]
+
+    def fresh(self, component: PlannedComponent) -> Any:
+        """Return a new object of a component, as it was declared."""
+        return thaw(type(component.component), self.prototypes[component.id], {})
+
+    def emitter(self, task: int) -> Any:
+        """Return the emitter of a spout task; made once in a process."""
+        if task not in self._emitters:
+            spout = self.plan.spout
+            context = TaskContext(self.plan, spout, task, None)
+            self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
+        return self._emitters[task]
+
+    def cleanup_before(self, txid: int) -> None:
+        """Tell every emitter made here that transactions below ``txid`` are done with."""
+        for emitter in self._emitters.values():
+            if hasattr(emitter, "cleanup_before"):
+                emitter.cleanup_before(txid)
+
+    def close(self) -> None:
+        """Close the emitters."""
+        while self._emitters:
+            self._emitters.popitem()[1].close()
+
+
+def prototypes_of(plan: Plan) -> dict[str, bytes]:
+    """Return each component's frozen object, by id."""
+    return {component.id: freeze(component.component) for component in plan.components}
+
+
+def place_of(context: TaskContext, collector: Any, plan: Plan) -> Place:
+    """Return what references stand for in a task of the commit phase."""
+    handles = {PlaceReference("state", name): context.state(name) for name in plan.states}
+    return {COLLECTOR: collector, CONTEXT: context, **handles}
+
+
+def attempt_origin(component: str, attempt: TransactionAttempt) -> dict[str, Any]:
+    """Return the origin that errors carry, as keyword arguments."""
+    return {"component": component, "txid": attempt.txid, "attempt": attempt.attempt}

@@ -1,0 +1,274 @@
+"""The processing phase of a pack, stage by stage, in one place. Knows nothing of Spark.
+
+Everything that leaves a stage is an *item*: a parcel for a later stage, or a report for the driver. A
+failure is a report too: it fails its own attempt and no other in the pack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.core.acker import EdgeTally
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import FailedException, RuleError, TxtopoError
+from txtopo.phases.batch_run import BatchRun, CarriedBolt, Parcel
+from txtopo.phases.collector import TaskCollector
+from txtopo.phases.layout import Layout
+from txtopo.phases.places import Workshop
+from txtopo.topology.plan import Phase, PlannedComponent
+
+
+@attrs.frozen
+class PackJob:
+    """A pack's work, as every place is told of it.
+
+    Args:
+        pack_id: the pack.
+        attempts: its attempts in txid order, with their metadata.
+        previous_metadata: what an opaque spout goes on from.
+        committed: the last committed txid.
+        layout: where the tasks run.
+        staging_dir: where bolts go that are too large to report in memory.
+        report_bytes_max: bytes of carried bolts that one place may report in memory.
+    """
+
+    pack_id: int
+    attempts: tuple[tuple[TransactionAttempt, Any], ...]
+    previous_metadata: Any
+    committed: int
+    layout: Layout
+    staging_dir: str
+    report_bytes_max: int
+
+
+@attrs.frozen
+class StagedBolts:
+    """Where carried bolts lie that were too large to report in memory."""
+
+    path: str
+    spans: tuple[tuple[str, int, int, int], ...]
+    """For each bolt its component, its task, and where its state begins and ends in the file."""
+
+    def load(self) -> list[CarriedBolt]:
+        """Read the bolts back."""
+        with pathlib.Path(self.path).open("rb") as file:
+            content = file.read()
+        return [CarriedBolt(component, task, content[start:end]) for component, task, start, end in self.spans]
+
+    def remove(self) -> None:
+        """Remove the file: nothing needs it any more."""
+        pathlib.Path(self.path).unlink(missing_ok=True)
+
+
+@attrs.frozen
+class Report:
+    """What one stage in one place has to say of one attempt."""
+
+    attempt: TransactionAttempt
+    tallies: Mapping[int, EdgeTally]
+    tuples_emitted: int
+    tasks_finished: int
+    carried: tuple[CarriedBolt, ...] = ()
+    staged: StagedBolts | None = None
+    opaque_metadata: Mapping[str, Any] | None = None
+    failure: TxtopoError | None = None
+
+
+Item = Parcel | Report
+PlacedItem = tuple[int, Item]
+"""An item and the place it goes to."""
+
+OnProgress = Callable[[int], None]
+
+
+class StageRun:
+    """One stage of a pack, in one place.
+
+    Args:
+        workshop: makes the tasks' objects.
+        job: the pack's work.
+        stage_index: which stage.
+        place: which place, from 0.
+        on_progress: told of the tuples that were taken.
+    """
+
+    def __init__(
+        self, workshop: Workshop, job: PackJob, stage_index: int, place: int, on_progress: OnProgress | None = None
+    ) -> None:
+        self._workshop = workshop
+        self._plan = workshop.plan
+        self._job = job
+        self._layout = job.layout
+        self._stage_index = stage_index
+        self._stage = job.layout.stages[stage_index]
+        self._place = place
+        self._on_progress = on_progress
+        self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
+        self._components = [self._plan.by_id[name] for name in self._stage.components]
+        self._outbox: list[PlacedItem] = []
+        self._runs: dict[TransactionAttempt, BatchRun] = {}
+        self._failures: dict[TransactionAttempt, TxtopoError] = {}
+        self._opaque: dict[TransactionAttempt, Mapping[str, Any]] = {}
+        self._chain: dict[str, Any] = dict(job.previous_metadata or {}) if self._plan.is_opaque else {}
+        self._bytes_left = job.report_bytes_max
+
+    def run(self, items: Iterable[Item]) -> Iterator[PlacedItem]:
+        """Work the stage off and yield what leaves it.
+
+        Args:
+            items: what earlier stages sent to this place; what is for later stages passes through.
+        """
+        self._workshop.cleanup_before(self._job.committed)
+        for item in items:
+            if isinstance(item, Parcel) and self._is_for_this_stage(item):
+                self._guard(item.attempt, lambda run, parcel=item: run.receive(parcel))
+                yield from self._take_outbox()
+            else:
+                yield self._place, item
+        for index, (attempt, metadata) in enumerate(self._job.attempts):
+            self._emit(index, attempt, metadata)
+            self._guard(attempt, lambda run: self._finish(run))
+            yield from self._take_outbox()
+            report = self._report(index, attempt)
+            if report.tasks_finished or report.failure is not None:
+                yield self._place, report
+            self._runs.pop(attempt, None)
+
+    def _is_for_this_stage(self, parcel: Parcel) -> bool:
+        return self._plan.edges[parcel.edge].target in self._stage.components
+
+    def _emit(self, index: int, attempt: TransactionAttempt, metadata: Any) -> None:
+        spout = self._plan.spout
+        if spout.id not in self._stage.components:
+            return
+        for task in range(spout.tasks):
+            if self._is_here(index, task):
+                emit = self._emit_opaque if self._plan.is_opaque else self._emit_again
+                self._guard(attempt, lambda run, task=task, emit=emit: emit(run, task, metadata))
+
+    def _emit_again(self, run: BatchRun, task: int, metadata: Any) -> None:
+        def emit(collector: TaskCollector) -> None:
+            self._workshop.emitter(task).emit_batch(run.attempt, metadata, collector)
+
+        run.emit(task, emit)
+
+    def _emit_opaque(self, run: BatchRun, task: int, metadata: Any) -> None:
+        """Emit each partition of this task from where the transaction before ended in it."""
+        if any(attempt.txid < run.attempt.txid for attempt in self._failures):
+            raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
+
+        def emit(collector: TaskCollector) -> dict[str, Any]:
+            emitter = self._workshop.emitter(task)
+            emitted = {}
+            for partition in metadata["partitions"]:
+                key = json.dumps(partition, sort_keys=True)
+                if owner_of(partition, self._plan.spout.tasks) == task:
+                    now = emitter.emit_batch(run.attempt, collector, partition, self._chain.get(key))
+                    if now is not None:
+                        emitted[key] = json.loads(json.dumps(now))
+            return emitted
+
+        emitted = run.emit(task, emit)
+        self._chain.update(emitted)
+        self._opaque[run.attempt] = {**self._opaque.get(run.attempt, {}), **emitted}
+
+    def _finish(self, run: BatchRun) -> None:
+        """Finish what works ahead; what is of the commit phase has only been made to take its tuples."""
+        for component in self._components:
+            if component.phase is Phase.PROCESSING and component is not self._plan.spout:
+                run.finish(component)
+
+    def _report(self, index: int, attempt: TransactionAttempt) -> Report:
+        run = self._runs.get(attempt)
+        carried: list[CarriedBolt] = []
+        if run is not None and attempt not in self._failures:
+            self._guard(attempt, lambda run: carried.extend(run.carry()))
+        failure = self._failures.get(attempt)
+        staged = None
+        if failure is None:
+            size = sum(len(bolt.state) for bolt in carried)
+            if size > self._bytes_left:
+                staged, carried = self._put_aside(attempt, carried), []
+            else:
+                self._bytes_left -= size
+        return Report(
+            attempt=attempt,
+            tallies={} if run is None else run.tallies,
+            tuples_emitted=0 if run is None else run.tuples_emitted,
+            tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
+            carried=tuple(carried) if failure is None else (),
+            staged=staged,
+            opaque_metadata=self._opaque.get(attempt),
+            failure=failure,
+        )
+
+    def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
+        folder = pathlib.Path(self._job.staging_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._place}-{uuid.uuid4().hex}.bolts"
+        spans, position = [], 0
+        with path.open("wb") as file:
+            for bolt in carried:
+                file.write(bolt.state)
+                spans.append((bolt.component, bolt.task, position, position + len(bolt.state)))
+                position += len(bolt.state)
+        return StagedBolts(os.fspath(path), tuple(spans))
+
+    def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
+        """Do something for an attempt unless it has failed; what fails now fails it alone."""
+        if attempt in self._failures:
+            return
+        try:
+            work(self._run_of(attempt))
+        except (FailedException, RuleError) as error:
+            self._failures[attempt] = error
+
+    def _run_of(self, attempt: TransactionAttempt) -> BatchRun:
+        run = self._runs.get(attempt)
+        if run is None:
+            index = self._index_of[attempt]
+            run = self._runs[attempt] = BatchRun(
+                self._workshop,
+                attempt,
+                is_local=lambda component, task: component in self._stage.components and self._is_here(index, task),
+                send=self._send,
+                on_progress=self._on_progress,
+            )
+        return run
+
+    def _send(self, parcel: Parcel) -> None:
+        target = self._plan.by_id[self._plan.edges[parcel.edge].target]
+        self._outbox.append((self._place_for(target, parcel), parcel))
+
+    def _place_for(self, target: PlannedComponent, parcel: Parcel) -> int:
+        return place_for(self._layout, target, self._index_of[parcel.attempt], parcel.task)
+
+    def _take_outbox(self) -> list[PlacedItem]:
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    def _is_here(self, transaction_index: int, task: int) -> bool:
+        return self._stage.place(transaction_index, task, self._layout.places) == self._place
+
+
+def place_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
+    """Return the place a parcel goes to; what Spark SQL takes may lie anywhere."""
+    stage = layout.stage_of(target.id)
+    if stage is None:
+        return (transaction_index + task) % layout.places
+    return layout.stages[stage].place(transaction_index, task, layout.places)
+
+
+def owner_of(partition: Any, tasks: int) -> int:
+    """Return the spout task that emits a partition of an opaque spout, whichever other partitions there are."""
+    if isinstance(partition, int):
+        return partition % tasks
+    return zlib.crc32(json.dumps(partition, sort_keys=True).encode()) % tasks

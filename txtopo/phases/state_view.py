@@ -1,0 +1,118 @@
+"""States as the transactions of a commit group see them: what is durable, below what the group has put.
+
+A group's writes are gathered in memory and made durable together. Each transaction writes into a layer of
+its own, which is merged into the group's when its commit phase is over, and thrown away if it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.contracts.state import Key, MapState, OpenedState, StateValue
+from txtopo.errors import StateAccessError
+
+
+class GroupState:
+    """One state during one commit group."""
+
+    def __init__(self, opened: OpenedState) -> None:
+        self.opened = opened
+        self.written: dict[Key, StateValue] = {}
+        """What the finished transactions of the group have put."""
+
+    def begin(self, txid: int) -> TransactionView:
+        """Return the state as transaction ``txid`` sees it."""
+        return TransactionView(self, txid)
+
+
+class TransactionView(MapState):
+    """One state as one transaction of a group sees it."""
+
+    def __init__(self, group: GroupState, txid: int) -> None:
+        self._group = group
+        self._txid = txid
+        self._own: dict[Key, StateValue] = {}
+        self._is_over = False
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return what is kept for each key, this transaction's own writes included."""
+        self._check_running()
+        own, before = self._own, self._before(keys)
+        return [own.get(key, before.get(key)) for key in keys]
+
+    def multi_put(self, values: Mapping[Key, Any]) -> None:
+        """Put a value for each key; a key that has this transaction in it already stays as it is."""
+        self._check_running()
+        before = self._before(values)
+        for key, value in values.items():
+            self._write(key, before.get(key), value)
+
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``; return the new values."""
+        self._check_running()
+        own, before, txid = self._own, self._before(keys), self._txid
+        results = []
+        for key in keys:
+            mine = own.get(key)
+            stored = before.get(key) if mine is None else None
+            if stored is not None and stored.is_applied(txid):
+                results.append(stored.value)
+                continue
+            if mine is not None:
+                old = mine.value
+            else:
+                old = None if stored is None else stored.value_before(txid)
+            new = function(key, old)
+            self._write(key, stored, new)
+            results.append(new)
+        return results
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows: those of this commit group are not among them."""
+        self._check_running()
+        return self._group.opened.snapshot(txid)
+
+    def finish(self) -> None:
+        """Merge this transaction's writes into the group's."""
+        self._group.written.update(self._own)
+        self._is_over = True
+
+    def discard(self) -> None:
+        """Throw this transaction's writes away."""
+        self._own.clear()
+        self._is_over = True
+
+    def _write(self, key: Key, stored: StateValue | None, value: Any) -> None:
+        mine = self._own.get(key)
+        if mine is not None:
+            self._own[key] = mine.written(self._txid, value)
+        elif stored is None:
+            self._own[key] = self._group.opened.make_value(self._txid, value)
+        elif not stored.is_applied(self._txid):
+            self._own[key] = stored.written(self._txid, value)
+
+    def _before(self, keys: Sequence[Key] | Mapping[Key, Any]) -> dict[Key, StateValue | None]:
+        """Return what was kept before this transaction, for the keys it has not written yet."""
+        own, written = self._own, self._group.written
+        found: dict[Key, StateValue | None] = {}
+        missing = []
+        for key in keys:
+            if key not in own:
+                value = written.get(key)
+                if value is None:
+                    missing.append(key)
+                else:
+                    found[key] = value
+        if missing:
+            found.update(zip(missing, self._group.opened.multi_get(missing), strict=True))
+        return found
+
+    def _check_running(self) -> None:
+        if self._is_over:
+            raise StateAccessError(
+                f"a state was kept beyond the commit phase of transaction {self._txid}; "
+                "ask context.state() for it anew in prepare()"
+            )

@@ -1,0 +1,178 @@
+"""Tasks: one bolt object for one attempt, run as its kind asks for."""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.contracts.tuples import Tuple
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import TxtopoError, UserCodeError
+from txtopo.phases.chunks import Chunk
+from txtopo.phases.collector import TaskCollector
+from txtopo.phases.objects import freeze, thaw
+from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
+from txtopo.topology.plan import ComponentKind, PlannedComponent
+
+
+@contextmanager
+def user_code(component: str, attempt: TransactionAttempt) -> Iterator[None]:
+    """Run a user's code: whatever it raises becomes an error of ours that names where it happened.
+
+    Raises:
+        FailedException: the user's own, with its origin.
+        TxtopoError: an error of ours, with its origin.
+        UserCodeError: anything else, with the traceback.
+    """
+    try:
+        yield
+    except TxtopoError as error:
+        origin = attempt_origin(component, attempt)
+        for name, value in origin.items():
+            if getattr(error, name) is None:
+                setattr(error, name, value)
+        raise
+    except Exception as error:
+        raise UserCodeError(
+            f"{type(error).__name__}: {error}; raise FailedException to have a transaction replayed",
+            **attempt_origin(component, attempt),
+            cause=traceback.format_exc(),
+        ) from None
+
+
+class BoltTask(ABC):
+    """One bolt object in one task for one attempt.
+
+    Args:
+        workshop: makes the bolt object.
+        component: the bolt.
+        attempt: the attempt.
+        context: the task's context.
+        collector: what it emits on.
+        carried: the state of a bolt that was begun in the processing phase, or None for a fresh one.
+    """
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        component: PlannedComponent,
+        attempt: TransactionAttempt,
+        context: TaskContext,
+        collector: TaskCollector,
+        carried: bytes | None = None,
+    ) -> None:
+        self._component = component
+        self._attempt = attempt
+        self.collector = collector
+        configuration = workshop.configuration(component)
+        with user_code(component.id, attempt):
+            if carried is None:
+                self._bolt = workshop.fresh(component)
+                self._prepare(configuration, context)
+            else:
+                place = place_of(context, collector, workshop.plan)
+                self._bolt = thaw(type(component.component), carried, place)
+
+    def execute(self, chunk: Chunk) -> None:
+        """Let the bolt take the tuples of a chunk."""
+        with user_code(self._component.id, self._attempt):
+            self._execute(chunk)
+        self.collector.flush()
+
+    def finish(self) -> None:
+        """Let the bolt finish its batch."""
+        with user_code(self._component.id, self._attempt):
+            self._finish()
+        self.collector.flush()
+
+    def carry(self) -> bytes | None:
+        """Return the bolt's state, to go on with in the commit phase; None if there is none to keep."""
+        with user_code(self._component.id, self._attempt):
+            return freeze(self._bolt)
+
+    @abstractmethod
+    def _prepare(self, configuration: Any, context: TaskContext) -> None: ...
+
+    @abstractmethod
+    def _execute(self, chunk: Chunk) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None: ...
+
+
+class _BatchTask(BoltTask):
+    """A task of a BatchBolt."""
+
+    def _prepare(self, configuration: Any, context: TaskContext) -> None:
+        bolt = self._bolt
+        bolt.attempt, bolt.collector, bolt.context, bolt.config = (
+            self._attempt,
+            self.collector,
+            context,
+            configuration,
+        )
+        bolt.prepare(configuration, context, self.collector, self._attempt)
+
+    def _execute(self, chunk: Chunk) -> None:
+        execute, source = self._bolt.execute, chunk.source
+        for values in chunk.rows(self._attempt):
+            execute(Tuple(values, source))
+
+    def _finish(self) -> None:
+        self._bolt.finish_batch()
+
+
+class _ArrowTask(_BatchTask):
+    """A task of an ArrowBatchBolt."""
+
+    def _execute(self, chunk: Chunk) -> None:
+        batch = chunk.batch()
+        name = chunk.source.fields.names[0]
+        columns = [attempt_column(self._attempt, batch.num_rows), *batch.columns]
+        self._bolt.execute(pa.RecordBatch.from_arrays(columns, names=[name, *batch.schema.names]))
+
+
+class _BasicTask(BoltTask):
+    """A task of a BasicBolt, which keeps nothing between two tuples."""
+
+    def _prepare(self, configuration: Any, context: TaskContext) -> None:
+        self._bolt.prepare(configuration, context)
+
+    def _execute(self, chunk: Chunk) -> None:
+        execute, source, collector = self._bolt.execute, chunk.source, self.collector
+        for values in chunk.rows(self._attempt):
+            execute(Tuple(values, source), collector)
+
+    def _finish(self) -> None:
+        self._bolt.cleanup()
+
+    def carry(self) -> bytes | None:
+        """Return nothing: the next phase's object is a fresh one."""
+        self._finish()
+        return None
+
+
+_TASKS: dict[ComponentKind, type[BoltTask]] = {
+    ComponentKind.BASIC_BOLT: _BasicTask,
+    ComponentKind.BATCH_BOLT: _BatchTask,
+    ComponentKind.ARROW_BOLT: _ArrowTask,
+}
+
+
+def task_type(component: PlannedComponent) -> type[BoltTask]:
+    """Return how a component's tasks are run."""
+    return _TASKS[component.kind]
+
+
+def attempt_column(attempt: TransactionAttempt, length: int) -> pa.StructArray:
+    """Return the attempt as a column of ``length`` equal structs of ``txid`` and ``attempt``."""
+    txids = pa.array(np.full(length, attempt.txid, dtype=np.int64))
+    attempts = pa.array(np.full(length, attempt.attempt, dtype=np.int64))
+    return pa.StructArray.from_arrays([txids, attempts], names=["txid", "attempt"])
+

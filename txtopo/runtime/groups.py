@@ -1,0 +1,181 @@
+"""Commits a group: its commit phases, then its writes, then its mark in the ledger.
+
+1. The commit phases run in memory, one after another.
+2. A group that writes several states stages each write, so that a crash between two tables can be finished.
+3. The ledger notes the group.
+4. Each state is written, in one atomic step each.
+5. The ledger counts the group as committed and forgets the note, in one step.
+
+Before 4 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
+here or by the next leader's recovery. A write whose outcome is unknown is looked up: the table tells.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, StateValue
+from txtopo.core.actions import DeadLetter, PackedAttempt
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, RuleBroken
+from txtopo.errors import FailedException, RuleError, StopError, TxtopoError
+from txtopo.phases.commit import GroupOutcome, LoadCarried, run_commit_phases
+from txtopo.phases.places import Workshop
+from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger
+from txtopo.runtime.recovery import marks_after
+
+logger = logging.getLogger("txtopo")
+
+WRITE_TRIES_MAX = 5
+"""Times a write is tried before the run stops and leaves the rest to recovery."""
+
+WRITE_RETRY_SECS = 0.2
+"""Pause before a write is tried again, doubled each time."""
+
+Writes = Mapping[str, Mapping[Key, StateValue]]
+
+
+class GroupCommitter:
+    """Commits groups, one at a time.
+
+    Args:
+        workshop: makes the bolts of the commit phase.
+        states: the opened states, by name.
+        ledger: where groups are noted.
+        committed: what is committed at the start.
+        dead_letters: the state that dead letters go to, if there is one.
+    """
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        states: Mapping[str, OpenedState],
+        ledger: Ledger,
+        committed: CommittedMark,
+        dead_letters: str | None = None,
+    ) -> None:
+        self._workshop = workshop
+        self._states = states
+        self._ledger = ledger
+        self._committed = committed
+        self._dead_letters = dead_letters
+
+    def commit(
+        self,
+        group_id: int,
+        group: Sequence[PackedAttempt],
+        load_carried: LoadCarried,
+        on_progress: Callable[[TransactionAttempt], None],
+        interruptible: AbstractContextManager[object],
+    ) -> list[Event]:
+        """Commit a group as far as it goes and return what is to be told of it.
+
+        Args:
+            group_id: the group.
+            group: its attempts in txid order, with their metadata.
+            load_carried: returns what was carried over from an attempt's processing phase.
+            on_progress: told of each attempt that gets on.
+            interruptible: entered while commit phases run, and left before anything is written.
+        """
+        attempts = [packed.attempt for packed in group]
+        bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
+        with interruptible:
+            outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, on_progress)
+        events: list[Event] = []
+        if outcome.finished:
+            metadata = group[len(outcome.finished) - 1].metadata
+            events += self._write_guarded(outcome.finished, outcome.writes, metadata)
+        if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
+            events += _failure_events(outcome)
+        return [*events, GroupEnded(group_id)]
+
+    def bury(self, action: DeadLetter) -> list[Event]:
+        """Write a dead letter, in its turn, and return what is to be told of it."""
+        letter = action.letter
+        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
+        state = self._states[self._dead_letters]
+        txid = letter.attempt.txid
+        value = (letter.attempt.attempt, action.tries, json.dumps(letter.metadata), action.error)
+        writes = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        return [*self._write_guarded((letter.attempt,), writes, letter.metadata), GroupEnded(action.group_id)]
+
+    def _write_guarded(
+        self, attempts: tuple[TransactionAttempt, ...], writes: Writes, metadata: object
+    ) -> list[Event]:
+        try:
+            self._write(attempts[0].txid, attempts[-1].txid, writes, metadata)
+        except StopError as error:
+            return [Fenced(error)]
+        except TxtopoError as error:
+            return [RuleBroken(error)]
+        for state in self._states.values():
+            self._maintain(state)
+        return [Committed(attempts)]
+
+    def _write(self, first: int, last: int, writes: Writes, metadata: object) -> None:
+        staged: list[StagedWrite] = []
+        if writes:
+            if len(writes) > 1:
+                staged = [self._states[name].stage(last, values) for name, values in writes.items()]
+            self._ledger.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
+            self._write_states(last, writes, bool(staged))
+        marks = marks_after(self._committed, self._states, set(writes), last)
+        committed = CommittedMark(last, metadata, marks)
+        self._ledger.commit(committed, first)
+        self._committed = committed
+        if staged:
+            for name in writes:
+                self._states[name].discard_staged()
+
+    def _write_states(self, txid: int, writes: Writes, is_staged: bool) -> None:  # noqa: FBT001 - private
+        for name, values in writes.items():
+            try:
+                self._write_state(self._states[name], txid, values)
+            except RuleError:
+                if not is_staged:  # one state, which refuses a value before it writes anything
+                    self._ledger.drop_group()
+                raise
+
+    def _write_state(self, state: OpenedState, txid: int, values: Mapping[Key, StateValue]) -> None:
+        """Write one state; a failure is looked up, for the write may have landed without its answer."""
+        pause_secs = WRITE_RETRY_SECS
+        for tries_left in reversed(range(WRITE_TRIES_MAX)):
+            try:
+                state.write(txid, values)
+            except FailedException as error:
+                if tries_left == 0:
+                    raise StopError(
+                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it can be: "
+                        "recovery finishes the group",
+                        txid=txid,
+                        cause=str(error),
+                    ) from error
+                logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
+                time.sleep(pause_secs)
+                pause_secs *= 2
+            else:
+                return
+
+    def _maintain(self, state: OpenedState) -> None:
+        try:
+            state.maintain()
+        except FailedException as error:
+            logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
+
+
+def _failure_events(outcome: GroupOutcome) -> list[Event]:
+    if outcome.failed is None:
+        return []
+    match outcome.failure:
+        case FailedException() as failure:
+            return [Failed(outcome.failed, str(failure), None)]
+        case StopError() as error:
+            return [Fenced(error)]
+        case error:
+            assert error is not None, "a failed attempt has its failure"
+            return [RuleBroken(error)]
+

@@ -1,0 +1,173 @@
+"""The ledger: the coordinator's own durable state, a few small values in a store.
+
+========================  ===================================================================
+``<topology>/life``       drawn when the ledger was begun; tables remember it
+``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
+``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
+``<topology>/group``      the commit group whose writes are under way, if one is
+========================  ===================================================================
+
+A group is written down before its first Delta write and struck out after the last, in the same step that
+counts it as committed. So whatever a crash leaves behind can be told from the tables: a group none of whose
+writes landed never was; one with a write that landed is finished from what was staged.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.contracts.state import StagedWrite
+from txtopo.contracts.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
+from txtopo.core.events import TransactionMetadata
+from txtopo.errors import DivergenceError, RuleError
+
+_LIFE, _COMMITTED, _METADATA, _GROUP = "life", "committed", "metadata", "group"
+
+
+@attrs.frozen
+class StateMark:
+    """What the ledger knows of a state's table: which it is, and the last txid written to it."""
+
+    identity: str
+    txid: int | None
+
+
+@attrs.frozen
+class CommittedMark:
+    """The last committed transaction."""
+
+    txid: int = 0
+    metadata: Any = None
+    states: Mapping[str, StateMark] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class GroupMark:
+    """A commit group whose writes are under way."""
+
+    first: int
+    last: int
+    states: tuple[str, ...]
+    """The states it writes, in the order it writes them."""
+    staged: tuple[StagedWrite, ...]
+    """What a group with several states has staged; empty for one state."""
+    metadata: Any
+    """The metadata of its last transaction."""
+
+
+class Ledger:
+    """Reads and writes one topology's coordinator state.
+
+    Args:
+        store: where it is kept.
+        lead: the right to write it.
+        topology_id: whose state it is.
+    """
+
+    def __init__(self, store: Store, lead: Lead, topology_id: str) -> None:
+        self._store = store
+        self._lead = lead
+        self.topology_id = topology_id
+        self.life = self._begin_life()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lead."""
+        return self._lead.epoch
+
+    def committed(self) -> CommittedMark:
+        """Return the last committed transaction."""
+        value = self._read(_COMMITTED)
+        if value is None:
+            return CommittedMark()
+        states = {name: StateMark(**mark) for name, mark in value["states"].items()}
+        return CommittedMark(value["txid"], value["metadata"], states)
+
+    def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
+        """Return the transactions that were begun and are not committed, in order.
+
+        Raises:
+            DivergenceError: one of them is missing.
+        """
+        begun = []
+        for name in self._store.children(self._path(_METADATA)):
+            txid = int(name)
+            if txid > committed:
+                begun.append(TransactionMetadata(txid, self._read(f"{_METADATA}/{name}")))
+        for expected, transaction in enumerate(begun, committed + 1):
+            if transaction.txid != expected:
+                raise DivergenceError(
+                    f"the metadata of transaction {expected} is missing, that of {transaction.txid} is there; "
+                    f"the coordinator state of {self.topology_id!r} is damaged: restore it together with the tables"
+                )
+        return tuple(begun)
+
+    def group(self) -> GroupMark | None:
+        """Return the commit group that was under way, or None."""
+        value = self._read(_GROUP)
+        if value is None:
+            return None
+        staged = tuple(StagedWrite(**write) for write in value["staged"])
+        return GroupMark(value["first"], value["last"], tuple(value["states"]), staged, value["metadata"])
+
+    def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
+        """Make the metadata of begun transactions durable."""
+        self._lead.write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
+
+    def begin_group(self, mark: GroupMark) -> None:
+        """Write down that a group's writes are about to begin."""
+        self._lead.write([Put(self._path(_GROUP), _encode(attrs.asdict(mark)))])
+
+    def drop_group(self) -> None:
+        """Strike out a group none of whose writes landed."""
+        self._lead.write([Delete(self._path(_GROUP))])
+
+    def commit(self, mark: CommittedMark, first: int) -> None:
+        """Count the transactions from ``first`` to that of ``mark`` as committed, and forget their metadata."""
+        changes: list[Change] = [Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))), Delete(self._path(_GROUP))]
+        changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
+        self._lead.write(changes)
+
+    def _begin_life(self) -> str:
+        life = self._read(_LIFE)
+        if life is None:
+            life = uuid.uuid4().hex
+            self._lead.write([Put(self._path(_LIFE), _encode(life))])
+        return str(life)
+
+    def _path(self, name: str) -> str:
+        return f"{self.topology_id}/{name}"
+
+    def _metadata_path(self, txid: int) -> str:
+        return self._path(f"{_METADATA}/{txid:020d}")
+
+    def _read(self, name: str) -> Any:
+        value = self._store.read(self._path(name))
+        return None if value is None else json.loads(value)
+
+
+def as_json(metadata: Any) -> Any:
+    """Return metadata as every later attempt will see it: encoded and decoded.
+
+    Raises:
+        RuleError: it is not JSON, or too large to keep.
+    """
+    return json.loads(_encode(metadata))
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        encoded = json.dumps(value, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"metadata must be JSON ({error}); return numbers, texts, lists and dictionaries") from error
+    if len(encoded) > VALUE_BYTES_MAX:
+        raise RuleError(
+            f"metadata of {len(encoded)} bytes is more than the {VALUE_BYTES_MAX} that a store takes; "
+            "keep offsets in it, not data"
+        )
+    return encoded

@@ -1,0 +1,176 @@
+"""Runs packs: turns a ``Process`` action into a job, and the job's reports into answers for the core."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.core.acker import total
+from txtopo.core.actions import PackedAttempt, Process
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.limits import Limits
+from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
+from txtopo.phases.batch_run import CarriedBolt
+from txtopo.phases.layout import Layout, lay_spread, lay_together, runs_together
+from txtopo.phases.processing import PackJob, Report, StagedBolts
+from txtopo.topology.plan import FRAMES, Plan
+
+
+class PackRunner(ABC):
+    """Runs the jobs of packs somewhere. Called from several threads at once."""
+
+    places: int
+    """How many places run at the same time."""
+
+    @abstractmethod
+    def run(self, job: PackJob, on_progress: Callable[[int], None]) -> Sequence[Report]:
+        """Run a job to its end and return all reports.
+
+        Args:
+            job: the pack's work.
+            on_progress: told of tuples taken so far, now and then.
+
+        Raises:
+            JobFailure: the job was lost, or cancelled.
+        """
+
+    @abstractmethod
+    def cancel(self, pack_id: int) -> None:
+        """Stop a job that runs; nothing happens if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+@attrs.frozen
+class Processing:
+    """What the processing phase of an attempt came to."""
+
+    attempt: TransactionAttempt
+    tuples: int
+    carried: tuple[CarriedBolt, ...]
+    staged: tuple[StagedBolts, ...]
+    metadata: Any
+    """What an opaque spout emitted, cumulative; None if it did not get to the end."""
+    failure: TxtopoError | None
+
+    def load(self) -> list[CarriedBolt]:
+        """Return the bolts that go on in the commit phase."""
+        return [*self.carried, *(bolt for staged in self.staged for bolt in staged.load())]
+
+
+class PackPlanner:
+    """Makes the jobs of packs, and judges their reports.
+
+    Args:
+        plan: the topology.
+        limits: the bounds; the bytes that wait in the driver are shared among all packs in a window.
+        places: how many places run at the same time.
+        layout: ``auto``, ``together`` or ``spread``.
+        staging_dir: where carried bolts go that are too large.
+        received_bytes_max: bytes of carried bolts that may wait in the driver.
+        has_acker: whether sent and received tuples are compared.
+    """
+
+    def __init__(  # noqa: PLR0913 - the settings of one thing
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        places: int,
+        layout: str,
+        staging_dir: str,
+        received_bytes_max: int,
+        has_acker: bool,
+    ) -> None:
+        self._plan = plan
+        self._places = places
+        self._layout = layout
+        self._staging_dir = staging_dir
+        self._has_acker = has_acker
+        packs_waiting_max = math.ceil(limits.window / min(limits.window, limits.pack_transactions_max)) + limits.jobs_max
+        self._report_bytes_max = received_bytes_max // (packs_waiting_max * places)
+        self._spread = lay_spread(plan, places)
+
+    def job(self, action: Process, committed: int) -> PackJob:
+        """Return the job of a pack."""
+        return PackJob(
+            pack_id=action.pack_id,
+            attempts=tuple((packed.attempt, packed.metadata) for packed in action.pack),
+            previous_metadata=action.previous_metadata,
+            committed=committed,
+            layout=self._choose_layout(action.pack),
+            staging_dir=self._staging_dir,
+            report_bytes_max=self._report_bytes_max,
+        )
+
+    def judge(self, job: PackJob, reports: Iterable[Report]) -> list[Processing]:
+        """Return what each attempt of a job came to, in txid order."""
+        by_attempt: dict[TransactionAttempt, list[Report]] = {attempt: [] for attempt, _ in job.attempts}
+        for report in reports:
+            by_attempt[report.attempt].append(report)
+        outcomes: list[Processing] = []
+        previous = job.previous_metadata
+        for attempt, own in by_attempt.items():
+            outcome = self._judge_attempt(job.layout, attempt, own, previous)
+            outcomes.append(outcome)
+            previous = outcome.metadata
+        return outcomes
+
+    def _choose_layout(self, pack: tuple[PackedAttempt, ...]) -> Layout:
+        if not runs_together(self._plan) or self._layout == "spread":
+            return self._spread
+        if self._layout == "together" or len(pack) >= self._places:
+            return lay_together(self._plan, min(self._places, len(pack)))
+        return self._spread
+
+    def _judge_attempt(
+        self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report], previous: Any
+    ) -> Processing:
+        failure = _worst([report.failure for report in reports if report.failure is not None])
+        if failure is None:
+            failure = self._find_gap(layout, attempt, reports)
+        metadata = None
+        if self._plan.is_opaque:
+            emitted = [report.opaque_metadata for report in reports if report.opaque_metadata is not None]
+            is_whole = failure is None or failure.component != self._plan.spout.id
+            metadata = {**(previous or {}), **{k: v for part in emitted for k, v in part.items()}} if is_whole else None
+        return Processing(
+            attempt=attempt,
+            tuples=sum(report.tuples_emitted for report in reports),
+            carried=tuple(bolt for report in reports for bolt in report.carried),
+            staged=tuple(report.staged for report in reports if report.staged is not None),
+            metadata=metadata,
+            failure=failure,
+        )
+
+    def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
+        expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)
+        finished = sum(report.tasks_finished for report in reports)
+        origin = {"txid": attempt.txid, "attempt": attempt.attempt}
+        if finished != expected:
+            return InternalError(f"{finished} tasks reported, {expected} were planned", **origin)
+        if not self._has_acker:
+            return None
+        for edge, tally in total(report.tallies for report in reports).items():
+            planned = self._plan.edges[edge]
+            if not tally.is_settled and self._plan.by_id[planned.source].kind not in FRAMES:
+                return TupleTreeFailure(
+                    f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
+                    f"{tally.received}, or other ones: a part of the job ran twice and differed",
+                    **origin,
+                )
+        return None
+
+
+def _worst(failures: Sequence[TxtopoError]) -> TxtopoError | None:
+    """Return the failure that counts: a broken rule before one that is replayed."""
+    for failure in failures:
+        if not isinstance(failure, FailedException):
+            return failure
+    return failures[0] if failures else None

@@ -1,0 +1,129 @@
+"""Recovery: what a new leader does before its first transaction.
+
+1. It has the lead, so no older coordinator writes to the store any more.
+2. It opens every state, which fences each table: no older coordinator writes to a table any more.
+3. If the ledger tells of a group under way, the tables say how far it came, and it is finished or dropped.
+4. Now the ledger and the tables must agree: each table is the one the ledger knows, at the txid it knows.
+
+A zombie, told as a history:
+
+1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
+2. Leader B fences the table. Either A's write landed before B's mark, and B sees txid 8 in step 3; or it
+   comes after, conflicts with the mark, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.contracts.state import OpenedState, State
+from txtopo.core.events import TransactionMetadata
+from txtopo.errors import DivergenceError
+from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger, StateMark
+
+
+@attrs.frozen
+class RecoveredRun:
+    """What a run starts from."""
+
+    states: Mapping[str, OpenedState]
+    committed: CommittedMark
+    begun: tuple[TransactionMetadata, ...]
+
+
+def open_states(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> dict[str, OpenedState]:
+    """Open every state under the ledger's epoch, or none of them."""
+    opened: dict[str, OpenedState] = {}
+    try:
+        for name, state in states.items():
+            opened[name] = state.open(topology_id, name, ledger.life, ledger.epoch)
+    except BaseException:
+        for each in opened.values():
+            each.close()
+        raise
+    return opened
+
+
+def recover(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> RecoveredRun:
+    """Open the states, settle what was under way, and check that all of it belongs together.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together; nothing was changed in either.
+    """
+    opened = open_states(topology_id, states, ledger)
+    try:
+        group = ledger.group()
+        committed = ledger.committed()
+        if group is not None:
+            committed = _settle(group, committed, opened, ledger)
+        _check(topology_id, committed, opened)
+        for state in opened.values():
+            state.discard_staged()
+        return RecoveredRun(opened, committed, ledger.begun(committed.txid))
+    except BaseException:
+        for state in opened.values():
+            state.close()
+        raise
+
+
+def marks_after(committed: CommittedMark, opened: Mapping[str, OpenedState], written: set[str], txid: int) -> dict[str, StateMark]:
+    """Return the state marks after a group that wrote some states as of ``txid``."""
+    marks = dict(committed.states)
+    for name, state in opened.items():
+        known = marks.get(name)
+        last = txid if name in written else known.txid if known is not None else None
+        marks[name] = StateMark(state.identity, last)
+    return marks
+
+
+def _settle(
+    group: GroupMark, committed: CommittedMark, opened: Mapping[str, OpenedState], ledger: Ledger
+) -> CommittedMark:
+    """Finish a group with a write that landed; drop one without."""
+    missing = [name for name in group.states if name not in opened]
+    if missing:
+        raise DivergenceError(
+            f"transactions {group.first} to {group.last} were being written to state {missing[0]!r}, which the "
+            "topology no longer has; start it once with that state"
+        )
+    landed = {name for name in group.states if opened[name].last_txid == group.last}
+    if not landed:
+        ledger.drop_group()
+        return committed
+    for write in group.staged:
+        opened[write.state].write_staged(write)
+    marks = marks_after(committed, opened, set(group.states), group.last)
+    settled = CommittedMark(group.last, group.metadata, marks)
+    _check(ledger.topology_id, settled, opened)
+    ledger.commit(settled, group.first)
+    return settled
+
+
+def _check(topology_id: str, committed: CommittedMark, opened: Mapping[str, OpenedState]) -> None:
+    for name, state in opened.items():
+        mark = committed.states.get(name)
+        last = state.last_txid
+        where = f"state {name!r} of topology {topology_id!r}"
+        if mark is None:
+            if last is not None:
+                raise DivergenceError(
+                    f"{where}: its table holds transactions up to {last}, but the coordinator state, at "
+                    f"transaction {committed.txid}, has never written it. The coordinator state was wiped or is "
+                    "another one: restore it, or give the state a new table"
+                )
+            continue
+        if mark.identity != state.identity:
+            raise DivergenceError(
+                f"{where}: its table is not the one that the coordinator state knows (at transaction "
+                f"{mark.txid}; this one is at {last}). Put the table back, or start anew with new tables and "
+                "new coordinator state"
+            )
+        if mark.txid != last:
+            relation = "ahead of" if (last or 0) > (mark.txid or 0) else "behind"
+            raise DivergenceError(
+                f"{where}: its table is at transaction {last}, {relation} the coordinator state, which wrote it "
+                f"last at {mark.txid} and has committed {committed.txid}. One of them was restored or written "
+                "by someone else: restore both from the same moment"
+            )

@@ -1,0 +1,348 @@
+"""The shell: carries out what the core decides, and tells the core what came of it.
+
+One thread owns the core: it takes events from a queue, hands them in, and carries out the actions in order.
+Slow work goes to other threads, which answer by events: one asks the spout, one commits, and one for each
+job in flight waits for Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import assert_never
+
+import attrs
+
+from txtopo.core.actions import (
+    Action,
+    CancelPack,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    InterruptCommit,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import (
+    Committed,
+    Event,
+    Failed,
+    Fenced,
+    PackEnded,
+    PackFailed,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    StopRequested,
+    Ticked,
+)
+from txtopo.core.transitions import Status
+from txtopo.errors import (
+    FailedException,
+    InternalError,
+    JobFailure,
+    ReportedFailedException,
+    RuleError,
+    StopError,
+    TxtopoError,
+)
+from txtopo.monitor.report import Progress, RunReport
+from txtopo.phases.batch_run import CarriedBolt
+from txtopo.runtime.groups import GroupCommitter
+from txtopo.runtime.interrupts import Interruptible
+from txtopo.runtime.ledger import Ledger
+from txtopo.runtime.packs import PackPlanner, PackRunner, Processing
+from txtopo.runtime.source import Source
+
+logger = logging.getLogger("txtopo")
+
+TICK_SECS = 0.1
+"""How often time passes for the core."""
+
+OnProgress = Callable[[Progress], None]
+
+
+@attrs.define(eq=False)
+class _Counts:
+    transactions: int = 0
+    dead_letters: int = 0
+    attempts: int = 0
+    tuples: int = 0
+    failures: int = 0
+    processing_secs: float = 0.0
+    commit_secs: float = 0.0
+
+
+@attrs.frozen
+class Parts:
+    """What a shell is put together from."""
+
+    topology_id: str
+    coordinator: Coordinator
+    source: Source
+    planner: PackPlanner
+    runner: PackRunner
+    committer: GroupCommitter
+    ledger: Ledger
+
+
+class Shell:
+    """Runs one topology from recovery to its stop.
+
+    Args:
+        parts: the core and what carries out its decisions.
+        jobs_max: packs in flight.
+        on_progress: told how the run stands, several times a second.
+    """
+
+    def __init__(self, parts: Parts, jobs_max: int, on_progress: OnProgress | None = None) -> None:
+        self._parts = parts
+        self._core = parts.coordinator
+        self._on_progress = on_progress
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._results: dict[TransactionAttempt, Processing] = {}
+        self._results_lock = threading.Lock()
+        self._counts = _Counts()
+        self._source_thread = ThreadPoolExecutor(1, "txtopo-source")
+        self._commit_thread = ThreadPoolExecutor(1, "txtopo-commit")
+        self._job_threads = ThreadPoolExecutor(jobs_max + 1, "txtopo-job")
+        self._interruptible = Interruptible()
+        self._started = time.monotonic()
+        self._ticked = 0.0
+        self._stop: Stop | None = None
+
+    def request_stop(self) -> None:
+        """Ask for an orderly stop; safe to call from a signal handler or another thread."""
+        self._events.put(StopRequested())
+
+    def run(self, recovered: Recovered) -> RunReport:
+        """Run until the core says stop.
+
+        Args:
+            recovered: what the run starts from; its clock is set here.
+
+        Raises:
+            TxtopoError: what the run stopped for, where that is an error.
+        """
+        try:
+            self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
+            while self._stop is None:
+                self._tick()
+                with contextlib.suppress(queue.Empty):
+                    self._handle(self._events.get(timeout=TICK_SECS))
+        finally:
+            self._shut_down()
+        self._tell_progress()
+        if self._stop.error is not None:
+            raise self._stop.error
+        return self._report(self._stop.reason)
+
+    # The loop.
+
+    def _handle(self, event: Event) -> None:
+        logger.debug("event %s", event)
+        self._note(event)
+        actions = self._core.handle(event)
+        for action in actions:
+            logger.debug("action %s", action)
+            try:
+                self._carry_out(action)
+            except StopError as error:
+                self._handle(Fenced(error))
+                return
+            except RuleError as error:
+                self._handle(RuleBroken(error))
+        self._forget(event)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreateMetadata():
+                self._source_thread.submit(self._in_thread, lambda: [self._parts.source.create(action)])
+            case SaveMetadata():
+                self._parts.ledger.save_metadata(action.begun)
+            case Process():
+                self._counts.attempts += len(action.pack)
+                committed = self._core.committed
+                self._job_threads.submit(self._in_thread, lambda: self._process(action, committed))
+            case CancelPack():
+                self._parts.runner.cancel(action.pack_id)
+            case Commit():
+                self._commit_thread.submit(self._in_thread, lambda: self._commit(action))
+            case DeadLetter():
+                self._commit_thread.submit(self._in_thread, lambda: self._bury(action))
+            case InterruptCommit():
+                logger.warning("a commit phase has made no progress within the timeout")
+                self._interruptible.interrupt()
+            case CleanUp():
+                self._drop_results(lambda attempt: attempt.txid <= action.txid)
+            case Stop():
+                self._stop = action
+            case _:
+                assert_never(action)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._ticked >= TICK_SECS:
+            self._ticked = now
+            self._handle(Ticked(self._now_ms()))
+            self._tell_progress()
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Failed():
+                self._counts.failures += 1
+            case Committed():
+                for attempt in event.attempts:
+                    transaction = self._core.window.get(attempt.txid)
+                    if transaction is not None and transaction.status is Status.BURYING:
+                        self._counts.dead_letters += 1
+                        continue
+                    self._counts.transactions += 1
+                    result = self._results.get(attempt)
+                    self._counts.tuples += result.tuples if result is not None else 0
+            case _:
+                pass
+
+    def _forget(self, event: Event) -> None:
+        """Let go of what an attempt carried if it turned out not to be live."""
+        if isinstance(event, (Processed, Failed)):
+            transaction = self._core.window.get(event.attempt.txid)
+            if transaction is None or transaction.attempt != event.attempt:
+                self._drop_results(lambda attempt: attempt == event.attempt)
+
+    def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
+        with self._results_lock:
+            dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
+        for result in dropped:
+            for staged in result.staged:
+                staged.remove()
+
+    # Other threads.
+
+    def _in_thread(self, work: Callable[[], list[Event]]) -> None:
+        """Do work in another thread; the one home of exceptions that nobody expected."""
+        try:
+            events = work()
+        except StopError as error:
+            events = [Fenced(error)]
+        except TxtopoError as error:
+            events = [RuleBroken(error)]
+        except Exception as error:
+            logger.exception("a thread of the run failed")
+            bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            events = [Fenced(bug)]
+        for event in events:
+            self._events.put(event)
+
+    def _process(self, action: Process, committed: int) -> list[Event]:
+        attempts = tuple(packed.attempt for packed in action.pack)
+        job = self._parts.planner.job(action, committed)
+        started = time.monotonic()
+        try:
+            reports = self._parts.runner.run(job, lambda _: self._events.put(Progressed(attempts)))
+            outcomes = self._parts.planner.judge(job, reports)
+        except JobFailure as error:
+            return [PackFailed(action.pack_id, str(error))]
+        finally:
+            self._counts.processing_secs += time.monotonic() - started
+        with self._results_lock:
+            self._results.update({outcome.attempt: outcome for outcome in outcomes})
+        return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id)]
+
+    def _commit(self, action: Commit) -> list[Event]:
+        def on_progress(attempt: TransactionAttempt) -> None:
+            self._events.put(Progressed((attempt,)))
+
+        with self._committing():
+            return self._parts.committer.commit(
+                action.group_id, action.group, self._load, on_progress, self._interruptible
+            )
+
+    def _bury(self, action: DeadLetter) -> list[Event]:
+        with self._committing():
+            return self._parts.committer.bury(action)
+
+    def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
+        with self._results_lock:
+            result = self._results[attempt]
+        return result.load()
+
+    @contextlib.contextmanager
+    def _committing(self) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._counts.commit_secs += time.monotonic() - started
+
+    # The end.
+
+    def _shut_down(self) -> None:
+        for pool in (self._source_thread, self._job_threads):
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._commit_thread.shutdown(wait=True, cancel_futures=True)
+        for pack_id in list(self._core.packs):
+            self._parts.runner.cancel(pack_id)
+        for pool in (self._source_thread, self._job_threads):
+            pool.shutdown(wait=True)
+        self._drop_results(lambda _: True)
+
+    def _report(self, reason: StopReason) -> RunReport:
+        counts = attrs.asdict(self._counts)
+        return RunReport(
+            topology_id=self._parts.topology_id,
+            reason=reason.value,
+            committed_txid=self._core.committed,
+            elapsed_secs=time.monotonic() - self._started,
+            **counts,
+        )
+
+    def _tell_progress(self) -> None:
+        if self._on_progress is None:
+            return
+        statuses = [transaction.status for transaction in self._core.window.values()]
+        first = self._core.window.get(self._core.committed + 1)
+        self._on_progress(
+            Progress(
+                topology_id=self._parts.topology_id,
+                committed_txid=self._core.committed,
+                processing=statuses.count(Status.PROCESSING),
+                processed=statuses.count(Status.PROCESSED),
+                committing=statuses.count(Status.COMMITTING) + statuses.count(Status.BURYING),
+                ready=statuses.count(Status.READY),
+                first_uncommitted_status=first.status.value if first is not None else "",
+                transactions=self._counts.transactions,
+                dead_letters=self._counts.dead_letters,
+                tuples=self._counts.tuples,
+                failures=self._counts.failures,
+                elapsed_secs=time.monotonic() - self._started,
+            )
+        )
+
+    def _now_ms(self) -> int:
+        return int((time.monotonic() - self._started) * 1000)
+
+
+def _answer(outcome: Processing) -> Event:
+    """Return what the core is told of an attempt."""
+    match outcome.failure:
+        case None:
+            return Processed(outcome.attempt, outcome.metadata)
+        case FailedException() as failure:
+            level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.INFO
+            logger.log(level, "%s", failure)
+            return Failed(outcome.attempt, str(failure), outcome.metadata)
+        case error:
+            return RuleBroken(error)

@@ -1,0 +1,76 @@
+"""The source: asks the spout's coordinator for transactions, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from txtopo.contracts.spout import Coordinator, PartitionedCoordinator
+from txtopo.core.actions import CreateMetadata
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
+from txtopo.errors import FailedException, TxtopoError
+from txtopo.phases.tasks import user_code
+from txtopo.runtime.ledger import as_json
+
+logger = logging.getLogger("txtopo")
+
+
+class Source:
+    """Begins transactions, as the spout's coordinator decides.
+
+    Args:
+        spout_id: the spout, for errors.
+        coordinator: the user's coordinator.
+    """
+
+    def __init__(self, spout_id: str, coordinator: Coordinator | PartitionedCoordinator) -> None:
+        self._spout_id = spout_id
+        self._coordinator = coordinator
+        self._has_resumed = False
+
+    def create(self, action: CreateMetadata) -> Event:
+        """Begin up to as many transactions as asked for, and say how the source stands."""
+        begun: list[TransactionMetadata] = []
+        previous = action.previous_metadata
+        attempt = TransactionAttempt(action.first_txid, 0)
+        try:
+            with user_code(self._spout_id, attempt):
+                self._resume(action.first_txid - 1, previous)
+            for txid in range(action.first_txid, action.first_txid + action.count):
+                attempt = TransactionAttempt(txid, 0)
+                with user_code(self._spout_id, attempt):
+                    status = self._status()
+                    if status is not SourceStatus.READY:
+                        return MetadataCreated(tuple(begun), status)
+                    previous = as_json(self._begin(txid, previous))
+                begun.append(TransactionMetadata(txid, previous))
+            with user_code(self._spout_id, attempt):
+                return MetadataCreated(tuple(begun), self._status())
+        except FailedException as error:
+            logger.warning("the spout could not begin a transaction and is asked again: %s", error)
+            return MetadataCreated(tuple(begun), SourceStatus.WAITING)
+        except TxtopoError as error:
+            return RuleBroken(error)
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        self._coordinator.close()
+
+    def _resume(self, txid: int, metadata: Any) -> None:
+        """Tell the coordinator how far things are: at the start; and an opaque one, which can't know, always."""
+        is_opaque = isinstance(self._coordinator, PartitionedCoordinator)
+        if is_opaque or not self._has_resumed:
+            self._coordinator.resume(txid, metadata)
+        self._has_resumed = True
+
+    def _status(self) -> SourceStatus:
+        if self._coordinator.is_exhausted():
+            return SourceStatus.EXHAUSTED
+        return SourceStatus.READY if self._coordinator.is_ready() else SourceStatus.WAITING
+
+    def _begin(self, txid: int, previous: Any) -> Any:
+        if isinstance(self._coordinator, PartitionedCoordinator):
+            partitions = self._coordinator.partitions()
+            return {"partitions": list(range(partitions)) if isinstance(partitions, int) else list(partitions)}
+        return self._coordinator.initialize_transaction(txid, previous)

@@ -1,0 +1,259 @@
+"""Packs with components that Spark SQL runs: DataFrame spouts and DataFrame bolts.
+
+A frame holds the rows of all transactions of a pack, the attempt first. Between two DataFrame components a
+frame stays a frame. Towards Python bolts its rows become parcels, routed as the groupings say; from Python
+bolts parcels become rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import TopologyError
+from txtopo.phases.batch_run import Parcel
+from txtopo.phases.chunks import Chunk, decode
+from txtopo.phases.places import TaskContext
+from txtopo.phases.processing import Item, PackJob, PlacedItem, Report, place_for
+from txtopo.phases.routing import Router
+from txtopo.phases.tasks import attempt_column, user_code
+from txtopo.spark.stages import same_place, stage_function
+from txtopo.spark.worker import workshop_of
+from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
+
+_ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
+
+
+class FrameStages:
+    """The job of one pack with DataFrame components.
+
+    Args:
+        spark: the session.
+        plan: the topology.
+        package: the run's package, broadcast.
+        job: the pack's work.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, package: Any, job: PackJob) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._package = package
+        self._job = job
+        self._frames: dict[str, DataFrame] = {}
+        self._persisted: list[Any] = []
+
+    def run(self) -> list[Report]:
+        """Run the stages, each with the frames that come before it, and return the reports."""
+        layout = self._job.layout
+        items: Any = self._spark.sparkContext.parallelize([], layout.places)
+        try:
+            for index, stage in enumerate(layout.stages):
+                if any(self._takes_parcels(name) for name in layout.frames[index]):
+                    items = self._persist(items)
+                made = [self._make_frame(self._plan.by_id[name], items) for name in layout.frames[index]]
+                taken = self._edges_into(layout.frames[index])
+                rest = items.filter(_is_of_no_edge(taken)) if taken else items
+                routed = rest.partitionBy(layout.places, same_place) if index > 0 else rest
+                run = stage_function(self._package, self._job, index)
+                items = routed.mapPartitionsWithIndex(run) if stage.components or index == 0 else routed
+                items = reduce(lambda left, right: left.union(right), [items, *(m for m in made if m is not None)])
+            reports = [item for _, item in items.collect() if isinstance(item, Report)]
+        finally:
+            for persisted in self._persisted:
+                persisted.unpersist()
+        return reports
+
+    def _make_frame(self, component: PlannedComponent, items: Any) -> Any:
+        """Add a component's frame, and return its rows as parcels for the Python bolts that take them, if any do."""
+        if component.kind is ComponentKind.DATAFRAME_SPOUT:
+            frame = self._read(component)
+        else:
+            inputs = [self._input(edge, items) for edge in self._plan.inputs(component.id)]
+            with user_code(component.id, self._job.attempts[0][0]):
+                frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
+            frame = _checked(frame, component)
+        consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
+        if len(consumers) > 1:
+            frame = self._persist(frame)
+        self._frames[component.id] = frame
+        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
+        if not to_python:
+            return None
+        encode = _encode_function(self._package, self._job, component, to_python)
+        return frame.mapInArrow(encode, "place int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+                                        "source_task int, task int, tag bigint, tuples int, encoded binary"
+                                ).rdd.map(_as_parcel)
+
+    def _read(self, component: PlannedComponent) -> DataFrame:
+        frames = []
+        for attempt, metadata in self._job.attempts:
+            with user_code(component.id, attempt):
+                frame = component.component.read(self._spark, metadata)
+            frames.append(_with_attempt(frame, attempt, component))
+        return reduce(DataFrame.unionAll, frames)
+
+    def _input(self, edge: Edge, items: Any) -> DataFrame:
+        if edge.source in self._frames:
+            return self._frames[edge.source]
+        source = self._plan.by_id[edge.source]
+        fields = source.streams[edge.stream]
+        encoded = items.filter(_is_of_edge(edge.index)).map(_as_row)
+        schema = (
+            "attempt struct<txid: bigint, attempt: bigint>, source_task int, encoded binary"
+        )
+        return self._spark.createDataFrame(encoded, schema).mapInArrow(
+            _decode_function(edge, fields), from_arrow_schema(_frame_schema(fields))
+        )
+
+    def _edges_into(self, names: tuple[str, ...]) -> frozenset[int]:
+        return frozenset(edge.index for name in names for edge in self._plan.inputs(name))
+
+    def _takes_parcels(self, name: str) -> bool:
+        return any(edge.source not in self._frames for edge in self._plan.inputs(name))
+
+    def _persist(self, data: Any) -> Any:
+        persisted = data.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(persisted)
+        return persisted
+
+
+def _frame_schema(fields: Fields) -> pa.Schema:
+    rest = fields.without_attempt().arrow_schema()
+    return pa.schema([pa.field(fields.names[0], _ATTEMPT_TYPE), *rest])
+
+
+def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: PlannedComponent) -> DataFrame:
+    fields = component.streams[DEFAULT_STREAM]
+    expected = list(fields.names[1:])
+    if frame.columns != expected:
+        raise TopologyError(
+            f"read() returned the columns {frame.columns}; output_fields say {expected}", component=component.id
+        )
+    struct = F.struct(F.lit(attempt.txid).cast("long").alias("txid"), F.lit(attempt.attempt).cast("long").alias("attempt"))
+    return _cast(frame.select(struct.alias(fields.names[0]), *frame.columns), fields)
+
+
+def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
+    fields = component.streams[DEFAULT_STREAM]
+    if frame.columns != list(fields.names):
+        raise TopologyError(
+            f"transform() returned the columns {frame.columns}; output_fields say {list(fields.names)}",
+            component=component.id,
+        )
+    return _cast(frame, fields)
+
+
+def _cast(frame: DataFrame, fields: Fields) -> DataFrame:
+    types = from_arrow_schema(fields.without_attempt().arrow_schema())
+    first, *rest = frame.columns
+    return frame.select(F.col(f"`{first}`"), *(F.col(f"`{n}`").cast(types[n].dataType).alias(n) for n in rest))
+
+
+def _encode_function(
+    package: Any, job: PackJob, component: PlannedComponent, edges: list[Edge]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    name, streams = component.id, component.streams
+
+    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        encoder = FrameEncoder(workshop_of(package.value).plan, job, name, streams[DEFAULT_STREAM], edges)
+        for batch in batches:
+            yield from encoder.encode(batch)
+
+    return encode
+
+
+class FrameEncoder:
+    """Turns rows of a frame into parcels: runs in a Spark task."""
+
+    def __init__(self, plan: Plan, job: PackJob, name: str, fields: Fields, edges: Iterable[Edge]) -> None:
+        self._plan = plan
+        self._job = job
+        self._source = TupleSource(name, DEFAULT_STREAM, 0, fields)
+        context = TaskContext(plan, plan.by_id[name], 0, None)
+        self._routers = [Router(plan, edge, 0, context) for edge in edges]
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels of a batch as rows."""
+        txids = pc.struct_field(batch.column(0), "txid")
+        schema = self._source.fields.without_attempt().arrow_schema()
+        for index, (attempt, _) in enumerate(self._job.attempts):
+            own = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
+            if not own.num_rows:
+                continue
+            columns = pa.RecordBatch.from_arrays(own.columns[1:], names=schema.names).cast(schema)
+            rows = [
+                (self._place(router, index, task), router.edge.index, task, len(part), part.encode())
+                for router in self._routers
+                for task, part in router.route(Chunk(self._source, batch=columns), attempt)
+            ]
+            if rows:
+                yield _parcel_batch(attempt, rows)
+
+    def _place(self, router: Router, index: int, task: int) -> int:
+        return place_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
+
+
+def _parcel_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
+    places, edges, tasks, tuples, encoded = zip(*rows, strict=True)
+    count = len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(places, pa.int32()),
+            attempt_column(attempt, count),
+            pa.array(edges, pa.int32()),
+            pa.array([0] * count, pa.int32()),
+            pa.array(tasks, pa.int32()),
+            pa.array([0] * count, pa.int64()),
+            pa.array(tuples, pa.int32()),
+            pa.array(encoded, pa.binary()),
+        ],
+        names=["place", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
+    )
+
+
+def _as_parcel(row: Any) -> PlacedItem:
+    attempt = TransactionAttempt(row.attempt.txid, row.attempt.attempt)
+    encoded = bytes(row.encoded)
+    return row.place, Parcel(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
+
+
+def _is_of_edge(index: int) -> Callable[[PlacedItem], bool]:
+    return lambda pair: isinstance(pair[1], Parcel) and pair[1].edge == index
+
+
+def _is_of_no_edge(indices: frozenset[int]) -> Callable[[PlacedItem], bool]:
+    return lambda pair: not (isinstance(pair[1], Parcel) and pair[1].edge in indices)
+
+
+def _as_row(pair: tuple[int, Item]) -> tuple[Any, ...]:
+    parcel = pair[1]
+    assert isinstance(parcel, Parcel), "reports are filtered out"
+    return (parcel.attempt.txid, parcel.attempt.attempt), parcel.source_task, bytearray(parcel.encoded)
+
+
+def _decode_function(
+    edge: Edge, fields: Fields
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    source_id, stream, schema = edge.source, edge.stream, _frame_schema(fields)
+
+    def decode_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                attempt = TransactionAttempt(row["attempt"]["txid"], row["attempt"]["attempt"])
+                source = TupleSource(source_id, stream, row["source_task"], fields)
+                columns = decode(row["encoded"], source, attempt).batch()
+                first = attempt_column(attempt, columns.num_rows)
+                yield pa.RecordBatch.from_arrays([first, *columns.columns], schema=schema)
+
+    return decode_rows

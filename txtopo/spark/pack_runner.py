@@ -1,0 +1,96 @@
+"""Runs packs as Spark jobs: one job for a pack, however many transactions and stages it has.
+
+Items travel as pairs of a place and an item, and a shuffle sends each pair to the partition of its place.
+An item carries thousands of tuples, so the shuffle moves few, large rows. (RDDs, not DataFrames: with two
+jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuffle 110 instead of 117.)
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from txtopo.errors import JobFailure
+from txtopo.phases.processing import PackJob, Report
+from txtopo.runtime.packs import PackRunner
+from txtopo.spark.frames import FrameStages
+from txtopo.spark.progress import ProgressListener
+from txtopo.spark.stages import same_place, stage_function
+from txtopo.spark.worker import RunPackage, pack_up
+from txtopo.topology.plan import FRAMES, Plan
+
+
+class SparkPackRunner(PackRunner):
+    """Runs the packs of one run on a Spark session.
+
+    Args:
+        spark: the session.
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each component's frozen object.
+    """
+
+    def __init__(
+        self, spark: SparkSession, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes]
+    ) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._plan = plan
+        self._run_key = uuid.uuid4().bytes
+        self.places = max(1, self._context.defaultParallelism)
+        host = self._context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        self._progress = ProgressListener(host, self._run_key)
+        package = RunPackage(
+            self._run_key, pack_up(plan, dict(config), dict(prototypes)), tuple(sys.path), self._progress.address
+        )
+        self._package = self._context.broadcast(package)
+        self._has_frames = any(component.kind in FRAMES for component in plan.components)
+
+    def run(self, job: PackJob, on_progress: Callable[[int], None]) -> Sequence[Report]:
+        """Run a pack's job and return its reports."""
+        self._progress.listen(job.pack_id, on_progress)
+        self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
+        self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
+        try:
+            return self._run_with_frames(job) if self._has_frames else self._run_stages(job)
+        except (Py4JError, PySparkException, OSError, EOFError) as error:
+            raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
+        finally:
+            self._progress.forget(job.pack_id)
+
+    def cancel(self, pack_id: int) -> None:
+        """Stop a job that runs."""
+        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
+            self._context.cancelJobGroup(self._group(pack_id))
+
+    def close(self) -> None:
+        """Stop listening, and let the executors forget the run."""
+        self._progress.close()
+        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
+            self._package.unpersist()
+
+    def _run_stages(self, job: PackJob) -> list[Report]:
+        places = job.layout.places
+        items: Any = self._context.parallelize([], places)
+        for stage in range(len(job.layout.stages)):
+            if stage > 0:
+                items = items.partitionBy(places, same_place)
+            items = items.mapPartitionsWithIndex(stage_function(self._package, job, stage))
+        return [item for _, item in items.collect()]
+
+    def _run_with_frames(self, job: PackJob) -> list[Report]:
+        return FrameStages(self._spark, self._plan, self._package, job).run()
+
+    def _group(self, pack_id: int) -> str:
+        return f"txtopo-{self._run_key.hex()}-{pack_id}"
+
+
+def _shorten(text: str, lines_max: int = 40) -> str:
+    lines = text.splitlines()
+    return "\n".join([*lines[:lines_max], "…"] if len(lines) > lines_max else lines)

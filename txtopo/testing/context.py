@@ -1,0 +1,56 @@
+"""A topology context for tests: one task of one component, without a topology around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.state import MapState
+from txtopo.errors import StateAccessError, TopologyError
+
+
+@attrs.define(eq=False)
+class PlainContext(TopologyContext):
+    """Where a task stands, as you say.
+
+    Args:
+        this_component_id: the id of the spout or bolt under test.
+        this_task_index: the index of its task, from 0.
+        tasks: how many tasks it has.
+        topology_id: the id of the topology.
+        components: the number of tasks of further components.
+        states: what ``state`` hands out, by name.
+    """
+
+    this_component_id: str = "spout"
+    this_task_index: int = 0
+    tasks: int = 1
+    topology_id: str = "topology"
+    components: Mapping[str, int] = attrs.field(factory=dict)
+    states: Mapping[str, MapState] = attrs.field(factory=dict)
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Return the task indices of a component.
+
+        Raises:
+            TopologyError: there is no such component here.
+        """
+        if component == self.this_component_id:
+            return list(range(self.tasks))
+        if component not in self.components:
+            raise TopologyError(
+                f"there is no component {component!r} here; name it in PlainContext(components=…)"
+            )
+        return list(range(self.components[component]))
+
+    def state(self, name: str) -> MapState:
+        """Return the state of that name.
+
+        Raises:
+            StateAccessError: there is no such state here.
+        """
+        if name not in self.states:
+            raise StateAccessError(f"there is no state {name!r} here; name it in PlainContext(states=…)")
+        return self.states[name]

@@ -1,0 +1,186 @@
+"""TransactionalTopologyBuilder: how a topology is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cloudpickle
+
+from txtopo.contracts.bolt import (
+    ArrowBatchBolt,
+    BasicBolt,
+    BatchBolt,
+    Bolt,
+    DataFrameBolt,
+    ICommitter,
+    OutputFieldsDeclarer,
+)
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.partitioned import as_transactional
+from txtopo.contracts.spout import (
+    AnySpout,
+    DataFrameSpout,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+)
+from txtopo.contracts.state import State
+from txtopo.errors import TopologyError
+from txtopo.topology import checks
+from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph
+from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
+from txtopo.topology.probe import find_state_mistakes
+
+_KINDS: tuple[tuple[type, ComponentKind], ...] = (
+    (DataFrameSpout, ComponentKind.DATAFRAME_SPOUT),
+    (BasicBolt, ComponentKind.BASIC_BOLT),
+    (BatchBolt, ComponentKind.BATCH_BOLT),
+    (ArrowBatchBolt, ComponentKind.ARROW_BOLT),
+    (DataFrameBolt, ComponentKind.DATAFRAME_BOLT),
+)
+
+
+class TransactionalTopologyBuilder:
+    """Builds a topology: one spout, bolts below it, and the states its committers write.
+
+    Args:
+        topology_id: names the topology's coordinator state; no two topologies may share one.
+        spout_id: the spout's id among the components.
+        spout: where transactions come from.
+        parallelism: how many tasks emit a transaction.
+    """
+
+    def __init__(self, topology_id: str, spout_id: str, spout: AnySpout, parallelism: int | None = None) -> None:
+        self._graph = Graph(topology_id)
+        self._graph.declared.append(Declared(spout_id, spout, parallelism))
+
+    @property
+    def spout_declarer(self) -> ComponentDeclarer:
+        """Sets the spout's number of tasks and configuration."""
+        return ComponentDeclarer(self._graph.declared[0])
+
+    def set_bolt(self, bolt_id: str, bolt: Bolt, parallelism: int | None = None) -> BoltDeclarer:
+        """Add a bolt; one that is marked as an ``ICommitter`` is a committer.
+
+        Args:
+            bolt_id: its id among the components.
+            bolt: the prototype of every task's own object.
+            parallelism: how many tasks it has; 1 unless given.
+        """
+        return self._add(bolt_id, bolt, parallelism, is_committer=isinstance(bolt, ICommitter))
+
+    def set_committer_bolt(self, bolt_id: str, bolt: Bolt, parallelism: int | None = None) -> BoltDeclarer:
+        """Add a batch bolt as a committer: its ``finish_batch`` runs in the commit phase, in txid order."""
+        return self._add(bolt_id, bolt, parallelism, is_committer=True)
+
+    def set_state(self, name: str, state: State) -> None:
+        """Add a state, which committers and bolts below them get by ``context.state(name)``."""
+        self._graph.states.append((name, state))
+
+    def build(self) -> Topology:
+        """Check the graph and return the topology.
+
+        It calls ``prepare`` of a copy of each bolt of the commit phase once, to see which states it asks for.
+
+        Raises:
+            TopologyError: the graph has mistakes; the message names each with its remedy.
+        """
+        graph = self._graph
+        _refuse([*checks.check_ids(graph), *checks.check_kinds(graph), *checks.check_parallelism(graph)])
+        streams = {declared.id: _streams_of(declared) for declared in graph.declared}
+        _refuse([mistake for d in graph.declared for mistake in checks.check_streams(d, streams[d.id])])
+        _refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
+        ordered = _in_topological_order(graph)
+        commit_phase = _find_commit_phase(ordered)
+        _refuse(list(checks.check_frames(graph, streams, commit_phase)))
+        plan = _make_plan(graph, ordered, streams, commit_phase)
+        _refuse(list(find_state_mistakes(plan)))
+        return Topology(plan)
+
+    def _add(self, bolt_id: str, bolt: Bolt, parallelism: int | None, *, is_committer: bool) -> BoltDeclarer:
+        declared = Declared(bolt_id, bolt, parallelism, is_committer=is_committer)
+        self._graph.declared.append(declared)
+        return BoltDeclarer(declared)
+
+
+def _refuse(mistakes: list[str]) -> None:
+    if mistakes:
+        raise TopologyError("\n".join(mistakes))
+
+
+def _streams_of(declared: Declared) -> Mapping[str, Fields]:
+    declarer = OutputFieldsDeclarer()
+    declared.component.declare_output_fields(declarer)
+    return declarer.streams
+
+
+def _in_topological_order(graph: Graph) -> list[Declared]:
+    """Sort so that each component comes after its inputs, as near to the order of declaration as can be."""
+    ordered: list[Declared] = []
+    placed: set[str] = set()
+    waiting = list(graph.declared)
+    while waiting:
+        ready = next(d for d in waiting if all(s.source in placed for s in d.subscriptions))
+        waiting.remove(ready)
+        placed.add(ready.id)
+        ordered.append(ready)
+    return ordered
+
+
+def _find_commit_phase(ordered: list[Declared]) -> set[str]:
+    found: set[str] = set()
+    for declared in ordered:
+        if declared.is_committer or any(s.source in found for s in declared.subscriptions):
+            found.add(declared.id)
+    return found
+
+
+def _make_plan(
+    graph: Graph,
+    ordered: list[Declared],
+    streams: Mapping[str, Mapping[str, Fields]],
+    commit_phase: set[str],
+) -> Plan:
+    spout = graph.declared[0].component
+    components = tuple(
+        PlannedComponent(
+            id=declared.id,
+            kind=next((kind for base, kind in _KINDS if isinstance(declared.component, base)), ComponentKind.SPOUT),
+            component=_prototype(declared.component),
+            tasks=declared.num_tasks or declared.parallelism or 1,
+            streams=dict(streams[declared.id]),
+            phase=Phase.COMMIT if declared.id in commit_phase else Phase.PROCESSING,
+            is_committer=declared.is_committer,
+            configuration=dict(declared.configuration),
+        )
+        for declared in ordered
+    )
+    subscriptions = [(declared.id, s) for declared in ordered for s in declared.subscriptions]
+    edges = tuple(
+        Edge(index, subscription.source, subscription.stream, target, subscription.grouping)
+        for index, (target, subscription) in enumerate(subscriptions)
+    )
+    return Plan(
+        topology_id=graph.topology_id,
+        components=components,
+        edges=edges,
+        states=dict(graph.states),
+        is_opaque=isinstance(spout, OpaquePartitionedTransactionalSpout),
+    )
+
+
+def _prototype(component: AnySpout | Bolt) -> Any:
+    if isinstance(component, PartitionedTransactionalSpout):
+        return as_transactional(component)
+    if isinstance(component, Bolt):
+        _check_pickles(component)
+    return component
+
+
+def _check_pickles(bolt: Bolt) -> None:
+    try:
+        cloudpickle.dumps(bolt)
+    except Exception as error:  # whatever a user's object raises while it is pickled
+        raise TopologyError(
+            f"bolt {type(bolt).__name__} does not pickle ({error}); create what can't travel in prepare()"
+        ) from error

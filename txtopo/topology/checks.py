@@ -1,0 +1,164 @@
+"""Every mistake that a graph can have, found before anything runs.
+
+Each check returns sentences that name the component and the remedy; ``build()`` raises them all at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
+from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
+from txtopo.contracts.spout import AnySpout, DataFrameSpout
+from txtopo.contracts.state import State
+from txtopo.topology.graph import Declared, Graph
+from txtopo.topology.groupings import KEYED, CustomStreamGrouping, GroupingKind
+
+Streams = Mapping[str, Mapping[str, Fields]]
+"""The fields of each stream of each component."""
+
+
+def check_ids(graph: Graph) -> Iterator[str]:
+    """Find ids that are missing, malformed or given twice."""
+    if not graph.topology_id or not isinstance(graph.topology_id, str) or "/" in graph.topology_id:
+        yield f"the topology id {graph.topology_id!r} must be a text without a slash that is not empty"
+    for declared in graph.declared:
+        if not declared.id or not isinstance(declared.id, str):
+            yield f"component id {declared.id!r} must be a text that is not empty"
+    for name, count in Counter(declared.id for declared in graph.declared).items():
+        if count > 1:
+            yield f"component id {name!r} is used {count} times; give each spout and bolt an id of its own"
+    for name, count in Counter(name for name, _ in graph.states).items():
+        if count > 1:
+            yield f"state {name!r} is set {count} times; give each state a name of its own"
+
+
+def check_kinds(graph: Graph) -> Iterator[str]:
+    """Find components that are not what they are declared as."""
+    spout, *bolts = graph.declared
+    if not isinstance(spout.component, AnySpout):
+        yield (
+            f"{spout.id!r}: {type(spout.component).__name__} is not a spout; subclass TransactionalSpout, "
+            "PartitionedTransactionalSpout, OpaquePartitionedTransactionalSpout or DataFrameSpout"
+        )
+    for declared in bolts:
+        bolt = declared.component
+        if not isinstance(bolt, Bolt):
+            what = f"the class {bolt.__name__}, not an object of it" if isinstance(bolt, type) else type(bolt).__name__
+            yield f"{declared.id!r}: {what} is not a bolt; subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt"
+        elif not isinstance(bolt, (BasicBolt, BatchBolt, ArrowBatchBolt, DataFrameBolt)):
+            yield f"{declared.id!r}: subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt, not Bolt itself"
+        elif declared.is_committer and not isinstance(bolt, (BatchBolt, ArrowBatchBolt)):
+            yield (
+                f"committer {declared.id!r} is a {type(bolt).__name__}, which has no finish_batch(); "
+                "make it a BatchBolt or an ArrowBatchBolt"
+            )
+    for name, state in graph.states:
+        if not isinstance(state, State):
+            yield f"state {name!r} is a {type(state).__name__}; give a DeltaState, a MemoryState or another State"
+
+
+def check_parallelism(graph: Graph) -> Iterator[str]:
+    """Find parallelism that is not a whole number above 0."""
+    for declared in graph.declared:
+        for what, value in (("parallelism", declared.parallelism), ("number of tasks", declared.num_tasks)):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number from 1 on"
+
+
+def check_streams(declared: Declared, streams: Mapping[str, Fields]) -> Iterator[str]:
+    """Find output streams whose first field is not the attempt."""
+    for stream, fields in streams.items():
+        where = f"{declared.id!r}, stream {stream!r}"
+        if not isinstance(fields, Fields):
+            yield f"{where}: output fields are {fields!r}; write them as Fields({ATTEMPT_FIELD!r}, …)"
+        elif not fields.names or fields.names[0] not in ATTEMPT_FIELD_NAMES or fields.types[0] is not None:
+            yield (
+                f"{where}: {fields} does not have the attempt as its first field; "
+                f"begin it with {ATTEMPT_FIELD!r} and emit the attempt as each tuple's first value"
+            )
+        elif isinstance(declared.component, (DataFrameSpout, DataFrameBolt)) and not fields.columnar:
+            yield f"{where}: a DataFrame needs a type for each field; write 'name: string' or another Spark type"
+
+
+def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
+    """Find inputs from nowhere, unknown fields, and groupings that do not fit."""
+    for declared in graph.declared[1:]:
+        if not declared.subscriptions:
+            yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({graph.declared[0].id!r})"
+        for subscription in declared.subscriptions:
+            source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
+            if source not in streams:
+                yield f"bolt {declared.id!r} takes input from unknown component {source!r}{_nearest(source, streams)}"
+                continue
+            if stream not in streams[source]:
+                known = ", ".join(repr(name) for name in streams[source]) or "none; set its output_fields"
+                yield f"bolt {declared.id!r} takes unknown stream {stream!r} of {source!r}; its streams are: {known}"
+                continue
+            fields = streams[source][stream]
+            if grouping.kind in KEYED:
+                yield from _check_keys(declared.id, source, grouping.fields, fields)
+            if grouping.kind is GroupingKind.CUSTOM and not isinstance(grouping.custom, CustomStreamGrouping):
+                yield f"bolt {declared.id!r}: custom_grouping takes a CustomStreamGrouping, not {grouping.custom!r}"
+            if isinstance(declared.component, (ArrowBatchBolt, DataFrameBolt)) and not fields.columnar:
+                yield (
+                    f"bolt {declared.id!r} takes Arrow columns, but {source!r} emits {fields} without types; "
+                    "give each field one, for example 'word: string'"
+                )
+
+
+def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> Iterator[str]:
+    if not keys:
+        yield f"bolt {bolt!r}: the fields grouping on {source!r} names no field; give Fields(…)"
+    for name in keys or ():
+        if name not in fields:
+            yield f"bolt {bolt!r} groups {source!r} by unknown field {name!r}{_nearest(name, fields)}"
+
+
+def check_frames(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iterator[str]:
+    """Find DataFrame bolts where there are no DataFrames, or whose inputs do not match."""
+    for declared in graph.declared:
+        if not isinstance(declared.component, DataFrameBolt):
+            continue
+        if declared.id in commit_phase:
+            yield (
+                f"DataFrame bolt {declared.id!r} stands below a committer; the commit phase runs without "
+                "DataFrames: make it a BatchBolt or an ArrowBatchBolt, or put it above the committer"
+            )
+        inputs = [streams[s.source][s.stream] for s in declared.subscriptions if s.stream in streams.get(s.source, {})]
+        if len({fields.without_attempt() for fields in inputs}) > 1:
+            yield f"DataFrame bolt {declared.id!r} has inputs with different fields; give them equal ones"
+
+
+def check_cycle(graph: Graph) -> Iterator[str]:
+    """Find a cycle."""
+    inputs = {d.id: [s.source for s in d.subscriptions] for d in graph.declared}
+    done: set[str] = set()
+    for start in inputs:
+        path = _find_cycle(start, inputs, done, [])
+        if path:
+            yield f"the bolts {' → '.join(repr(name) for name in reversed(path))} form a cycle; take one of these groupings out"
+            return
+
+
+def _find_cycle(node: str, inputs: Mapping[str, list[str]], done: set[str], path: list[str]) -> list[str]:
+    if node in path:
+        return [*path[path.index(node) :], node]
+    if node in done or node not in inputs:
+        return []
+    for source in inputs[node]:
+        found = _find_cycle(source, inputs, done, [*path, node])
+        if found:
+            return found
+    done.add(node)
+    return []
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = [str(each) for each in known]
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(map(repr, names))}"

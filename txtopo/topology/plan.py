@@ -1,0 +1,114 @@
+"""The plan: a checked graph, cut into its two phases.
+
+A committer, and whatever is below one, belongs to the *commit phase*; all else works ahead, in the
+*processing phase*. For spout → A → B (committer) → C → D, A works ahead and B, C and D are of the commit
+phase. Tuples that reach a component of the commit phase from one that works ahead are executed in the
+processing phase already; the component's ``finish_batch`` is what waits for the commit phase.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import State
+from txtopo.topology.groupings import Grouping
+
+
+class Phase(enum.Enum):
+    """The two phases of a transaction."""
+
+    PROCESSING = "processing"
+    COMMIT = "commit"
+
+
+class ComponentKind(enum.Enum):
+    """How a component is run."""
+
+    SPOUT = "spout"
+    DATAFRAME_SPOUT = "DataFrame spout"
+    BASIC_BOLT = "basic bolt"
+    BATCH_BOLT = "batch bolt"
+    ARROW_BOLT = "Arrow batch bolt"
+    DATAFRAME_BOLT = "DataFrame bolt"
+
+
+FRAMES = frozenset({ComponentKind.DATAFRAME_SPOUT, ComponentKind.DATAFRAME_BOLT})
+"""Kinds that Spark SQL runs, not Python tasks."""
+
+
+@attrs.frozen
+class Edge:
+    """A subscription: tuples of ``source``'s ``stream`` go to ``target``."""
+
+    index: int
+    source: str
+    stream: str
+    target: str
+    grouping: Grouping
+
+
+@attrs.frozen
+class PlannedComponent:
+    """A spout or bolt of the plan."""
+
+    id: str
+    kind: ComponentKind
+    component: Any
+    """The object that was declared: the prototype of every task's own."""
+    tasks: int
+    streams: Mapping[str, Fields]
+    phase: Phase
+    is_committer: bool
+    configuration: Mapping[str, Any]
+
+
+@attrs.frozen(slots=False)
+class Plan:
+    """The components in topological order, their edges, and the states."""
+
+    topology_id: str
+    components: tuple[PlannedComponent, ...]
+    edges: tuple[Edge, ...]
+    states: Mapping[str, State]
+    is_opaque: bool
+    """Whether the spout may emit other tuples at a later attempt."""
+
+    @property
+    def spout(self) -> PlannedComponent:
+        """The spout."""
+        return self.components[0]
+
+    @cached_property
+    def by_id(self) -> Mapping[str, PlannedComponent]:
+        """The components by id."""
+        return {component.id: component for component in self.components}
+
+    def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:
+        """Return the components of a phase, in topological order."""
+        return tuple(component for component in self.components if component.phase is phase)
+
+    def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
+        """Return the edges that a stream feeds."""
+        return tuple(edge for edge in self.edges if edge.source == component and edge.stream == stream)
+
+    def inputs(self, component: str) -> tuple[Edge, ...]:
+        """Return the edges that feed a component."""
+        return tuple(edge for edge in self.edges if edge.target == component)
+
+
+@attrs.frozen
+class Topology:
+    """A topology that can be run: what ``TransactionalTopologyBuilder.build()`` gives."""
+
+    plan: Plan
+
+    @property
+    def id(self) -> str:
+        """The id that its coordinator state is kept under."""
+        return self.plan.topology_id

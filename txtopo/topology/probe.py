@@ -1,0 +1,96 @@
+"""Finds out, before anything runs, which states the bolts of the commit phase ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import cloudpickle
+import pyarrow as pa
+
+from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.state import Key, MapState, StateValue
+from txtopo.contracts.tuples import DEFAULT_STREAM
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.errors import StateAccessError
+from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent
+
+_ATTEMPT = TransactionAttempt(0, 0)
+
+
+def find_state_mistakes(plan: Plan) -> Iterator[str]:
+    """Find states that are asked for and not set: by ``prepare`` of a copy of each bolt of the commit phase."""
+    for component in plan.of_phase(Phase.COMMIT):
+        context = _ProbeContext(plan, component)
+        _prepare_copy(component, context)
+        for name in context.unknown:
+            known = ", ".join(repr(name) for name in plan.states) or "none"
+            yield (
+                f"committer {component.id!r} asks for state {name!r}, which is not set; add "
+                f"builder.set_state({name!r}, …); states that are set: {known}"
+            )
+
+
+def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None:
+    copy = cloudpickle.loads(cloudpickle.dumps(component.component))
+    collector = _SilentCollector()
+    try:
+        if component.kind is ComponentKind.BASIC_BOLT:
+            copy.prepare(component.configuration, context)
+        else:
+            copy.attempt, copy.collector, copy.context, copy.config = (
+                _ATTEMPT, collector, context, component.configuration,
+            )
+            copy.prepare(component.configuration, context, collector, _ATTEMPT)
+    except Exception:  # noqa: BLE001 - only its questions for states matter here; a run shows the rest
+        return
+
+
+class _ProbeContext(TopologyContext):
+    """Notes which unknown states are asked for."""
+
+    def __init__(self, plan: Plan, component: PlannedComponent) -> None:
+        self._plan = plan
+        self.topology_id = plan.topology_id
+        self.this_component_id = component.id
+        self.this_task_index = 0
+        self.unknown: list[str] = []
+
+    def component_tasks(self, component: str) -> list[int]:
+        return list(range(self._plan.by_id[component].tasks))
+
+    def state(self, name: str) -> MapState:
+        if name not in self._plan.states:
+            self.unknown.append(name)
+        return _ProbeState()
+
+
+class _ProbeState(MapState):
+    """A state that nothing may be asked of yet."""
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        raise StateAccessError("state can be read and written in the commit phase only")
+
+    def multi_put(self, values: Mapping[Key, Any]) -> None:
+        raise StateAccessError("state can be read and written in the commit phase only")
+
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+        raise StateAccessError("state can be read and written in the commit phase only")
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        raise StateAccessError("state can be read and written in the commit phase only")
+
+
+class _SilentCollector(OutputCollector):
+    """Takes and forgets."""
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        pass
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        pass
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        pass
