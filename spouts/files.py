@@ -202,14 +202,14 @@ class _FilesEmitter(Emitter):
             self._formats[name] = self._spout.make_format(name)
         for piece in itertools.starmap(FileRange, metadata["ranges"][self._task :: self._tasks]):
             path = str(Path(metadata["root"]) / piece.name)
-            check_unchanged(path, piece)
             try:
+                check_unchanged(path, piece)
                 self._emit(attempt, self._formats[name], path, piece, collector)
+                check_unchanged(path, piece)
             except (FileNotFoundError, PermissionError) as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
             except OSError as error:
                 raise FailedException(f"{path} could not be read just now", cause=str(error)) from error
-            check_unchanged(path, piece)
 
     def _emit(
         self,
@@ -233,5 +233,5 @@ def _emit_rows(attempt: TransactionAttempt, batch: pa.RecordBatch, collector: Ou
 
 
 def _guess_format(listing: Listing) -> str:
-    names = {_SUFFIXES.get(Path(file.name).suffix.lower(), TextFormat.name) for file in listing.files}
+    names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in listing.suffixes}
     return names.pop() if len(names) == 1 else TextFormat.name

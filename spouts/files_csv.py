@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -87,7 +88,8 @@ class CsvFormat(ByteRangeFormat):
         names = self._column_names(handle, path)
         if self.options.quote is None:
             yield from self._read_lines(handle, path, piece, names)
-        elif self.options.header or next(self._records(handle), None) is not None:
+        elif len(list(itertools.islice(self._records(handle), 1 + self.options.header))) > self.options.header:
+            # Arrow's reader takes a header alone, or nothing but blank lines, for a mistake.
             yield from self._read_whole(handle, path, piece, names)
 
     def _read_lines(

@@ -43,6 +43,8 @@ class Listing:
 
     root: str
     files: tuple[InputFile, ...]
+    suffixes: frozenset[str]
+    """The endings of their names, in small letters; those of the empty files where there are no others."""
 
 
 def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -83,7 +85,9 @@ def list_files(paths: Sequence[str]) -> Listing:
         if empty:
             raise InputError(f"there is no file in {path}; put one there, or give another path")
     root = os.path.commonpath(roots)
-    return Listing(root, tuple(sorted(_named(root, found), key=lambda file: file.name)))
+    files = sorted(_named(root, found), key=lambda file: file.name)
+    suffixes = frozenset(Path(path).suffix.lower() for path in ([file.path for file in files] or found))
+    return Listing(root, tuple(files), suffixes)
 
 
 def describe(file: InputFile) -> str:

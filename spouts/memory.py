@@ -48,6 +48,7 @@ class MemoryTransactionalSpout(TransactionalSpout):
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         """Return the coordinator of the rows there are now."""
         del config, context
+        self.rows.read()
         return _MemoryCoordinator(self.rows.lengths(), self.take_per_batch)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
@@ -58,7 +59,7 @@ class MemoryTransactionalSpout(TransactionalSpout):
 
 
 class MemoryRows:
-    """Checked rows by partition, which can be added to by their owner and pickle as they are at that moment.
+    """Checked rows by partition: what there was at the last reading, here and in every pickled copy.
 
     Args:
         data: as for the spouts; kept, not copied.
@@ -74,10 +75,10 @@ class MemoryRows:
         self.fields = fields
         self._data: Mapping[Any, Sequence[Any]] = data if isinstance(data, Mapping) else {0: data}
         self._checked: dict[Partition, _CheckedRows] = {}
-        self.lengths()
+        self.read()
 
-    def lengths(self) -> dict[Partition, int]:
-        """Read the rows there are now; return the number of rows of each partition, sorted by partition.
+    def read(self) -> None:
+        """Take in the rows that there are now.
 
         Raises:
             FieldsError: a row does not fit the fields.
@@ -94,11 +95,10 @@ class MemoryRows:
             partition: self._check(partition) for partition in sorted(self._data, key=_number_before_string)
         }
         self._checked = checked
-        return {partition: len(rows.rows) for partition, rows in checked.items()}
 
-    def partitions(self) -> list[Partition]:
-        """Return the partitions as of the last reading, sorted."""
-        return list(self._checked)
+    def lengths(self) -> dict[Partition, int]:
+        """Return the number of rows of each partition at the last reading, sorted by partition."""
+        return {partition: len(checked.rows) for partition, checked in self._checked.items()}
 
     def emit(
         self,
@@ -184,7 +184,6 @@ class MemoryRows:
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        self.lengths()
         return {"fields": self.fields, "_checked": self._checked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -248,7 +247,7 @@ class _MemoryEmitter(Emitter):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: OutputCollector) -> None:
         # The shares follow from the metadata alone, so partitions that come meanwhile shift none.
-        partitions = [partition for partition in self._rows.partitions() if str(partition) in metadata]
+        partitions = [partition for partition in self._rows.lengths() if str(partition) in metadata]
         if len(partitions) != len(metadata):
             lost = set(metadata) - {str(partition) for partition in partitions}
             raise InputError(f"partition {min(lost)!r} is gone; put its rows back", txid=attempt.txid)

@@ -50,7 +50,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
             InputError: there is no such partition.
         """
         if partition not in self.rows.lengths():
-            raise InputError(f"there is no partition {partition!r}; there are {self.rows.partitions()}")
+            raise InputError(f"there is no partition {partition!r}; there are {list(self.rows.lengths())}")
         if disabled:
             self._disabled.add(partition)
         else:
@@ -59,6 +59,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
         """Return the coordinator of the rows there are now."""
         del config, context
+        self.rows.read()
         return _OpaqueMemoryCoordinator(self.rows.lengths(), self._disabled)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:

@@ -8,6 +8,7 @@ is not there is kept as well. What is cached is true of exactly one version of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from deltalake import DeltaTable
 
@@ -60,7 +61,10 @@ class ValueCache:
                 return self._found_again(keys, found) if None in found else found
             return self._looked_up(table, keys)
         except TypeError as error:
-            raise self._rows.unhashable(keys) from error
+            refusal = self._rows.unhashable(keys)
+            if refusal is None:
+                raise
+            raise refusal from error
 
     def written(self, before: int, after: int, values: Mapping[Key, KeptValue]) -> None:
         """Take in a write of our own.
@@ -84,7 +88,7 @@ class ValueCache:
     def _load(self, table: DeltaTable) -> None:
         self.clear()
         if row_count(table) <= self._keys_max:
-            self._values = dict(self._rows.read(read_rows(table, self._schema)))
+            self._values.update(self._rows.read(read_rows(table, self._schema)))
             self._is_complete = True
         self._version = table.version()
 
@@ -106,7 +110,7 @@ class ValueCache:
             looked_up.update(self._rows.read(rows_of(table, self._schema, wanted)))
         own = [fitted.get(key, key) for key in keys]
         answer = [looked_up[key] if key in looked_up else self._values[key] for key in own]
-        self._keep({key: value for key, value in zip(own, answer, strict=True)})
+        self._keep(dict(zip(own, answer, strict=True)))
         self._shrink()
         return answer
 
@@ -118,5 +122,6 @@ class ValueCache:
 
     def _shrink(self) -> None:
         """Drop the oldest values while there are too many."""
-        while len(self._values) > self._keys_max:
-            del self._values[next(iter(self._values))]
+        excess = len(self._values) - self._keys_max
+        for key in list(islice(self._values, max(excess, 0))):
+            del self._values[key]

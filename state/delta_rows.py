@@ -7,7 +7,7 @@ what it holds without the topology that made it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -173,11 +173,13 @@ class RowFormat:
             table = pa.Table.from_arrays([column.array for column in columns], names=list(self.key))
         return FittedKeys(_joined(columns), table)
 
-    def unhashable(self, keys: Iterable[Key]) -> FieldsError:
-        """Return the error for keys one of which cannot be hashed."""
-        culprit = next((key for key in keys if not _is_hashable(key)), None)
-        hint = "; with several key fields a key is a tuple" if len(self.key) > 1 else ""
-        return FieldsError(f"state {self.state!r}: {culprit!r} cannot be a key of {self.key}{hint}")
+    def unhashable(self, keys: Iterable[Key]) -> FieldsError | None:
+        """Return the error for a key that cannot be hashed, None if every key can."""
+        for key in keys:
+            if not _is_hashable(key):
+                hint = "; with several key fields a key is a tuple" if len(self.key) > 1 else ""
+                return FieldsError(f"state {self.state!r}: {key!r} cannot be a key of {self.key}{hint}")
+        return None
 
     def _is_rebuilt(self, kept: Sequence[KeptValue], columns: Sequence[Column]) -> bool:
         """Whether values are read back otherwise than they were given, a list as a tuple for example."""
@@ -307,4 +309,4 @@ def _is_hashable(key: object) -> bool:
         hash(key)
     except TypeError:
         return False
-    return isinstance(key, Hashable)
+    return True

@@ -13,7 +13,10 @@ import attrs
 
 from txtopo.errors import AlreadyRunning, LostLead
 
-__all__ = ["Holder", "loss", "refusal"]
+__all__ = ["GRACE_SECS", "Holder", "loss", "refusal"]
+
+GRACE_SECS = 0.5
+"""How long a holder may take to die once it is killed, or to leave its name once it has a lead."""
 
 
 @attrs.frozen

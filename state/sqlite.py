@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from state.holder import Holder, loss, refusal
+from state.holder import GRACE_SECS, Holder, loss, refusal
 from state.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.contracts.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import StopError
@@ -33,7 +33,6 @@ CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT 
 CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);
 """
 _BUSY_SECS = 30.0
-_NAMELESS_SECS = 1.0
 _POLL_SECS = 0.01
 
 
@@ -223,13 +222,13 @@ os.register_at_fork(after_in_child=_forget_locks)
 def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
     """Lock a file and write the holder into it.
 
-    The kernel frees a lock a moment after its holder died, and a holder writes its name a moment after it has
-    locked. So a lock whose holder is nameless or dead is asked for again, for a second at most.
+    The kernel frees a lock a moment after its holder was killed, and a holder writes its name a moment after
+    it has locked. So a lock is asked for again for a moment, before the refusal.
 
     Raises:
         AlreadyRunning: another open file holds the lock.
     """
-    deadline = time.monotonic() + _NAMELESS_SECS
+    deadline = time.monotonic() + GRACE_SECS
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -237,7 +236,7 @@ def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
         except BlockingIOError:
             other = Holder.from_bytes(_content(descriptor))
             os.close(descriptor)
-            if time.monotonic() > deadline or (other is not None and other.is_alive() is not False):
+            if time.monotonic() > deadline:
                 raise refusal(topology_id, other) from None
             threading.Event().wait(_POLL_SECS)
             continue

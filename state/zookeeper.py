@@ -18,9 +18,10 @@ takes the lead, epoch 5. 4: A wakes up and sends a write it had planned. 5: The 
 version A knows: the transaction fails, and A stops with LostLead.
 
 After a ``kill -9`` the holder node stays until the session expires. A process that asks for the lead then
-looks at the holder: on this machine and alive, it refuses at once; on this machine and dead, it takes over at
-once; elsewhere, it waits as long as a dead holder's session can last, and refuses only then. A mistake about
-the dead costs the living one its lead, never the topology two writers: that is what the version is for.
+looks at the holder: on this machine and alive, it is refused at once; on this machine and dead, it takes over
+at once; elsewhere, it waits as long as a dead holder's session can last, and is refused only then. A mistake
+about who is dead would cost a living one its lead, and never make two writers: that is what the version is
+for. ("At once" is half a second for the living, since one that was just killed may not be dead yet.)
 
 A write whose connection breaks may have been applied or not. It is then planned anew from what is there,
 and sent again. That is safe: under the epoch check nobody else writes, and a Put or Delete made twice is one.
@@ -36,7 +37,7 @@ from typing import Any, assert_never
 
 import attrs
 
-from state.holder import Holder, loss, refusal
+from state.holder import GRACE_SECS, Holder, loss, refusal
 from state.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
 from state.zookeeper_session import Answer, Applied, NotAsExpected, Unknown, ZooKeeperSession
@@ -48,7 +49,7 @@ __all__ = ["ZooKeeperLead", "ZooKeeperStore"]
 _SESSION_SECS_MIN = 6.0
 """The shortest session of a server with ZooKeeper's own tickTime, whatever shorter one was asked for."""
 _REFUSAL_MARGIN_SECS = 2.0
-_WATCH_SECS = 1.0
+_LOOK_SECS = 0.1
 _RELEASE_SECS = 2.0
 _PLANS_MAX = 100
 _CHECKS = 2
@@ -172,10 +173,11 @@ class _Claim:
 
     def _wait_or_refuse(self, in_place: Holder, started: float, *, is_alive: bool | None) -> None:
         longest_secs = max(self.session.timeout_secs, in_place.session_timeout_secs, _SESSION_SECS_MIN)
-        remaining_secs = started + longest_secs + _REFUSAL_MARGIN_SECS - time.monotonic()
-        if is_alive or remaining_secs <= 0:
+        patience_secs = GRACE_SECS if is_alive else longest_secs + _REFUSAL_MARGIN_SECS
+        remaining_secs = started + patience_secs - time.monotonic()
+        if remaining_secs <= 0:
             raise refusal(self.topology_id, in_place)
-        self.session.wait_until_gone(_holder_node(self.epoch_node), min(remaining_secs, _WATCH_SECS))
+        self.session.wait_until_gone(_holder_node(self.epoch_node), min(remaining_secs, _LOOK_SECS))
 
 
 class ZooKeeperLead(Lead):

@@ -127,7 +127,7 @@ def test_tasks_take_partitions_in_turn():
 
 
 def test_the_inner_coordinator_learns_how_far_things_are():
-    """It is resumed at the start, and again when a transaction is begun, so that it can say when it is done."""
+    """It is resumed at the start and when a transaction is begun, so that it can say when it is done."""
     spout = LogSpout(Log({"a": ["x"]}))
     coordinator = as_transactional(spout).coordinator({}, PlainContext())
     coordinator.resume(0, None)
@@ -142,7 +142,10 @@ def test_the_inner_coordinator_learns_how_far_things_are():
 def test_partitions_are_numbers_or_json():
     """A number of partitions means those from 0 on; a list means itself; anything else is named."""
     assert partition_list(3) == [0, 1, 2]
-    assert partition_list([{"topic": "t", "partition": 1}, ("t", 2)]) == [{"topic": "t", "partition": 1}, ["t", 2]]
+    assert partition_list([{"topic": "t", "n": 1}, ("t", 2)]) == [
+        {"topic": "t", "n": 1},
+        ["t", 2],
+    ]
     assert partition_key({"b": 1, "a": "é"}) == '{"a":"\\u00e9","b":1}'
     with pytest.raises(UserCodeError, match="names partition 1 twice"):
         partition_list([1, 1])

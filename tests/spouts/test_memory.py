@@ -47,19 +47,23 @@ def plan(spout, begun=()):
     coordinator.resume(len(begun), previous)
     made = []
     while not coordinator.is_exhausted():
-        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
+        previous = json.loads(
+            json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous))
+        )
         made.append(previous)
     return made
 
 
 def emitted(spout, metadata, task=0, tasks=1):
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
+    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
+        ATTEMPT, metadata, collector
+    )
     return [values[1:] for values in collector.tuples]
 
 
 def test_metadata_is_start_and_end_by_partition():
-    """Each transaction takes the next rows of each partition; one at its end stays in with nothing to take."""
+    """Each transaction takes the next rows of each partition; one at its end stays in."""
     spout = MemoryTransactionalSpout(WORDS, Fields("word"), 2)
     assert plan(spout) == [
         {"0": [0, 2], "1": [0, 2], "10": [0, 2]},
@@ -89,11 +93,14 @@ def test_columns_are_slices_of_one_batch():
     emitter.emit_batch(ATTEMPT, {"0": [0, 2]}, first)
     emitter.emit_batch(ATTEMPT, {"0": [2, 3]}, second)
     assert second.tuples == [(ATTEMPT, "c", 3)]
-    assert first.batches[0].column("n").buffers()[1].address == second.batches[0].column("n").buffers()[1].address
+    assert (
+        first.batches[0].column("n").buffers()[1].address
+        == second.batches[0].column("n").buffers()[1].address
+    )
 
 
 def test_rows_that_are_added_are_seen_by_the_next_run():
-    """A run takes the rows there were when it began; the next one goes on with those that came, in any partition."""
+    """A run takes the rows there were when it began; the next one goes on with those that came."""
     data = {0: ["a"], 1: ["x", "y"]}
     spout = MemoryTransactionalSpout(data, Fields("word"), 5)
     begun = plan(spout)
@@ -123,7 +130,11 @@ def test_rows_that_are_taken_away_are_missed():
     [
         ({"p": [("a", 1), ("b",)]}, Fields("word", "n"), "row 1 of partition 'p' has 1 values"),
         ({"p": [("a", 1), "b"]}, Fields("word", "n"), "row 1 of partition 'p' is 'b'"),
-        ({"p": [[1], ["x"]]}, Fields("n: long"), "row 1 of partition 'p': 'x' is no int64 as field 'n' asks for"),
+        (
+            {"p": [[1], ["x"]]},
+            Fields("n: long"),
+            "row 1 of partition 'p': 'x' is no int64 as field 'n' asks for",
+        ),
         ("cat", Fields("word"), "must be a list"),
     ],
 )

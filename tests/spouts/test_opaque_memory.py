@@ -1,5 +1,7 @@
 """Rows in memory, as an opaque spout with partitions that can be switched off."""
 
+import pickle
+
 import pytest
 
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
@@ -75,3 +77,22 @@ def test_rows_that_are_taken_away_are_missed(spout):
     """A partition that holds fewer rows than were taken is refused when the run starts."""
     with pytest.raises(InputError, match="9 rows of partition 0 are taken, but it has 3"):
         spout.coordinator({}, PlainContext()).resume(4, {"0": [7, 9]})
+
+
+def test_rows_that_come_during_a_run_are_the_next_runs():
+    """Emitters stay with what the coordinator has read, in every copy that is made meanwhile."""
+    data = {0: ["cat"]}
+    spout = OpaqueMemoryTransactionalSpout(data, Fields("word"), 2)
+    spout.coordinator({}, PlainContext())
+    data[0].append("dog")
+    copy = pickle.loads(pickle.dumps(spout))
+    for one in (spout, copy):
+        assert one.emitter({}, PlainContext()).emit_batch(ATTEMPT, RecordingCollector(ATTEMPT), 0, None) == [
+            0,
+            1,
+        ]
+    spout.coordinator({}, PlainContext())
+    assert spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, RecordingCollector(ATTEMPT), 0, [0, 1]) == [
+        1,
+        2,
+    ]

@@ -49,7 +49,7 @@ def run_in_another_process(program, *arguments):
 
 
 def test_it_is_one_durable_file(tmp_path):
-    """Every write is synced to the disk before it returns, and a copy-free look by another program is right."""
+    """Every write is synced to the disk before it returns; any SQLite program can look at it."""
     store = SqliteStore(tmp_path / "store.db")
     store.take_lead("a", "test").write([Put("a/x", b"v")])
     assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -130,11 +130,11 @@ def test_stopped_holder_still_holds(tmp_path):
 
 
 def test_lock_without_a_name_is_refused(tmp_path):
-    """A lock whose file holds no name is refused all the same, after the time a new holder needs to write it."""
+    """A lock whose file holds no name is refused all the same."""
     store = SqliteStore(tmp_path / "store.db")
     store.take_lead("a", "test")
     lock_path(tmp_path / "store.db", "a").write_bytes(b'{"owner": ')
-    with pytest.raises(AlreadyRunning, match="nameless"):
+    with pytest.raises(AlreadyRunning, match="left no name"):
         store.take_lead("a", "second")
     store.close()
 

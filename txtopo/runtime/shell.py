@@ -341,8 +341,14 @@ def _answer(outcome: Processing) -> Event:
         case None:
             return Processed(outcome.attempt, outcome.metadata)
         case FailedException() as failure:
-            level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.INFO
-            logger.log(level, "%s", failure)
+            logger.log(_level_of(failure), "%s", failure)
             return Failed(outcome.attempt, str(failure), outcome.metadata)
         case error:
             return RuleBroken(error)
+
+
+def _level_of(failure: FailedException) -> int:
+    """Return how loudly a failure is logged: a plain FailedException is everyday business."""
+    if isinstance(failure, ReportedFailedException):
+        return logging.ERROR
+    return logging.INFO if type(failure) is FailedException else logging.WARNING

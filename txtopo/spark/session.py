@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
@@ -60,7 +61,8 @@ def spark_session(config: Config, app_name: str, given: SparkSession | None = No
     try:
         yield session
     finally:
-        session.stop()
+        with contextlib.suppress(Py4JError):  # the JVM may be gone already
+            session.stop()
 
 
 def check_java() -> None:
@@ -95,6 +97,8 @@ def _start(config: Config, app_name: str) -> SparkSession:
     with _quiet(config):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(config.spark_log_level)
+    if "spark.sql.shuffle.partitions" not in config.spark:  # Spark's own 200 is for far larger batches
+        session.conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
     return session
 
 

@@ -75,11 +75,27 @@ class StorePlace(ABC):
         """Make the next ``take_lead`` of a topology succeed, though ``holder`` holds the lead and lives."""
 
 
+_WRITING_PROGRAM = """
+import itertools, os, sys
+from txtopo.contracts.store import Delete, Put
+{opening}
+lead = store.take_lead(sys.argv[1], sys.argv[2])
+print(lead.epoch, os.getpid(), flush=True)
+for number in itertools.count(1):
+    value = str(number).encode()
+    lead.write([Put(f"{{sys.argv[1]}}/first", value), Delete(f"{{sys.argv[1]}}/log/{{number - 1}}"),
+                Put(f"{{sys.argv[1]}}/log/{{number}}", value), Put(f"{{sys.argv[1]}}/last", value)])
+    print(number, flush=True)
+"""
+
+
 @contextlib.contextmanager
-def holding_process(place: StorePlace, topology_id: str, owner: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def holding_process(
+    place: StorePlace, topology_id: str, owner: str, program: str = _HOLDER_PROGRAM
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run another process that holds a lead; yield it and its epoch. It is killed at the end."""
     assert place.opening is not None, "the place can be opened from another process"
-    command = [sys.executable, "-c", _HOLDER_PROGRAM.format(opening=place.opening), topology_id, owner]
+    command = [sys.executable, "-c", program.format(opening=place.opening), topology_id, owner]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(  # noqa: S603  # our own command
         command, stdout=subprocess.PIPE, text=True, env=environment
@@ -95,12 +111,7 @@ def holding_process(place: StorePlace, topology_id: str, owner: str) -> Iterator
 
 
 class StoreConformance:
-    """Subclass it, and give it a fixture ``place``."""
-
-    @pytest.fixture
-    def place(self) -> StorePlace:
-        """Return where stores are opened; override it."""
-        raise NotImplementedError("give your test class a fixture named place")
+    """Subclass it, and give it a fixture ``place`` that returns a fresh :class:`StorePlace`."""
 
     @pytest.fixture
     def store(self, place: StorePlace) -> Iterator[Store]:
@@ -177,7 +188,7 @@ class StoreConformance:
         lead.write([Put(a, b"1"), Put(a, b"2"), Delete(a), Put(below, b"3"), Delete(a), Put(below, b"4")])
         assert (store.read(a), store.read(below)) == (None, b"4")
 
-    def test_one_write_is_seen_whole(self, place: StorePlace, store: Store, lead: Lead) -> None:
+    def test_one_write_is_seen_whole(self, place: StorePlace, lead: Lead) -> None:
         """A reader never sees one value of a write without the others."""
         names = [str(number) for number in range(5)]
         other = place.open()
@@ -200,7 +211,7 @@ class StoreConformance:
         other.close()
 
     def test_many_changes_are_all_applied(self, store: Store, lead: Lead) -> None:
-        """A list of changes that is longer than one step may be is applied whole, and can be deleted at once."""
+        """A list of changes longer than one step may be is applied whole, and can be deleted at once."""
         lead.write([Put(f"{TOPOLOGY}/many/{number}/value", bytes(2000)) for number in range(1200)])
         assert len(store.children(f"{TOPOLOGY}/many")) == 1200  # noqa: PLR2004  # as many as were written
         lead.write([Delete(f"{TOPOLOGY}/many")])
@@ -269,7 +280,7 @@ class StoreConformance:
     # Leads
 
     def test_epoch_strictly_rises(self, place: StorePlace) -> None:
-        """Each taking of the lead has an epoch one higher than the last, in the same store and in later ones."""
+        """Each taking of the lead counts the epoch up by one, in the same store and in later ones."""
         epochs = []
         for _ in range(2):
             store = place.open()
@@ -336,6 +347,25 @@ class StoreConformance:
         first.close()
         assert lead.is_held()
         second.close()
+
+    def test_kill_leaves_whole_writes(self, place: StorePlace) -> None:
+        """After a kill in the middle of writes every answered one is there, and the last is whole or not."""
+        if place.opening is None:
+            pytest.skip("this place cannot be opened from another process")
+        with holding_process(place, TOPOLOGY, "writer", _WRITING_PROGRAM) as (process, _):
+            assert process.stdout is not None, "it has a pipe"
+            answered = 0
+            while answered < 100:  # noqa: PLR2004  # in the middle of it
+                answered = int(process.stdout.readline())
+            process.kill()
+            answered = max([answered, *map(int, process.stdout.read().split("\n")[:-1])])
+        store = place.open()
+        store.take_lead(TOPOLOGY, "reader")
+        last = int(store.read(f"{TOPOLOGY}/last") or 0)
+        assert answered <= last <= answered + 1
+        assert store.children(f"{TOPOLOGY}/log") == [str(last)]
+        assert store.read(f"{TOPOLOGY}/first") == store.read(f"{TOPOLOGY}/log/{last}") == str(last).encode()
+        store.close()
 
     def test_kill_frees_the_lead(self, place: StorePlace) -> None:
         """A holder that was killed (``kill -9``) holds up the next one for a session's time at most."""

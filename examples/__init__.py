@@ -1,0 +1,1 @@
+"""Topologies to learn from; each runs by ``txtopo run examples.NAME``."""

@@ -1,0 +1,151 @@
+"""Storm's TransactionalWords: how often each word occurs, and how many words occur 0-9, 10-19 … times.
+
+Run it with ``txtopo run examples.transactional_words``, on other text with ``--set input=DIR``. Kill it at any
+moment and run it again: it goes on where it was, and both tables are as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from examples.text_files import all_files, standard_library_sources
+from examples.words_report import print_report
+from spouts import FilesTransactionalSpout
+from state import DeltaState
+from txtopo import (
+    BasicBolt,
+    BatchBolt,
+    Config,
+    Fields,
+    OutputCollector,
+    Topology,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
+
+OUTPUT = "txtopo-data/transactional-words"
+BATCH_BYTES = 64 * 1024
+BUCKET_SIZE = 10
+
+_WORD = re.compile(r"\w+")
+
+
+class SplitAndCount(BatchBolt):
+    """Counts the words in a task's part of a batch, so that few tuples travel to the committer."""
+
+    output_fields = Fields("attempt", "word: string", "count: long")
+
+    def prepare(
+        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
+    ) -> None:
+        """Start with no words."""
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tuple: Tuple) -> None:
+        """Count the words of one line."""
+        self.counts.update(map(str.lower, _WORD.findall(tuple["line"])))
+
+    def finish_batch(self) -> None:
+        """Emit each word with its count."""
+        for word, count in self.counts.items():
+            self.collector.emit((self.attempt, word, count))
+
+
+class CountUpdater(BatchBolt):
+    """Adds a batch's counts to the words' totals: a committer."""
+
+    output_fields = Fields("attempt", "word: string", "new: long", "old: long")
+
+    def prepare(
+        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
+    ) -> None:
+        """Get the words' totals."""
+        self.totals = context.state("word-counts")
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tuple: Tuple) -> None:
+        """Add the count from one task; works ahead."""
+        self.counts[tuple["word"]] += tuple["count"]
+
+    def finish_batch(self) -> None:
+        """Update all totals of the batch, and emit each before and after."""
+        words = list(self.counts)
+        totals = self.totals.multi_update(words, lambda word, old: (old or 0) + self.counts[word])
+        for word, new in zip(words, totals, strict=True):
+            self.collector.emit((self.attempt, word, new, new - self.counts[word]))
+
+
+class Bucketize(BasicBolt):
+    """Tells which bucket a word has come into, and which it has left; runs in the commit phase, too."""
+
+    output_fields = Fields("attempt", "bucket: long", "delta: long")
+
+    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+        """Compare the buckets of one word's new and old total; an old total of 0 is a word never seen."""
+        new, old = tuple["new"] // BUCKET_SIZE, tuple["old"] // BUCKET_SIZE
+        if tuple["old"] == 0:
+            collector.emit((tuple.attempt, new, 1))
+        elif new != old:
+            collector.emit((tuple.attempt, new, 1))
+            collector.emit((tuple.attempt, old, -1))
+
+
+class BucketUpdater(BatchBolt):
+    """Counts the words in each bucket: a committer below a committer."""
+
+    def prepare(
+        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
+    ) -> None:
+        """Get the buckets."""
+        self.buckets = context.state("buckets")
+        self.deltas: Counter[int] = Counter()
+
+    def execute(self, tuple: Tuple) -> None:
+        """Gather how a bucket changes."""
+        self.deltas[tuple["bucket"]] += tuple["delta"]
+
+    def finish_batch(self) -> None:
+        """Update the buckets; one that its last word has left stays in the table, with 0, as in Storm."""
+        self.buckets.multi_update(list(self.deltas), lambda bucket, old: (old or 0) + self.deltas[bucket])
+
+
+def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> Topology:
+    """Return the topology.
+
+    Args:
+        input: a folder of UTF-8 text; by default the sources of Python's standard library.
+        output: the folder of the tables ``word_counts`` and ``buckets``.
+        parallelism: tasks of each spout and bolt.
+    """
+    files = standard_library_sources() if input is None else all_files(input)
+    spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=BATCH_BYTES)
+    builder = TransactionalTopologyBuilder("transactional-words", "spout", spout, parallelism)
+    builder.set_bolt("split", SplitAndCount(), parallelism).shuffle_grouping("spout")
+    builder.set_committer_bolt("count", CountUpdater(), parallelism).fields_grouping("split", Fields("word"))
+    builder.set_bolt("bucketize", Bucketize(), parallelism).none_grouping("count")
+    builder.set_committer_bolt("buckets", BucketUpdater(), parallelism).fields_grouping(
+        "bucketize", Fields("bucket")
+    )
+    count = Fields("count: long")
+    tables = Path(output)
+    builder.set_state(
+        "word-counts", DeltaState(tables / "word_counts", key=Fields("word: string"), value=count)
+    )
+    builder.set_state("buckets", DeltaState(tables / "buckets", key=Fields("bucket: long"), value=count))
+    return builder.build()
+
+
+def config() -> Config:
+    """Return the configuration that ``txtopo run`` starts from: a window of 32 transactions."""
+    return Config(max_spout_pending=32)
+
+
+def show_results(console: Console, output: str) -> None:
+    """Print the commonest words, the buckets as a chart, and where the tables are."""
+    print_report(console, Path(output), BUCKET_SIZE)

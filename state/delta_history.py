@@ -1,0 +1,121 @@
+"""What a Delta table held as of a transaction.
+
+The application transaction ``<topology>/<state>`` only rises from version to version, so the newest version
+whose txid is not above the wanted one is found by bisection. Versions whose log is gone count as too old.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from state.delta_fence import WORLD_ERRORS, state_application
+from state.delta_location import Location
+from state.delta_owner import Owner
+from state.delta_reading import read_rows
+from state.delta_rows import TXID_FIELD
+from txtopo.contracts.state import StateKind
+from txtopo.errors import ConfigError, StateAccessError
+
+__all__ = ["read_snapshot", "read_table", "shown_schema"]
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    txid: int | None = None,
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> pa.Table:
+    """Return what a state's table holds: key fields, value fields, txid. Needs no topology.
+
+    Args:
+        path: where the table lies.
+        txid: the last transaction to see; None for the latest.
+        storage_options: what an object store needs.
+
+    Raises:
+        ConfigError: there is no table of a state.
+        StateAccessError: see :func:`read_snapshot`.
+    """
+    location = Location.resolve(os.fspath(path), storage_options)
+    table = location.existing()
+    owner = None if table is None else Owner.of(table)
+    if table is None or owner is None:
+        raise ConfigError(f"{location.address} is no table of a txtopo state; give the path of a DeltaState")
+    application = state_application(owner.topology_id, owner.state)
+    return read_snapshot(location, application, shown_schema(table, owner.kind), txid)
+
+
+def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
+    """Return the columns to show of a state's table: those of the key are not null, txid is the last."""
+    schema = pa.schema(table.schema())
+    keys = [field for field in schema if not field.nullable]
+    values = [field for field in schema if field.nullable and field.name != TXID_FIELD]
+    if kind is StateKind.OPAQUE:
+        values = values[: len(values) // 2]
+    return pa.schema([*keys, *values, schema.field(TXID_FIELD)])
+
+
+def read_snapshot(location: Location, application: str, schema: pa.Schema, txid: int | None) -> pa.Table:
+    """Return the rows of a table as of a transaction.
+
+    Args:
+        location: where the table lies.
+        application: the application id that carries its txids.
+        schema: the columns to return.
+        txid: the last transaction to see. Transactions that were written together are seen together: what is
+            returned is as of the last Delta write whose txid is not above this one. None for the latest.
+
+    Raises:
+        StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+    """
+    try:
+        latest = location.handle()
+        return read_rows(latest if txid is None else _as_of(location, latest, application, txid), schema)
+    except WORLD_ERRORS as error:
+        as_of = "now" if txid is None else f"as of transaction {txid}"
+        raise StateAccessError(
+            f"what the table at {location.address} holds {as_of} cannot be read; its files may have been "
+            "vacuumed away, ask for a later transaction",
+            txid=txid,
+            cause=str(error),
+        ) from error
+
+
+def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable:
+    last = latest.transaction_version(application)
+    if last is None or txid > last:
+        held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
+        raise StateAccessError(
+            f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
+            txid=txid,
+        )
+    if txid == last:
+        return latest
+    low, high = 0, latest.version()
+    found: DeltaTable | None = None
+    while low < high:  # the version wanted is in [low, high)
+        middle = (low + high) // 2
+        table = _kept_version(location, middle)
+        if table is not None and (table.transaction_version(application) or 0) > txid:
+            high = middle
+        else:
+            found = table
+            low = middle + 1
+    if found is None:
+        raise StateAccessError(
+            f"what the table at {location.address} held as of transaction {txid} is no longer kept: its log "
+            f"begins later; ask for a transaction nearer to {last}",
+            txid=txid,
+        )
+    return found
+
+
+def _kept_version(location: Location, version: int) -> DeltaTable | None:
+    try:
+        return location.handle(version)
+    except DeltaError:
+        return None

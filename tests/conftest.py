@@ -1,0 +1,25 @@
+"""What all tests share: one Spark session, and the profiles of hypothesis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+from pyspark.sql import SparkSession
+
+from txtopo.config import Config
+from txtopo.spark.session import spark_session
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=20_000, stateful_step_count=200)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session on two cores, which run() finds by itself."""
+    with spark_session(Config(spark_master="local[2]"), "txtopo-tests") as session:
+        yield session

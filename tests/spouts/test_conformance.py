@@ -1,0 +1,167 @@
+"""The conformance classes find what they are there for, and let good spouts pass."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spouts.memory import MemoryTransactionalSpout
+from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.spout import Coordinator, DataFrameSpout
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.testing.spouts import (
+    DataFrameSpoutConformance,
+    OpaquePartitionedTransactionalSpoutConformance,
+    TransactionalSpoutConformance,
+    spread,
+)
+
+DATA = {0: list("abcdefgh"), 1: list("xyz")}
+
+
+class Broken(MemoryTransactionalSpout):
+    """A good spout whose parts a test replaces by bad ones."""
+
+    def __init__(self, emit=None, begin=None):
+        super().__init__(DATA, Fields("letter"), 2)
+        self.emit = emit
+        self.begin = begin
+
+    def coordinator(self, config, context):
+        coordinator = super().coordinator(config, context)
+        if self.begin is not None:
+            good = coordinator.initialize_transaction
+            memory = []
+            coordinator.initialize_transaction = lambda txid, previous: self.begin(good, memory, txid)
+        return coordinator
+
+    def emitter(self, config, context):
+        emitter = super().emitter(config, context)
+        if self.emit is not None:
+            good = emitter.emit_batch
+            emitter.emit_batch = lambda *arguments: self.emit(good, context, *arguments)
+        return emitter
+
+
+def test_other_tuples_at_another_attempt_are_found():
+    """A spout whose batch depends on the attempt fails."""
+
+    def emit(good, context, attempt, metadata, collector):
+        good(attempt, metadata, collector)
+        if attempt.epoch > 1:
+            collector.emit((attempt, "more"))
+
+    with pytest.raises(AssertionError):
+        TransactionalSpoutConformance().test_same_tuples_at_any_attempt_and_in_any_order(Broken(emit))
+
+
+def test_shares_that_overlap_are_found():
+    """A spout whose tasks all emit the whole batch fails."""
+
+    def emit(good, context, attempt, metadata, collector):
+        context.this_task_index, context.tasks = 0, 1
+        MemoryTransactionalSpout(DATA, Fields("letter"), 2).emitter({}, context).emit_batch(
+            attempt, metadata, collector
+        )
+
+    with pytest.raises(AssertionError):
+        TransactionalSpoutConformance().test_the_shares_of_all_tasks_are_the_batch(Broken(emit))
+
+
+def test_a_coordinator_that_trusts_its_memory_is_found():
+    """A coordinator that goes on from what it remembers, and not from the metadata, fails."""
+
+    def begin(good, memory, txid):
+        memory.append(good(txid, memory[-1] if memory else None))
+        return memory[-1]
+
+    with pytest.raises(AssertionError):
+        TransactionalSpoutConformance().test_resumption_loses_and_doubles_nothing(Broken(begin=begin))
+
+
+def test_a_missing_attempt_is_found():
+    """A spout that does not put the attempt first fails."""
+
+    def emit(good, context, attempt, metadata, collector):
+        collector.emit((TransactionAttempt(99, 1), "a"))
+
+    with pytest.raises(AssertionError):
+        TransactionalSpoutConformance().test_the_attempt_comes_first(Broken(emit))
+
+
+def test_an_opaque_emitter_that_trusts_its_memory_is_found():
+    """An emitter that begins where it ended, and not where the committed metadata does, fails."""
+
+    class Remembers(OpaqueMemoryTransactionalSpout):
+        def emitter(self, config, context):
+            emitter = super().emitter(config, context)
+            good, begun = emitter.emit_batch, {}
+
+            def emit(attempt, collector, partition, previous):
+                begun[partition] = (
+                    good(attempt, collector, partition, begun.get(partition)) or begun[partition]
+                )
+                return begun[partition]
+
+            emitter.emit_batch = emit
+            return emitter
+
+    spout = Remembers(DATA, Fields("letter"), 2)
+    with pytest.raises(AssertionError):
+        OpaquePartitionedTransactionalSpoutConformance().test_replays_from_any_committed_transaction_lose_and_double_nothing(
+            spout
+        )
+
+
+def test_spread_has_both_ends():
+    """A few places of many are looked at, the first and the last among them."""
+    assert spread(3) == [0, 1, 2]
+    assert spread(100, at_most=4) == [0, 33, 66, 99]
+
+
+class RangeSpout(DataFrameSpout):
+    """Numbers that Spark makes itself."""
+
+    output_fields = Fields("attempt", "n: long")
+
+    def coordinator(self, config, context):
+        return RangeCoordinator()
+
+    def read(self, spark, metadata):
+        return spark.range(*metadata).toDF("n")
+
+
+class RangeCoordinator(Coordinator):
+    END = 10
+
+    def __init__(self):
+        self.at = 0
+
+    def resume(self, txid, metadata):
+        self.at = metadata[1] if metadata else 0
+
+    def initialize_transaction(self, txid, previous_metadata):
+        self.resume(txid - 1, previous_metadata)
+        start, self.at = self.at, min(self.at + 4, self.END)
+        return [start, self.at]
+
+    def is_exhausted(self):
+        return self.at == self.END
+
+
+@pytest.fixture(scope="module")
+def spark():
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+class TestDataFrames(DataFrameSpoutConformance):
+    @pytest.fixture
+    def spout(self):
+        return RangeSpout()

@@ -1,0 +1,184 @@
+"""The builder: every mistake in a graph is found by build(), named, with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spouts.memory import MemoryTransactionalSpout
+from state.memory import MemoryState
+from txtopo import (
+    ArrowBatchBolt,
+    BasicBolt,
+    BatchBolt,
+    DataFrameBolt,
+    Fields,
+    ICommitter,
+    TransactionalTopologyBuilder,
+)
+from txtopo.errors import TopologyError
+from txtopo.topology.plan import Phase
+
+
+class Pass(BasicBolt):
+    output_fields = Fields("attempt", "word")
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values)
+
+
+class Batch(BatchBolt):
+    output_fields = Fields("attempt", "word")
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values)
+
+
+class NoAttempt(Pass):
+    output_fields = Fields("word", "n")
+
+
+class TypedFirst(Pass):
+    output_fields = Fields("attempt: string", "n")
+
+
+class Silent(BatchBolt):
+    def execute(self, tuple):
+        pass
+
+
+class Asks(BatchBolt, ICommitter):
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("totals")
+
+    def execute(self, tuple):
+        pass
+
+
+class Columns(ArrowBatchBolt):
+    def execute(self, batch):
+        pass
+
+
+class Frame(DataFrameBolt):
+    output_fields = Fields("attempt", "word: string")
+
+    def transform(self, frame):
+        return frame
+
+
+class Several(BatchBolt):
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("attempt", "word"))
+        declarer.declare_stream("long words", Fields("attempt", "word", "length"))
+
+    def execute(self, tuple):
+        pass
+
+
+Builder = TransactionalTopologyBuilder
+
+
+def builder(spout_fields: Fields | None = None, parallelism: int | None = 1) -> Builder:
+    spout = MemoryTransactionalSpout({0: [["cat"]]}, spout_fields or Fields("word"), 1)
+    return TransactionalTopologyBuilder("words", "spout", spout, parallelism)
+
+
+def _cycle(b: Builder) -> None:
+    b.set_bolt("a", Pass()).shuffle_grouping("spout").shuffle_grouping("c")
+    b.set_bolt("b", Pass()).shuffle_grouping("a")
+    b.set_bolt("c", Pass()).shuffle_grouping("b")
+
+
+def _frame_below(b: Builder) -> None:
+    b.set_committer_bolt("a", Batch()).shuffle_grouping("spout")
+    b.set_bolt("b", Pass()).shuffle_grouping("a")
+    b.set_bolt("frame", Frame()).shuffle_grouping("a")
+
+
+MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
+    ("unknown component", lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spuot"), ["'a'", "'spuot'", "did you mean 'spout'"]),
+    ("unknown stream", lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spout", "side"), ["'a'", "'side'", "'default'"]),
+    ("unknown field", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields("wrd")), ["'a'", "'wrd'", "did you mean 'word'"]),
+    ("no keys", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()), ["'a'", "names no field"]),
+    ("cycle", _cycle, ["cycle", "'a'", "'b'", "'c'"]),
+    ("duplicate id", lambda b: [b.set_bolt("a", Pass()).shuffle_grouping("spout") for _ in range(2)], ["'a'", "2 times"]),
+    ("spout's id again", lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"), ["'spout'", "2 times"]),
+    ("no input", lambda b: b.set_bolt("a", Pass()), ["'a'", "no input", "shuffle_grouping('spout')"]),
+    ("unset state", lambda b: b.set_bolt("a", Asks()).shuffle_grouping("spout"), ["'a'", "'totals'", "set_state"]),
+    ("no attempt", lambda b: b.set_bolt("a", NoAttempt()).shuffle_grouping("spout"), ["'a'", "attempt", "first"]),
+    ("typed attempt", lambda b: b.set_bolt("a", TypedFirst()).shuffle_grouping("spout"), ["'a'", "attempt"]),
+    ("zero tasks", lambda b: b.set_bolt("a", Pass(), 0).shuffle_grouping("spout"), ["'a'", "parallelism", "0"]),
+    ("text tasks", lambda b: b.set_bolt("a", Pass(), "3").shuffle_grouping("spout"), ["'a'", "parallelism", "'3'"]),
+    ("num tasks", lambda b: b.set_bolt("a", Pass()).set_num_tasks(-1).shuffle_grouping("spout"), ["'a'", "-1"]),
+    ("a class", lambda b: b.set_bolt("a", Pass).shuffle_grouping("spout"), ["'a'", "class Pass"]),
+    ("not a bolt", lambda b: b.set_bolt("a", object()).shuffle_grouping("spout"), ["'a'", "BatchBolt"]),
+    ("basic committer", lambda b: b.set_committer_bolt("a", Pass()).shuffle_grouping("spout"), ["'a'", "finish_batch"]),
+    ("no columns", lambda b: b.set_bolt("a", Columns()).shuffle_grouping("spout"), ["'a'", "types"]),
+    ("no output", lambda b: (b.set_bolt("a", Silent()).shuffle_grouping("spout"), b.set_bolt("b", Pass()).shuffle_grouping("a")), ["'b'", "'a'", "output_fields"]),
+    ("not a state", lambda b: b.set_state("totals", {}), ["'totals'", "DeltaState"]),
+    ("state twice", lambda b: [b.set_state("t", MemoryState(Fields("k"), Fields("v"))) for _ in range(2)], ["'t'", "2 times"]),
+    ("custom grouping", lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len), ["'a'", "CustomStreamGrouping"]),
+    ("frame below a committer", _frame_below, ["'frame'", "committer"]),
+]
+
+
+@pytest.mark.parametrize(("mistake", "says"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
+def test_build_refuses(mistake: Callable[[Builder], object], says: list[str]) -> None:
+    """Promise 17: build() refuses a mistake with a message that names the component and the remedy."""
+    b = builder()
+    mistake(b)
+    with pytest.raises(TopologyError) as raised:
+        b.build()
+    for words in says:
+        assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("topology_id", ["", "a/b", None])
+def test_topology_id_is_checked(topology_id: str) -> None:
+    """A topology id that could not name coordinator state is refused."""
+    b = TransactionalTopologyBuilder(topology_id, "spout", MemoryTransactionalSpout({0: [["cat"]]}, Fields("word"), 1))
+    with pytest.raises(TopologyError, match="topology id"):
+        b.build()
+
+
+def test_all_mistakes_at_once() -> None:
+    """Two mistakes of a kind are told of in one error."""
+    b = builder()
+    b.set_bolt("a", Pass()).shuffle_grouping("nowhere")
+    b.set_bolt("b", Pass()).shuffle_grouping("elsewhere")
+    with pytest.raises(TopologyError) as raised:
+        b.build()
+    assert "'nowhere'" in str(raised.value)
+    assert "'elsewhere'" in str(raised.value)
+
+
+def test_phases() -> None:
+    """Promise 13: for spout → A → B (committer) → C → D, A works ahead; B, C and D are of the commit phase."""
+    b = builder()
+    b.set_bolt("D", Batch()).shuffle_grouping("C")
+    b.set_bolt("C", Pass()).shuffle_grouping("B")
+    b.set_committer_bolt("B", Batch(), 3).fields_grouping("A", Fields("word"))
+    b.set_bolt("A", Pass(), 2).shuffle_grouping("spout")
+    plan = b.build().plan
+    assert [c.id for c in plan.of_phase(Phase.PROCESSING)] == ["spout", "A"]
+    assert [c.id for c in plan.of_phase(Phase.COMMIT)] == ["B", "C", "D"]
+    assert [c.tasks for c in plan.components] == [1, 2, 3, 1, 1]
+
+
+def test_icommitter_is_a_committer() -> None:
+    """A bolt marked ICommitter is a committer also when it is added by set_bolt, as in Storm."""
+    b = builder()
+    b.set_state("totals", MemoryState(Fields("k"), Fields("v")))
+    b.set_bolt("a", Asks()).shuffle_grouping("spout")
+    assert b.build().plan.by_id["a"].is_committer
+
+
+def test_several_streams() -> None:
+    """A bolt may declare several streams, and another may take one of them by name."""
+    b = builder()
+    b.set_bolt("a", Several()).shuffle_grouping("spout")
+    b.set_bolt("b", Pass()).fields_grouping("a", Fields("length"), "long words")
+    plan = b.build().plan
+    assert [(edge.source, edge.stream) for edge in plan.inputs("b")] == [("a", "long words")]

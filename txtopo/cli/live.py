@@ -1,0 +1,137 @@
+"""A run's progress on a terminal: the window by phase, what is committed, the rate."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from txtopo.cli.rate import TupleRate
+from txtopo.cli.summary import print_summary
+from txtopo.cli.wording import STATUS_WORDS, clock
+from txtopo.monitor.report import Progress, RunReport
+
+WIDTH_MAX = 84
+_BAR_WIDTH_MAX = 64
+
+_COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_black"
+
+
+class LiveDisplay:
+    """Draws the run anew several times a second.
+
+    Args:
+        console: the terminal.
+        window: how many transactions may have begun and not be committed.
+    """
+
+    def __init__(self, console: Console, window: int) -> None:
+        self._console = console
+        self._window = window
+        self._rate = TupleRate()
+        self._is_stopping = False
+        self._begun = time.monotonic()
+        self._spark_secs: float | None = None
+        spinner = Spinner("dots", "starting Spark …", style="green")
+        self._live = Live(spinner, console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> LiveDisplay:
+        """Show at once that something happens: Spark takes seconds to start."""
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found."""
+        del kind, error, trace
+        self._live.stop()
+
+    def update(self, progress: Progress) -> None:
+        """Take a snapshot."""
+        if self._spark_secs is None:
+            self._spark_secs = time.monotonic() - self._begun
+        self._rate.add(progress)
+        self._live.update(self._panel(progress))
+
+    def stopping(self) -> None:
+        """Say that a stop was asked for."""
+        self._is_stopping = True
+
+    def finish(self, report: RunReport) -> None:
+        """Replace the display by what the run did."""
+        self._live.stop()
+        print_summary(self._console, report, self._spark_secs or 0.0)
+
+    def _panel(self, progress: Progress) -> RenderableType:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", justify="right", no_wrap=True)
+        grid.add_column()
+        grid.add_row("window", Group(_bar(progress, self._window), _legend(progress)))
+        grid.add_row("committed", _committed(progress))
+        grid.add_row("next", _next(progress))
+        rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {self._rate.per_second:,.0f}/s   ")
+        grid.add_row("tuples", rate.append(self._rate.history, "green"))
+        grid.add_row("replays", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
+        subtitle = (
+            "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
+        )
+        return Panel(
+            grid,
+            title=f"[bold]{progress.topology_id}[/] [dim]{clock(progress.elapsed_secs)}[/]",
+            title_align="left",
+            subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
+            subtitle_align="right",
+            width=min(WIDTH_MAX, self._console.width),
+            border_style="yellow" if self._is_stopping else "green",
+        )
+
+
+def _bar(progress: Progress, window: int) -> Text:
+    """Draw the window: a cell each transaction, or each few where the window is wide."""
+    width = min(window, _BAR_WIDTH_MAX)
+    bar = Text(no_wrap=True)
+    drawn, seen = 0, 0
+    for number, style in (
+        (progress.committing, _COMMITTING),
+        (progress.processed, _WAITING),
+        (progress.processing, _PROCESSING),
+        (progress.ready, _READY),
+    ):
+        seen += number
+        until = -(-min(seen, window) * width // window)
+        bar.append("█" * (until - drawn), style)
+        drawn = until
+    return bar.append("·" * (width - drawn), "dim")
+
+
+def _legend(progress: Progress) -> Text:
+    return Text("  ").join(
+        Text.assemble(("■ ", style), f"{number} {words}")
+        for number, words, style in (
+            (progress.committing, "committing", _COMMITTING),
+            (progress.processed, "waiting", _WAITING),
+            (progress.processing, "processing", _PROCESSING),
+            (progress.ready, "ready", _READY),
+        )
+    )
+
+
+def _committed(progress: Progress) -> Text:
+    text = Text.assemble((f"{progress.transactions:,}", "bold"), " transactions")
+    if progress.committed_txid > progress.transactions + progress.dead_letters:
+        text.append(f", {progress.committed_txid:,} with those of earlier runs", "dim")
+    if progress.dead_letters:
+        text.append(f", {progress.dead_letters:,} dead letters", "bold red")
+    return text
+
+
+def _next(progress: Progress) -> Text:
+    words = STATUS_WORDS.get(progress.first_uncommitted_status, "has not begun")
+    return Text(f"transaction {progress.committed_txid + 1:,} {words}")

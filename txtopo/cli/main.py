@@ -1,0 +1,33 @@
+"""The command ``txtopo``."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import click
+
+from txtopo.cli.run import run
+from txtopo.cli.show import show
+from txtopo.cli.state import state
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="txtopo", prog_name="txtopo", help="Print the version and exit.")
+def txtopo() -> None:
+    """Run transactional topologies, look at their graphs, and read their tables.
+
+    'txtopo COMMAND --help' says more about each command.
+    """
+
+
+for _command in (run, show, state):
+    txtopo.add_command(_command)
+
+
+def main() -> None:
+    """Run the command line, whatever characters the output can take."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    txtopo(prog_name="txtopo")

@@ -1,0 +1,38 @@
+"""``txtopo show``: a topology's graph and its phases; no Spark is needed."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from txtopo.cli.command import Command
+from txtopo.cli.graph_dot import draw_dot
+from txtopo.cli.graph_mermaid import draw_mermaid
+from txtopo.cli.graph_text import draw_text
+from txtopo.cli.target import load_target, set_option, target_argument
+
+
+@click.command(cls=Command)
+@target_argument
+@set_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mermaid", "graphviz"]),
+    default="text",
+    show_default=True,
+    help="A tree for the terminal, a Mermaid flowchart for Markdown, or Graphviz' dot.",
+)
+def show(target: str, pairs: tuple[str, ...], form: str) -> None:
+    """Show a topology's graph: what works ahead, what waits for the commit phase, and the states.
+
+    MODULE and ATTRIBUTE are as for 'txtopo run'. Nothing is run.
+    """
+    plan = load_target(target, pairs).topology.plan
+    match form:
+        case "mermaid":
+            click.echo(draw_mermaid(plan))
+        case "graphviz":
+            click.echo(draw_dot(plan))
+        case _:
+            Console(highlight=False).print(draw_text(plan), soft_wrap=True)

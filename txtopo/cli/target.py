@@ -1,0 +1,186 @@
+"""``MODULE[:ATTRIBUTE]``: the topology that a command names, found from the current folder."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import click
+
+from txtopo.cli.command import CommandLineError, YourCodeError
+from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, settable_parameters
+from txtopo.config import Config
+from txtopo.errors import TxtopoError
+from txtopo.topology.plan import Topology
+
+DEFAULT_ATTRIBUTE = "topology"
+
+target_argument = click.argument("target", metavar="MODULE[:ATTRIBUTE]")
+
+set_option = click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the topology's function, or a setting, as in 'max_spout_pending=8' or "
+    "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given often.",
+)
+
+
+@attrs.frozen
+class Target:
+    """A topology with the module it comes from and what ``--set`` gave."""
+
+    module: ModuleType
+    topology: Topology
+    config: Config
+    arguments: dict[str, Any]
+    """What the topology's function was called with, defaults included."""
+
+    def call_hook(self, name: str, *positional: Any) -> None:
+        """Call a function of the module, if it is there, with those of the arguments that it takes."""
+        hook = getattr(self.module, name, None)
+        if hook is not None:
+            taken = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
+            _call(f"{self.module.__name__}.{name}()", hook, *positional, **taken)
+
+
+def load_target(text: str, pairs: Iterable[str]) -> Target:
+    """Import the module that ``text`` names, and make its topology.
+
+    Args:
+        text: ``MODULE`` or ``MODULE:ATTRIBUTE``.
+        pairs: what ``--set`` gave.
+
+    Raises:
+        CommandLineError: there is no such module or attribute, or it is no topology.
+        YourCodeError: the module or its function raises an exception.
+        TxtopoError: the graph or the configuration has a mistake.
+    """
+    values = parse_pairs(list(pairs))
+    name, _, attribute = text.partition(":")
+    module = import_module(name)
+    found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
+    function = found if callable(found) and not isinstance(found, Topology) else None
+    given = divide(values, function, _defaults(module))
+    topology = found if function is None else _make(text, function, given)
+    if not isinstance(topology, Topology):
+        what = "is" if function is None else "returns"
+        raise CommandLineError(
+            f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} a {type(topology).__name__}; "
+            "it must be a Topology, as build() returns it, or a function that returns one"
+        )
+    return Target(module, topology, given.config, all_arguments(function, given.arguments))
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module, the current folder first on the search path.
+
+    Raises:
+        CommandLineError: there is none of that name.
+        YourCodeError: importing it raises an exception.
+    """
+    folder = str(Path.cwd())
+    if not sys.path or sys.path[0] not in {"", folder}:
+        sys.path.insert(0, folder)
+    if name.endswith(".py") or os.sep in name:
+        dotted = ".".join(Path(name.removesuffix(".py")).parts)
+        raise CommandLineError(f"{name!r} is a path; name the module: {dotted}")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
+        raise CommandLineError(f"there is no module {name!r}{_near(name, _siblings(name))}") from error
+    except TxtopoError:
+        raise
+    except (TypeError, ValueError) as error:
+        if not name or name.startswith("."):
+            raise CommandLineError(f"{name!r} is no module's name; give one as 'package.module'") from error
+        raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
+    except Exception as error:
+        raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
+
+
+def find_attribute(module: ModuleType, name: str) -> Any:
+    """Return an attribute of a module.
+
+    Raises:
+        CommandLineError: there is none of that name.
+    """
+    try:
+        return getattr(module, name)
+    except AttributeError as error:
+        own = [
+            each
+            for each, value in vars(module).items()
+            if isinstance(value, Topology)
+            or (
+                inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_")
+            )
+        ]
+        raise CommandLineError(f"module {module.__name__} has no {name!r}{_near(name, own)}") from error
+
+
+def _defaults(module: ModuleType) -> Config:
+    hook = getattr(module, "config", None)
+    if not inspect.isfunction(hook):
+        return Config()
+    config = _call(f"{module.__name__}.config()", hook)
+    if not isinstance(config, Config):
+        raise CommandLineError(f"{module.__name__}.config() returns a {type(config).__name__}, not a Config")
+    return config
+
+
+def _make(text: str, function: Callable[..., Any], given: Given) -> Any:
+    return _call(f"the function that makes topology {text}", function, **given.arguments)
+
+
+def _call(what: str, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+    """Call a function of the user's module; its exceptions, those of txtopo aside, are told in one line."""
+    try:
+        return function(*positional, **named)
+    except TxtopoError:
+        raise
+    except Exception as error:
+        raise YourCodeError(_explain(f"{what} failed", error)) from error
+
+
+def _explain(what: str, error: BaseException) -> str:
+    """Say what happened and where: the innermost place outside the import system."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    if isinstance(error, SyntaxError):
+        where = f" ({error.filename}, line {error.lineno})"
+        return f"{what}: {type(error).__name__}: {error.msg}{where}"
+    outside = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
+    where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
+    return f"{what}: {type(error).__name__}: {error}{where}; --debug shows the traceback"
+
+
+def _siblings(name: str) -> list[str]:
+    """Return the names of modules beside the one that is missing, or beside its lowest package that is there."""
+    package, _, _ = name.rpartition(".")
+    if not package:
+        return [found.name for found in pkgutil.iter_modules([str(Path.cwd())])]
+    parent = sys.modules.get(package)
+    if parent is None:
+        return _siblings(package)
+    return [found.name for found in pkgutil.iter_modules(getattr(parent, "__path__", []), f"{package}.")]
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are: {', '.join(names)}" if names else ""
