@@ -4,6 +4,8 @@ Run it with ``txtopo run examples.global_count``. Run it again: every transactio
 count stays as it is.
 """
 
+# ruff: noqa: ARG002 - not every prepare() needs all that it is given
+
 from __future__ import annotations
 
 import sys

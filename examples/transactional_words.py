@@ -1,8 +1,10 @@
 """Storm's TransactionalWords: how often each word occurs, and how many words occur 0-9, 10-19 … times.
 
-Run it with ``txtopo run examples.transactional_words``, on other text with ``--set input=DIR``. Kill it at any
-moment and run it again: it goes on where it was, and both tables are as if nothing had happened.
+Run it with ``txtopo run examples.transactional_words``, on other text with ``--set input=DIR``. Kill it at
+any moment and run it again: it goes on where it was, and both tables are as if nothing had happened.
 """
+
+# ruff: noqa: ARG002 - not every prepare() needs all that it is given
 
 from __future__ import annotations
 
@@ -75,10 +77,13 @@ class CountUpdater(BatchBolt):
 
     def finish_batch(self) -> None:
         """Update all totals of the batch, and emit each before and after."""
-        words = list(self.counts)
-        totals = self.totals.multi_update(words, lambda word, old: (old or 0) + self.counts[word])
-        for word, new in zip(words, totals, strict=True):
-            self.collector.emit((self.attempt, word, new, new - self.counts[word]))
+
+        def add(word: Any, old: int | None) -> int:
+            return (old or 0) + self.counts[word]
+
+        totals = self.totals.multi_update(list(self.counts), add)
+        for (word, count), new in zip(self.counts.items(), totals, strict=True):
+            self.collector.emit((self.attempt, word, new, new - count))
 
 
 class Bucketize(BasicBolt):
@@ -112,7 +117,11 @@ class BucketUpdater(BatchBolt):
 
     def finish_batch(self) -> None:
         """Update the buckets; one that its last word has left stays in the table, with 0, as in Storm."""
-        self.buckets.multi_update(list(self.deltas), lambda bucket, old: (old or 0) + self.deltas[bucket])
+
+        def add(bucket: Any, old: int | None) -> int:
+            return (old or 0) + self.deltas[bucket]
+
+        self.buckets.multi_update(list(self.deltas), add)
 
 
 def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> Topology:

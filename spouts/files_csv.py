@@ -88,7 +88,9 @@ class CsvFormat(ByteRangeFormat):
         names = self._column_names(handle, path)
         if self.options.quote is None:
             yield from self._read_lines(handle, path, piece, names)
-        elif len(list(itertools.islice(self._records(handle), 1 + self.options.header))) > self.options.header:
+        elif (
+            len(list(itertools.islice(self._records(handle), 1 + self.options.header))) > self.options.header
+        ):
             # Arrow's reader takes a header alone, or nothing but blank lines, for a mistake.
             yield from self._read_whole(handle, path, piece, names)
 

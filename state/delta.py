@@ -1,39 +1,36 @@
 """DeltaState: keyed state in a Delta table, by delta-rs. No Spark takes part.
 
-A write is one Delta write of whole rows, in one of two ways that readers cannot tell apart:
+One coordinator writes to the table, by one handle, which it brings up to date before each write. What that
+brings to light is dealt with before anything is written:
 
-- *Rewrite*: what the write does not touch is read from the handle's version and goes, with the new rows,
-  into the next version, which replaces all files.
-- *Merge*: Delta's upsert.
-
-Measured on two cores, one file, in ms (merge / rewrite, 1 % and all of the keys touched): 10,000 keys 13 / 6
-and 14 / 5; 100,000 keys 31 / 27 and 49 / 20; 1,000,000 keys 144 / 120 and 562 / 74. So rewrite is used for tables of up
-to 200,000 rows, and wherever a tenth of the keys or more is touched; merge for the rest, where it need not
-touch every file. They are equally safe: both read at the handle's version and write the one after it, or
-fail (see :mod:`state.delta_fence`), and neither trusts the driver's cache.
+1. A newer marker: another coordinator leads. LostLead.
+2. The transaction itself: it is written already.
+3. Rows that somebody else has changed since values were read: what is to be written was computed from what
+   is no longer there. DivergenceError; the next start replays from what is there now.
+4. A version that changed no row, a vacuum for example: go on.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import attrs
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from state.delta_cache import ValueCache
-from state.delta_fence import NO_HOOKS, WORLD_ERRORS, Fence, state_application
+from state.delta_fence import WORLD_ERRORS, Fence, state_application
+from state.delta_foreign import foreign_change
 from state.delta_history import read_snapshot, read_table, shown_schema
-from state.delta_location import Location, is_remote
+from state.delta_location import Location, parent_of
 from state.delta_owner import Owner
-from state.delta_reading import row_count, rows_without
 from state.delta_rows import RowFormat, checked_fields
 from state.delta_staging import Staging
 from state.delta_sync import sync_version
 from state.delta_upkeep import Upkeep, compact, vacuum
+from state.delta_writing import put_rows
 from state.values import KeptValue, first_value
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue
@@ -41,14 +38,8 @@ from txtopo.errors import ConfigError, DivergenceError, FailedException
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 
-REWRITE_ROWS_MAX = 200_000
-"""Tables of up to so many rows are always rewritten."""
-
-REWRITE_SHARE = 10
-"""Larger ones are rewritten if one row in so many, or more, is touched."""
-
-STAGED_TRIES_MAX = 10
-"""Tries at making a staged write visible while others write to the table."""
+WRITE_TRIES_MAX = 10
+"""Tries at one write while versions of others come before it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,13 +52,15 @@ class _Options:
 
 
 class DeltaState(State):
-    """A state in a Delta table of its own: key fields, value fields, txid. Opaque state has the previous values too.
+    """A state in a Delta table of its own: key fields, value fields, txid.
+
+    The table of an opaque state has the previous value of each value field too.
 
     Args:
         path: the table: a local path, absolute or relative to the working directory of the coordinator, or an
             address in an object store. It is made when the state is first opened. A topology with several
             states needs local ones, see :mod:`state.delta_staging`.
-        key: the key fields, each with a type: string, an integer, boolean, decimal, date, timestamp or binary.
+        key: the key fields, each with a type: string, an integer, boolean, decimal, date, timestamp, binary.
         value: the value fields, each with a type.
         kind: what is kept beside each value. An opaque state with several value fields does not take values
             whose every field is null.
@@ -76,8 +69,8 @@ class DeltaState(State):
             read again, all of it, whenever a key is asked for that is not among those used last.
         upkeep_every_writes: writes between two checkpoints of the log.
         files_max: the most data files before the table is compacted.
-        vacuum_retention_hours: how long data files that are no longer referenced stay, at least 168; None (the
-            default): for ever.
+        vacuum_retention_hours: how long data files that are no longer referenced stay, at least 168; None
+            (the default): for ever.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -115,7 +108,7 @@ class DeltaState(State):
     @property
     def home(self) -> str | None:
         """The folder that holds the table's; None for a table in an object store."""
-        return None if is_remote(self.path) else str(Path(self.path).parent)
+        return parent_of(self.path)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaState:
         """Open the table, made now if there is none, and write the marker of ``epoch``.
@@ -160,6 +153,7 @@ class OpenedDeltaState(OpenedState):
         self._upkeep = options.upkeep
         self._cache = ValueCache(rows, options.cached_keys_max)
         self._staging = Staging(fence.state, fence.epoch, location)
+        self._foreign_change: str | None = None
         self._writes = 0
         self._checkpoints = 0
 
@@ -201,14 +195,17 @@ class OpenedDeltaState(OpenedState):
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the table; nothing was written.
-            FailedException: the write failed, or somebody else has changed the table since values were read
-                from it; nothing was written, and a replay reads anew.
+            DivergenceError: somebody else has changed rows since values were read; nothing was written.
+            FailedException: the write failed; it may be tried again.
         """
         rows = self._rows.fit(txid, values)
-        if self._is_visible(txid, keep_reads=True):
-            return
-        if not self._write_once(txid, rows.table, rows.values):
-            raise self._failure("another writer was faster, nothing was written", None, txid)
+        for _ in range(WRITE_TRIES_MAX):
+            if self._is_visible(txid):
+                return
+            self._refuse_stale_reads(txid)
+            if self._write_once(txid, rows.table, rows.values):
+                return
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
 
     def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
         """Write the rows to a file beside the table's data, where no reader of the table sees them.
@@ -216,9 +213,13 @@ class OpenedDeltaState(OpenedState):
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
             ConfigError: the table lies in an object store.
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: somebody else has changed rows since values were read.
             FailedException: the file cannot be written.
         """
         rows = self._rows.fit(txid, values)
+        self._is_visible(txid)
+        self._refuse_stale_reads(txid)
         try:
             return self._staging.stage(txid, rows.table)
         except OSError as error:
@@ -232,8 +233,8 @@ class OpenedDeltaState(OpenedState):
             DivergenceError: its file is gone, and it is not visible.
             FailedException: the write failed; try again.
         """
-        for _ in range(STAGED_TRIES_MAX):
-            if self._is_visible(staged.txid, keep_reads=False):
+        for _ in range(WRITE_TRIES_MAX):
+            if self._is_visible(staged.txid):
                 return
             try:
                 table = self._staging.read(staged)
@@ -241,7 +242,7 @@ class OpenedDeltaState(OpenedState):
                 raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
             if self._write_once(staged.txid, table, self._rows.read(table)):
                 return
-        raise self._failure(f"other writers were faster {STAGED_TRIES_MAX} times", None, staged.txid)
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
 
     def discard_staged(self) -> None:
         """Remove what this coordinator and earlier ones have staged."""
@@ -271,13 +272,14 @@ class OpenedDeltaState(OpenedState):
         if self._writes < self._upkeep.every_writes:
             return
         try:
-            self._advance(keep_reads=False)
+            self._advance()
             self._table.create_checkpoint()
             self._table.cleanup_metadata()
             before = self._table.version()
             if len(self._table.file_uris()) > self._upkeep.files_max:
                 compact(self._table, self._fence)
-                self._settle(before, {})
+                self._table.update_incremental()
+                self._cache.written(before, self._table.version(), {})
             if self._upkeep.is_vacuum_due(self._checkpoints):
                 vacuum(self._table, self._upkeep.vacuum_retention_hours or 0)
         except WORLD_ERRORS as error:
@@ -290,33 +292,37 @@ class OpenedDeltaState(OpenedState):
         """Let go of the cached values."""
         self._cache.clear()
 
-    def _is_visible(self, txid: int, *, keep_reads: bool) -> bool:
+    def _is_visible(self, txid: int) -> bool:
         """Bring the writing handle up to date, and ask it: may we write, and is it written already?"""
         try:
-            is_foreign = self._advance(keep_reads=keep_reads)
+            self._advance()
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be read", error, txid) from error
         last = self._fence.last_txid(self._table)
-        if last is not None and last >= txid:
-            return True
-        if keep_reads and is_foreign:
-            raise self._failure("its table was changed by another writer since values were read from it", None, txid)
-        return False
+        return last is not None and last >= txid
 
-    def _advance(self, *, keep_reads: bool) -> bool:
-        """Bring the handle up to date and check the fence; return whether values that were read are stale.
-
-        Args:
-            keep_reads: whether values that were read matter to what is written next.
-        """
+    def _advance(self) -> None:
+        """Bring the handle up to date and check the fence; forget what was read from an older version."""
         before = self._table.version()
         self._table.update_incremental()
         self._fence.check(self._table)
+        self._forget_reads(before)
+
+    def _forget_reads(self, before: int) -> None:
         if self._table.version() == before:
-            return False
-        was_used = self._cache.is_used
+            return
+        if self._cache.is_used and self._foreign_change is None:
+            self._foreign_change = foreign_change(self._table, before)
         self._cache.clear()
-        return keep_reads and was_used
+
+    def _refuse_stale_reads(self, txid: int) -> None:
+        if self._foreign_change is not None:
+            raise DivergenceError(
+                f"state {self._fence.state!r}: another writer changed the table at {self._location.address} "
+                f"after values were read from it ({self._foreign_change}), nothing was written; "
+                "let txtopo alone write to it, and start again: the transaction is replayed from what the table holds now",
+                txid=txid,
+            )
 
     def _write_once(self, txid: int, rows: pa.Table, values: Mapping[Key, KeptValue]) -> bool:
         """Write the version after the handle's; return False if another writer took it.
@@ -328,49 +334,23 @@ class OpenedDeltaState(OpenedState):
         before = self._table.version()
         files = set(self._table.file_uris())
         try:
-            self._put(txid, rows)
+            put_rows(self._table, self._fence, txid, rows, list(self._rows.key))
             self._table.update_incremental()
-            if self._location.folder is not None:
-                new_files = set(self._table.file_uris()) - files
-                sync_version(self._location.folder, before + 1, new_files)
         except WORLD_ERRORS as error:
             return self._recover(txid, error)
-        self._settle(before, values)
+        self._sync(txid, before + 1, set(self._table.file_uris()) - files)
+        self._cache.written(before, self._table.version(), values)
+        self._foreign_change = None
         self._writes += 1
         return True
 
-    def _put(self, txid: int, rows: pa.Table) -> None:
-        if rows.num_rows == 0:
-            self._fence.mark(self._table, txid)
+    def _sync(self, txid: int, version: int, new_files: set[str]) -> None:
+        if self._location.folder is None:
             return
-        names = list(self._rows.key)
-        held = row_count(self._table)
-        properties = self._fence.properties(txid)
-        if held <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
-            if held:
-                rows = pa.concat_tables([rows_without(self._table, rows.schema, rows.select(names)), rows])
-            write_deltalake(
-                self._table,
-                rows,
-                mode="overwrite",
-                commit_properties=properties,
-                post_commithook_properties=NO_HOOKS,
-            )
-            return
-        merger = self._table.merge(
-            rows,
-            " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in names),
-            source_alias="source",
-            target_alias="target",
-            commit_properties=properties,
-            post_commithook_properties=NO_HOOKS,
-        )
-        merger.when_matched_update_all().when_not_matched_insert_all().execute()
-
-    def _settle(self, before: int, values: Mapping[Key, KeptValue]) -> None:
-        """Have the cache follow a write of ours, and only that."""
-        self._table.update_incremental()
-        self._cache.written(before, self._table.version(), values)
+        try:
+            sync_version(self._location.folder, version, new_files)
+        except OSError as error:
+            raise self._failure("it was written, but may not outlive a loss of power", error, txid) from error
 
     def _recover(self, txid: int, error: Exception) -> bool:
         """Find out what became of a write that raised ``error``.
@@ -380,12 +360,12 @@ class OpenedDeltaState(OpenedState):
         """
         before = self._table.version()
         self._table = self._fresh_handle()
-        self._cache.clear()
         self._fence.check(self._table)
         last = self._fence.last_txid(self._table)
         if last is not None and last >= txid:
-            self._writes += 1
+            self._cache.clear()
             return True
+        self._forget_reads(before)
         if self._table.version() > before:
             return False
         raise self._failure("its table could not be written", error, txid) from error
@@ -395,8 +375,8 @@ class OpenedDeltaState(OpenedState):
             return self._location.handle()
         except TableNotFoundError as error:
             raise DivergenceError(
-                f"state {self._fence.state!r}: its table at {self._location.address} is gone; bring it back, or "
-                "start again from a new coordinator state",
+                f"state {self._fence.state!r}: its table at {self._location.address} is gone; bring it back, "
+                "or start again from a new coordinator state",
             ) from error
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be opened", error) from error
@@ -407,7 +387,3 @@ class OpenedDeltaState(OpenedState):
             txid=txid,
             cause=None if error is None else f"{type(error).__name__}: {error}",
         )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

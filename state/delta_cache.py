@@ -58,7 +58,7 @@ class ValueCache:
         try:
             if self._is_complete:
                 found = list(map(self._values.get, keys))
-                return self._found_again(keys, found) if None in found else found
+                return found if all(found) else self._found_again(keys, found)
             return self._looked_up(table, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)

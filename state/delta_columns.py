@@ -8,8 +8,9 @@ before and after a restart.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
+import math
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -108,10 +109,11 @@ def _is_integer(value: Any, _kind: pa.DataType) -> bool:
 
 
 def _is_real(value: Any, kind: pa.DataType) -> bool:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
-    is_finite = value - value == 0
-    return not (pa.types.is_float32(kind) and is_finite and abs(value) > _FLOAT_32_MAX)
+    magnitude: Any = abs(value)
+    is_infinite_only_here = pa.types.is_float32(kind) and _FLOAT_32_MAX < magnitude < math.inf
+    return not is_infinite_only_here
 
 
 def _is_boolean(value: Any, _kind: pa.DataType) -> bool:
@@ -131,12 +133,12 @@ def _is_decimal(value: Any, kind: pa.DataType) -> bool:
 
 
 def _is_date(value: Any, _kind: pa.DataType) -> bool:
-    return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+    return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
 
 
 def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
     """Whether a datetime has a zone exactly where the type has one: a guess would differ from Spark's."""
-    return isinstance(value, datetime.datetime) and (value.tzinfo is None) == (kind.tz is None)
+    return isinstance(value, dt.datetime) and (value.tzinfo is None) == (kind.tz is None)
 
 
 _SIMPLE_RULES: tuple[
@@ -149,7 +151,7 @@ _SIMPLE_RULES: tuple[
     (pa.types.is_integer, int, _is_integer),
     (pa.types.is_boolean, bool, _is_boolean),
     (pa.types.is_binary, bytes, _is_binary),
-    (pa.types.is_date, datetime.date, _is_date),
+    (pa.types.is_date, dt.date, _is_date),
     (pa.types.is_floating, None, _is_real),
     (pa.types.is_decimal, None, _is_decimal),
     (pa.types.is_timestamp, None, _is_timestamp),

@@ -10,7 +10,7 @@ import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-__all__ = ["LOG_FOLDER", "Location", "is_remote"]
+__all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
 LOG_FOLDER = "_delta_log"
 """The folder of a table that makes it a Delta table."""
@@ -38,7 +38,7 @@ class Location:
     @staticmethod
     def resolve(path: str, options: dict[str, str] | None) -> Location:
         """Return the location of ``path``, a relative path being relative to the working directory."""
-        if is_remote(path):
+        if _is_remote(path):
             return Location(path.rstrip("/"), options, None)
         folder = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
         return Location(str(folder), options, folder)
@@ -75,6 +75,10 @@ class Location:
         return None
 
 
-def is_remote(path: str) -> bool:
-    """Whether ``path`` is an address in an object store."""
+def parent_of(path: str) -> str | None:
+    """Return the folder that holds a local table's folder; None for a table in an object store."""
+    return None if _is_remote(path) else str(Path(path.removeprefix(_FILE_SCHEME)).parent)
+
+
+def _is_remote(path: str) -> bool:
     return "://" in path and not path.startswith(_FILE_SCHEME)

@@ -68,7 +68,8 @@ class Owner:
         found = Owner.of(table)
         if found is None:
             raise DivergenceError(
-                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.",
+                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. "
+                f"{_WAY_OUT}.",
             )
         if found != self:
             raise self._divergence(location, table, f"it is of {found.text()}")
@@ -79,14 +80,15 @@ class Owner:
 
     def text(self) -> str:
         """Return the owner in words."""
-        return f"topology {self.topology_id!r}, state {self.state!r}, life {self.life!r}, kind {self.kind.value!r}"
+        kind = self.kind.value
+        return f"topology {self.topology_id!r}, state {self.state!r}, life {self.life!r}, kind {kind!r}"
 
     def _make(self, location: Location, schema: pa.Schema) -> DeltaTable:
         foreign = location.foreign_file()
         if foreign is not None:
             raise DivergenceError(
-                f"state {self.state!r}: {location.address} is no Delta table, and it is not empty: {foreign.name} "
-                f"lies there. {_WAY_OUT}.",
+                f"state {self.state!r}: {location.address} is no Delta table, and it is not empty: "
+                f"{foreign.name} lies there. {_WAY_OUT}.",
             )
         if location.folder is not None:
             location.folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,8 @@ class Owner:
         last = table.transaction_version(state_application(found.topology_id, found.state))
         written = "nothing has been written to it" if last is None else f"its last transaction is {last}"
         return DivergenceError(
-            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",
+            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. "
+            f"{_WAY_OUT}.",
             txid=last,
         )
 

@@ -64,10 +64,14 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     """
     for role, fields in (("key", key), ("value", value)):
         if not len(fields):
-            raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")
+            raise FieldsError(
+                f"a state needs a {role} field; write for example {role}=Fields('name: string')"
+            )
         for name, declared in zip(fields.names, fields.types, strict=True):
             if typed and declared is None:
-                raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
+                raise FieldsError(
+                    f"{role} field {name!r} has no type; write '{name}: string' or another Spark type"
+                )
             if role == "key" and declared is not None and not is_key_type(declared):
                 raise FieldsError(
                     f"key field {name!r} is {ddl_name(declared)}, whose values have no dependable equality; "
@@ -76,9 +80,13 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice == TXID_FIELD:
-        raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+        raise FieldsError(
+            f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field"
+        )
     if twice is not None:
-        raise FieldsError(f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}")
+        raise FieldsError(
+            f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}"
+        )
 
 
 class RowFormat:
@@ -144,7 +152,9 @@ class RowFormat:
             kept = self._kept(txids, _joined(value_columns), previous)
         fitted = dict(zip(fitted_keys, kept, strict=True))
         if len(fitted) != len(keys):
-            raise FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
+            raise FieldsError(
+                f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them"
+            )
         table = None
         if self.is_typed:
             arrays = [column.array for column in columns]
@@ -189,10 +199,14 @@ class RowFormat:
         return len(self.value) > 1 and not set(map(type, given)) <= {tuple, type(None)}
 
     def _own(self, value: StateValue) -> KeptValue:
-        assert isinstance(value, _VALUE_CLASSES[self.kind]), f"{value!r} is no value of a {self.kind.value} state"
+        assert isinstance(value, _VALUE_CLASSES[self.kind]), (
+            f"{value!r} is no value of a {self.kind.value} state"
+        )
         return value
 
-    def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
+    def _kept(
+        self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None
+    ) -> list[KeptValue]:
         if self.kind is StateKind.TRANSACTIONAL:
             return list(map(TransactionalValue, txids, values))
         if previous is not None:
@@ -205,7 +219,9 @@ class RowFormat:
         for (name, kind), part in zip(_pairs(self.key), parts, strict=True):
             if None in part:
                 where = keys[part.index(None)]
-                raise FieldsError(f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are")
+                raise FieldsError(
+                    f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are"
+                )
             columns.append(self._column(name, kind, part, keys))
         return columns
 
@@ -228,7 +244,9 @@ class RowFormat:
             for name, kind, part in zip(self._previous, types, parts, strict=True)
         ]
 
-    def _column(self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]) -> Column:
+    def _column(
+        self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]
+    ) -> Column:
         column = fit_column(values, kind)
         if column is None:
             position = find_misfit(values, kind)
@@ -260,8 +278,8 @@ class RowFormat:
         for key, value in zip(keys, values, strict=True):
             if isinstance(value, tuple | list) and list(value) == nulls:
                 raise FieldsError(
-                    f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque state "
-                    "cannot tell from no value; give one field a value",
+                    f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque "
+                    "state cannot tell from no value; give one field a value",
                 )
 
 

@@ -64,9 +64,9 @@ class Staging:
                 return pa.ipc.open_file(file).read_all()
         except FileNotFoundError as error:
             raise DivergenceError(
-                f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is gone, "
-                "and it is not in the table; put the file back, or start again from a new coordinator state "
-                "and a new table",
+                f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "
+                "gone, and it is not in the table; put the file back, or start again from a new "
+                "coordinator state and a new table",
                 txid=staged.txid,
             ) from error
 
@@ -82,8 +82,8 @@ class Staging:
     def _folder(self) -> Path:
         if self._location.folder is None:
             raise ConfigError(
-                f"state {self._state!r}: {self._location.address} lies in an object store, where writes cannot be "
-                "staged yet; a topology with several states needs them on a file system (mount the store, or use "
-                "one state)",
+                f"state {self._state!r}: {self._location.address} lies in an object store, where writes "
+                "cannot be staged yet; a topology with several states needs them on a file system, so mount "
+                "the store, or use one state",
             )
         return self._location.folder

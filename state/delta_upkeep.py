@@ -2,8 +2,9 @@
 
 - A *checkpoint* of the log, and removal of log entries older than the table's ``delta.logRetentionDuration``
   (30 days by default).
-- *Compaction* once there are more than ``files_max`` data files: the table is streamed from its version into
-  the next one. ``optimize.compact`` would rewrite less, but lets a coordinator through that has lost its lead.
+- *Compaction* once there are more than ``files_max`` data files: the table is streamed from its version
+  into the next one. ``optimize.compact`` would rewrite less, but it lets a coordinator through that has lost
+  its lead.
 - *Vacuum*, only where a retention is configured, of at least seven days: recovery and snapshots read
   old versions.
 """
@@ -49,8 +50,8 @@ class Upkeep:
     def _check_retention(self, _attribute: object, value: int | None) -> None:
         if value is not None and value < RETENTION_HOURS_MIN:
             raise ConfigError(
-                f"vacuum_retention_hours of a DeltaState is {value}; it must be at least {RETENTION_HOURS_MIN}, "
-                "or recovery could miss files that it needs",
+                f"vacuum_retention_hours of a DeltaState is {value}; it must be at least "
+                f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
             )
 
     def is_vacuum_due(self, checkpoints: int) -> bool:
@@ -59,7 +60,7 @@ class Upkeep:
 
 
 def compact(table: DeltaTable, fence: Fence) -> None:
-    """Stream the handle's version into the next one, in as few files as it takes; the rows stay as they are."""
+    """Stream the handle's version into the next one, in as few files as it takes."""
     write_deltalake(
         table,
         table.scan(),
@@ -70,6 +71,6 @@ def compact(table: DeltaTable, fence: Fence) -> None:
 
 
 def vacuum(table: DeltaTable, retention_hours: int) -> None:
-    """Remove files that no version younger than ``retention_hours`` refers to; brings the handle up to date."""
+    """Remove files that no version of the last ``retention_hours`` refers to; bring the handle up to date."""
     table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
     table.update_incremental()

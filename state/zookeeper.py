@@ -145,15 +145,12 @@ class _Claim:
             epoch, version = self._epoch()
             found = self.session.data(holder_node)
             in_place = None if found is None else _holder_in(found[0])
-            if in_place is not None and found is not None:
-                is_mine = in_place.token == self.holder.token
-                if is_mine and self.session.owns(found[1]):
+            if in_place is not None:
+                if in_place.token == self.holder.token:
                     # The transaction was applied, though its answer was lost on the way.
                     return _Term(epoch, self.epoch_node, version, sessions_lost)
-                # One of mine, of a session that has expired, goes by itself as a dead process's does.
-                is_alive = None if is_mine else in_place.is_alive()
-                if is_alive is not False:
-                    self._wait_or_refuse(in_place, started, is_alive=is_alive)
+                if in_place.is_alive() is not False:
+                    self._wait_or_refuse(in_place, started)
                     continue
             transaction = self.session.client.transaction()
             if in_place is not None:
@@ -171,9 +168,9 @@ class _Claim:
         data, stat = found
         return int(data), stat.version
 
-    def _wait_or_refuse(self, in_place: Holder, started: float, *, is_alive: bool | None) -> None:
+    def _wait_or_refuse(self, in_place: Holder, started: float) -> None:
         longest_secs = max(self.session.timeout_secs, in_place.session_timeout_secs, _SESSION_SECS_MIN)
-        patience_secs = GRACE_SECS if is_alive else longest_secs + _REFUSAL_MARGIN_SECS
+        patience_secs = GRACE_SECS if in_place.is_alive() else longest_secs + _REFUSAL_MARGIN_SECS
         remaining_secs = started + patience_secs - time.monotonic()
         if remaining_secs <= 0:
             raise refusal(self.topology_id, in_place)

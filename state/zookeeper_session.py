@@ -108,11 +108,6 @@ class ZooKeeperSession:
         since = self._suspended_since
         return since is not None and time.monotonic() - since > self.timeout_secs
 
-    def owns(self, stat: Any) -> bool:
-        """Whether a node is an ephemeral one of the session of now."""
-        session = self.client.client_id
-        return session is not None and session[0] == stat.ephemeralOwner
-
     def data(self, node: str) -> tuple[bytes, Any] | None:
         """Return a node's data and kazoo's ``ZnodeStat``; None if it is not there."""
         try:

@@ -217,6 +217,17 @@ def test_csv_lines_that_end_with_carriage_returns_are_refused(tmp_path):
         read(FilesTransactionalSpout(path, FIELDS, quote=None))
 
 
+def test_csv_with_quotes_is_read_in_bounded_blocks(tmp_path, monkeypatch):
+    """Blocks may end within a quoted value; lines are counted from the file's beginning."""
+    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 100)
+    rows = [(f"a\n{n},b", n) for n in range(50)]
+    path = written(tmp_path / "a.csv", csv_of([FIELDS.names, *rows]))
+    assert read(FilesTransactionalSpout(path, FIELDS)) == rows
+    written(path, csv_of([FIELDS.names, *rows, ("c", "x")]))
+    with pytest.raises(InputError, match=r"a\.csv, line 102: "):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
 def test_a_csv_record_longer_than_a_block_is_refused(tmp_path, monkeypatch):
     """A record has a longest length here too."""
     monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 1000)

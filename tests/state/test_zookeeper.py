@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
+from kazoo.protocol.serialization import Transaction
 
 import state.zookeeper
 from state.holder import Holder
@@ -66,7 +69,11 @@ class TestZooKeeperStore(StoreConformance):
 
 def expire(hosts, store):
     """End a store's session behind its back: a second client joins the session, and closes it."""
-    client = KazooClient(hosts, client_id=store.session.client.client_id)
+    expire_id(hosts, store.session.client.client_id)
+
+
+def expire_id(hosts, client_id):
+    client = KazooClient(hosts, client_id=client_id)
     client.start()
     client.stop()
     client.close()
@@ -230,6 +237,111 @@ def test_server_that_stays_away_stops_the_write(tmp_path):
             store.read("a/x")
         assert not lead.is_held()
         store.close()
+
+
+class Wire:
+    """A wire to the server that breaks at the next transaction: before the request, or before the answer."""
+
+    def __init__(self, server) -> None:
+        self.broken_at = []
+        self._break_next = None
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.hosts = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def break_next(self, moment):
+        self._break_next = moment
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server.port))
+                dropped_xids = set()
+                for way, source, target in (("request", client, server), ("answer", server, client)):
+                    arguments = (way, source, target, dropped_xids)
+                    threading.Thread(target=self._carry, args=arguments, daemon=True).start()
+
+    def _carry(self, way, source, target, dropped_xids):
+        with contextlib.suppress(OSError, struct.error), source, target, source.makefile("rb") as frames:
+            while True:
+                (length,) = struct.unpack(">i", frames.read(4))
+                frame = frames.read(length)
+                xid, kind = struct.unpack(">ii", frame[:8])
+                if xid in dropped_xids:
+                    break
+                if way == "request" and kind == Transaction.type:
+                    if self._break_next == "request":
+                        break
+                    if self._break_next == "answer":
+                        dropped_xids.add(xid)
+                target.sendall(struct.pack(">i", length) + frame)
+            self.broken_at.append(self._break_next)
+            self._break_next = None
+            for end in (source, target):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def wire(zookeeper):
+    wire = Wire(zookeeper)
+    yield wire
+    wire.close()
+
+
+@pytest.mark.parametrize("moment", ["request", "answer"])
+def test_write_without_an_answer_is_made_once(wire, root, moment):
+    """A write whose request, or whose answer, is lost with the connection is applied all the same."""
+    store = ZooKeeperStore(wire.hosts, root, SESSION_SECS)
+    lead = store.take_lead("a", "test")
+    lead.write([Put("a/old/x", b"v")])
+    for changes, values in (
+        ([Put("a/new", b"1")], {"a/new": b"1", "a/old/x": b"v"}),
+        ([Put("a/new", b"2"), Delete("a/old")], {"a/new": b"2", "a/old/x": None}),
+        ([Delete("a/new"), Delete("a/old"), Put("a/new/y", b"3")], {"a/new": None, "a/new/y": b"3"}),
+    ):
+        wire.break_next(moment)
+        lead.write(changes)
+        assert {path: store.read(path) for path in values} == values
+    assert wire.broken_at == [moment] * 3
+    assert (lead.is_held(), store.children("a")) == (True, ["new"])
+    store.close()
+
+
+@pytest.mark.parametrize("moment", ["request", "answer"])
+def test_taking_the_lead_without_an_answer_counts_once(wire, root, moment):
+    """A lead whose answer was lost is recognised: not refused to itself, nor counted twice."""
+    store = ZooKeeperStore(wire.hosts, root, SESSION_SECS)
+    wire.break_next(moment)
+    lead = store.take_lead("a", "test")
+    lead.write([Put("a/x", b"v")])
+    assert (wire.broken_at, lead.epoch, lead.is_held()) == ([moment], 1, True)
+    wire.break_next(moment)
+    lead.release()
+    assert store.take_lead("a", "test").epoch == 2
+    store.close()
+
+
+def test_zombie_without_an_answer_is_told_that_it_may_be_written(zookeeper, wire, root):
+    """A write whose answer is lost with the whole session ends the lead, and says that it may be there."""
+    store = ZooKeeperStore(wire.hosts, root, SESSION_SECS)
+    lead = store.take_lead("a", "test")
+    client_id = store.session.client.client_id
+    wire.break_next("answer")
+
+    def expire_on_break(state):
+        if state == KazooState.SUSPENDED:
+            expire_id(zookeeper.hosts, client_id)
+
+    store.session.client.add_listener(expire_on_break)
+    with pytest.raises(LostLead, match=r"nothing was written, except perhaps one step"):
+        lead.write([Put("a/x", b"v")])
+    assert store.read("a/x") == b"v"
+    store.close()
 
 
 def test_connection_broken_under_each_write(store):

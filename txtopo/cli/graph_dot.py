@@ -33,8 +33,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         label = _quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
         yield f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [label={label}];"
     for component in plan.of_phase(Phase.COMMIT):
-        for state in states_of(plan, component):
-            yield f"  {_quoted(component.id)} -> {_quoted(f'state {state}')} [style=dashed, dir=none];"
+        for kept in states_of(plan, component):
+            yield f"  {_quoted(component.id)} -> {_quoted(f'state {kept}')} [style=dashed, dir=none];"
     yield "}"
 
 

@@ -20,7 +20,7 @@ _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
 
 def draw_text(plan: Plan) -> Tree:
-    """Return the graph: each phase with its components, each component with its inputs, outputs and states."""
+    """Return the graph: each phase with its components, each component with inputs, outputs and states."""
     spout = (
         "opaque spout: a replay may carry other tuples"
         if plan.is_opaque

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -41,7 +42,7 @@ class LiveDisplay:
         spinner = Spinner("dots", "starting Spark …", style="green")
         self._live = Live(spinner, console=console, refresh_per_second=8, transient=True)
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         """Show at once that something happens: Spark takes seconds to start."""
         self._live.start(refresh=True)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Self
 
 import click
 
@@ -21,7 +22,7 @@ class PlainLines:
         self._printed = 0.0
         self._news = ""
 
-    def __enter__(self) -> PlainLines:
+    def __enter__(self) -> Self:
         """Say at once that something happens: Spark takes seconds to start."""
         click.echo("starting Spark …")
         return self

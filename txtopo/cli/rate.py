@@ -6,8 +6,8 @@ from collections import deque
 
 from txtopo.monitor.report import Progress
 
-WINDOW_SECS = 5.0
-"""What the rate of this moment is taken over: commit groups come in bursts."""
+WINDOW_SECS = 3.0
+"""What the rate of this moment is taken over: commits come in bursts."""
 
 SAMPLE_SECS = 0.5
 """One column of the history."""
@@ -23,7 +23,7 @@ class TupleRate:
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque([(0.0, 0)])
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
-        self._sampled = (0.0, 0)
+        self._sampled_secs = 0.0
 
     def add(self, progress: Progress) -> None:
         """Take a snapshot in."""
@@ -31,10 +31,9 @@ class TupleRate:
         self._points.append((now, tuples))
         while len(self._points) > 2 and self._points[1][0] <= now - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
             self._points.popleft()
-        since, before = self._sampled
-        if now - since >= SAMPLE_SECS:
-            self._samples.append((tuples - before) / (now - since))
-            self._sampled = (now, tuples)
+        if now - self._sampled_secs >= SAMPLE_SECS:
+            self._samples.append(self.per_second)
+            self._sampled_secs = now
 
     @property
     def per_second(self) -> float:

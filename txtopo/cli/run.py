@@ -30,8 +30,8 @@ def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
     """Run a topology until its input is exhausted.
 
     MODULE is searched in the current folder first. ATTRIBUTE is a topology or a function that returns one,
-    'topology' unless given; --set sets the function's parameters, too. A run that was stopped or killed goes on
-    where it was when it is started again. Ctrl-C stops in good order, a second one at once.
+    'topology' unless given; --set sets the function's parameters, too. A run that was stopped or killed goes
+    on where it was when it is started again. Ctrl-C stops in good order, a second one at once.
     """
     loaded = load_target(target, pairs)
     console = Console(highlight=False)

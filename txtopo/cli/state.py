@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import click
 import pyarrow as pa
@@ -29,24 +29,17 @@ ROWS_SHOWN = 20
 @click.command(cls=Command)
 @click.argument("table", metavar="TABLE")
 @click.option("--txid", type=click.IntRange(min=0), metavar="N", help="Show the rows as of this transaction.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), metavar="N", help="Show at most N rows; 20 unless given."
-)
-@click.option("--all", "is_all", is_flag=True, help="Show all rows.")
-@click.option(
-    "--key", "keys", multiple=True, metavar="VALUE", help="Show this key only; once for each key field."
-)
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Show at most N rows; 20 in a table.")
+@click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show this key; once for each key field.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="A table for the terminal, a JSON object a line, or CSV; all rows of the last two unless limited.",
+    help="A table for the terminal, a JSON object a line, or CSV.",
 )
-def state(
-    table: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str, *, is_all: bool
-) -> None:
+def state(table: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str) -> None:
     """Show the keys and values of a state's Delta table, each with the last transaction that touched it.
 
     TABLE is the folder of the table, as 'txtopo show' prints it.
@@ -54,7 +47,7 @@ def state(
     rows = _read(table, txid)
     last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
     found = _with_keys(rows, keys).sort_by([(name, "ascending") for name in _sortable(rows)])
-    shown = found if is_all else found.slice(0, _limit(limit, form))
+    shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "json":
             for row in shown.to_pylist():
@@ -65,19 +58,14 @@ def state(
             writer.writerows(row.values() for row in shown.to_pylist())
         case _:
             _print(shown)
-    _say(
-        f"{_count(shown, found, rows)}; {'nothing written yet' if last is None else f'last transaction {last}'}"
-    )
+    written = "nothing is written yet" if last is None else f"the last transaction is {last}"
+    _say(f"{_count(shown, found, rows)}; {written}")
 
 
 def _read(table: str, txid: int | None) -> pa.Table:
     module, _, attribute = READER.partition(":")
     reader = getattr(importlib.import_module(module), attribute)
     return cast("pa.Table", reader(table, txid))
-
-
-def _limit(limit: int | None, form: str) -> int | None:
-    return ROWS_SHOWN if limit is None and form == "table" else limit
 
 
 def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -113,7 +101,7 @@ def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:
     words = "1 row" if shown.num_rows == 1 else f"{shown.num_rows:,} rows"
     if shown.num_rows == rows.num_rows:
         return words
-    more = "; --all shows all" if shown.num_rows < found.num_rows else ""
+    more = "; --limit N shows more" if shown.num_rows < found.num_rows else ""
     return f"{words} of {rows.num_rows:,}{more}"
 
 

@@ -168,7 +168,7 @@ def _explain(what: str, error: BaseException) -> str:
 
 
 def _siblings(name: str) -> list[str]:
-    """Return the names of modules beside the one that is missing, or beside its lowest package that is there."""
+    """Return the modules beside the missing one, or beside the lowest of its packages that is there."""
     package, _, _ = name.rpartition(".")
     if not package:
         return [found.name for found in pkgutil.iter_modules([str(Path.cwd())])]

@@ -16,9 +16,8 @@ STATUS_WORDS = {
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it belongs."""
-    plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    """Return a number with its noun, in the plural unless it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def clock(seconds: float) -> str:

@@ -68,8 +68,8 @@ class Fields:
         return self.subset(self.names[1:])
 
     def with_attempt(self) -> Fields:
-        """Return these fields behind a leading attempt field, unless one leads them already."""
-        if self.names and self.names[0] in ATTEMPT_FIELD_NAMES and self.types[0] is None:
+        """Return these fields behind a leading attempt field, unless one of that very name leads them already."""
+        if self.names and self.names[0] == ATTEMPT_FIELD and self.types[0] is None:
             return self
         return Fields(ATTEMPT_FIELD, *self._specifications())
 

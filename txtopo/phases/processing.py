@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.contracts.partitioned import partition_key
 from txtopo.core.acker import EdgeTally
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import FailedException, RuleError, TxtopoError
@@ -169,7 +170,7 @@ class StageRun:
             emitter = self._workshop.emitter(task)
             emitted = {}
             for partition in metadata["partitions"]:
-                key = json.dumps(partition, sort_keys=True)
+                key = partition_key(partition)
                 if owner_of(partition, self._plan.spout.tasks) == task:
                     now = emitter.emit_batch(run.attempt, collector, partition, self._chain.get(key))
                     if now is not None:
@@ -271,4 +272,4 @@ def owner_of(partition: Any, tasks: int) -> int:
     """Return the spout task that emits a partition of an opaque spout, whichever other partitions there are."""
     if isinstance(partition, int):
         return partition % tasks
-    return zlib.crc32(json.dumps(partition, sort_keys=True).encode()) % tasks
+    return zlib.crc32(partition_key(partition).encode()) % tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from txtopo.contracts.partitioned import partition_list
 from txtopo.contracts.spout import Coordinator, PartitionedCoordinator
 from txtopo.core.actions import CreateMetadata
 from txtopo.core.attempts import TransactionAttempt
@@ -61,7 +62,7 @@ class Source:
         """Tell the coordinator how far things are: at the start; and an opaque one, which can't know, always."""
         is_opaque = isinstance(self._coordinator, PartitionedCoordinator)
         if is_opaque or not self._has_resumed:
-            self._coordinator.resume(txid, metadata)
+            self._coordinator.resume(txid, (metadata or {}) if is_opaque else metadata)
         self._has_resumed = True
 
     def _status(self) -> SourceStatus:
@@ -71,6 +72,5 @@ class Source:
 
     def _begin(self, txid: int, previous: Any) -> Any:
         if isinstance(self._coordinator, PartitionedCoordinator):
-            partitions = self._coordinator.partitions()
-            return {"partitions": list(range(partitions)) if isinstance(partitions, int) else list(partitions)}
+            return {"partitions": partition_list(self._coordinator.partitions())}
         return self._coordinator.initialize_transaction(txid, previous)

@@ -17,6 +17,8 @@ from pathlib import Path
 __all__ = ["ZooKeeperServer", "running_zookeeper", "shared_zookeeper"]
 
 _READY_SECS = 60.0
+_ANSWER_SECS = 1.0
+"""A server asked in the middle of its start may throw an error, and never answer that connection."""
 _POLL_SECS = 0.05
 
 _CONFIG = """\
@@ -97,7 +99,7 @@ class ZooKeeperServer:
 
     def _ask(self, word: bytes) -> bytes:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=_READY_SECS) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=_ANSWER_SECS) as connection:
                 connection.sendall(word)
                 return b"".join(iter(lambda: connection.recv(4096), b""))
         except OSError:

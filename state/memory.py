@@ -1,0 +1,280 @@
+"""MemoryState: keyed state in this process, for tests and for trying things out.
+
+The :class:`MemoryState` object keeps the data, so two runs with one object in one process go on from each
+other. Its copies in other processes are empty.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from state.delta_rows import TXID_FIELD, RowFormat, checked_fields
+from state.values import KeptValue, first_value
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue
+from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
+
+__all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
+
+SNAPSHOT_WRITES_MAX = 1_000
+"""A snapshot goes back so many writes, no further."""
+
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+@attrs.frozen
+class _Owner:
+    topology_id: str
+    state: str
+    life: str
+
+
+@attrs.frozen
+class _Row:
+    kept: KeptValue
+    txid: int
+
+
+@attrs.frozen(eq=False)
+class _Undo:
+    """What takes one write back: the last txid before it, and the rows it touched as they were."""
+
+    txid: int
+    last_txid: int | None
+    rows: dict[Key, _Row | None]
+
+
+@attrs.define(eq=False)
+class _Table:
+    """The data of a state, shared by all who open it."""
+
+    identity: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+    owner: _Owner | None = None
+    epoch: int = 0
+    last_txid: int | None = None
+    rows: dict[Key, _Row] = attrs.field(factory=dict)
+    undo: deque[_Undo] = attrs.field(factory=lambda: deque(maxlen=SNAPSHOT_WRITES_MAX))
+    staged: dict[str, dict[Key, KeptValue]] = attrs.field(factory=dict)
+
+
+class MemoryState(State):
+    """A state in this process's memory. Pickling it leaves its data behind.
+
+    Args:
+        key: the key fields; fields without a type take any hashable value.
+        value: the value fields; fields without a type take any value.
+        kind: what is kept beside each value.
+
+    Raises:
+        FieldsError: a field has no name of its own, or a type that keys cannot have.
+    """
+
+    def __init__(self, key: Fields, value: Fields, kind: StateKind = StateKind.TRANSACTIONAL) -> None:
+        checked_fields(key, value, kind, typed=False)
+        self.key = key
+        self.value = value
+        self.kind = kind
+        self._table = _Table()
+
+    @property
+    def is_durable(self) -> bool:
+        """False: the state ends with the process."""
+        return False
+
+    def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedMemoryState:
+        """Open the state for writing, and fence whoever opened it with an earlier epoch.
+
+        Raises:
+            DivergenceError: it was opened for another topology, state name or life before.
+            LostLead: a newer epoch has opened it.
+        """
+        if name == "epoch":
+            raise ConfigError(
+                "a state cannot be named 'epoch', for a DeltaState has a use for that name; rename it"
+            )
+        owner = _Owner(topology_id, name, life)
+        table = self._table
+        if table.owner is not None and table.owner != owner:
+            raise DivergenceError(
+                f"the MemoryState of {table.owner} was opened for {owner}; its last transaction is "
+                f"{table.last_txid}; make a new MemoryState",
+                txid=table.last_txid,
+            )
+        opened = OpenedMemoryState(table, RowFormat(name, self.key, self.value, self.kind), owner, epoch)
+        opened.check_fence()
+        table.owner = owner
+        table.epoch = epoch
+        return opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the data."""
+        return MemoryState, (self.key, self.value, self.kind)
+
+    def __repr__(self) -> str:
+        return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
+
+
+class OpenedMemoryState(OpenedState):
+    """A MemoryState in the hands of one coordinator; made by :meth:`MemoryState.open`."""
+
+    def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
+        self._table = table
+        self._rows = rows
+        self._owner = owner
+        self._epoch = epoch
+
+    @property
+    def identity(self) -> str:
+        """What tells this MemoryState from another one."""
+        return self._table.identity
+
+    @property
+    def last_txid(self) -> int | None:
+        """The txid of the last write; None before the first."""
+        return self._table.last_txid
+
+    def check_fence(self) -> None:
+        """Raise LostLead if a newer epoch has opened the state."""
+        if self._table.epoch > self._epoch:
+            raise LostLead(
+                f"state {self._owner.state!r} of topology {self._owner.topology_id!r} was opened by a "
+                f"coordinator of epoch {self._table.epoch}; this one has epoch {self._epoch} "
+                "and writes nothing more",
+            )
+
+    def make_value(self, txid: int, value: object) -> KeptValue:
+        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
+        return first_value(self._rows.kind, txid, value)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the value of each key, None where there is none.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+        refusal = self._rows.unhashable(keys)
+        if refusal is not None:
+            raise refusal
+        rows = [self._table.rows.get(key) for key in self._rows.fit_keys(keys).keys]
+        return [None if row is None else row.kept for row in rows]
+
+    def write(self, txid: int, values: Mapping[Key, StateValue]) -> None:
+        """Insert or replace the row of each key; do nothing if ``txid`` is written already.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            LostLead: a newer epoch has opened the state; nothing was written.
+        """
+        fitted = self._rows.fit(txid, values)
+        self.check_fence()
+        table = self._table
+        if table.last_txid is not None and table.last_txid >= txid:
+            return
+        table.undo.append(_Undo(txid, table.last_txid, {key: table.rows.get(key) for key in fitted.values}))
+        for (key, kept), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
+            table.rows[key] = _Row(kept, row_txid)
+        table.last_txid = txid
+
+    def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
+        """Keep a write without making it visible.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            LostLead: a newer epoch has opened the state.
+        """
+        fitted = self._rows.fit(txid, values)
+        self.check_fence()
+        location = f"staged-{self._epoch}-{txid}"
+        self._table.staged[location] = fitted.values
+        return StagedWrite(self._owner.state, txid, location)
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write visible; do nothing if it is visible already.
+
+        Raises:
+            LostLead: a newer epoch has opened the state.
+            DivergenceError: it is gone, and it is not visible.
+        """
+        self.check_fence()
+        if self._table.last_txid is not None and self._table.last_txid >= staged.txid:
+            return
+        values = self._table.staged.get(staged.location)
+        if values is None:
+            raise DivergenceError(
+                f"state {self._owner.state!r}: the staged write {staged.location} is gone, and transaction "
+                f"{staged.txid} is not in the state; start again with a new MemoryState",
+                txid=staged.txid,
+            )
+        self.write(staged.txid, values)
+
+    def discard_staged(self) -> None:
+        """Forget what this coordinator and earlier ones have staged."""
+        self._table.staged = {
+            location: values
+            for location, values in self._table.staged.items()
+            if int(location.split("-")[1]) > self._epoch
+        }
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        Transactions that were written together are seen together. Values of fields without a type that
+        Arrow has no type for are shown by their ``repr``.
+
+        Raises:
+            StateAccessError: the state has not got so far yet, or it was too many writes ago.
+        """
+        rows = self._table.rows if txid is None else self._rows_as_of(txid)
+        parts = [
+            *_parts(list(rows), len(self._rows.key)),
+            *_parts([row.kept.value for row in rows.values()], len(self._rows.value)),
+        ]
+        types = [*self._rows.key.types, *self._rows.value.types]
+        columns = [_shown(part, kind) for part, kind in zip(parts, types, strict=True)]
+        columns.append(pa.array([row.txid for row in rows.values()], pa.int64()))
+        return pa.table(columns, names=[*self._rows.key, *self._rows.value, TXID_FIELD])
+
+    def _rows_as_of(self, txid: int) -> dict[Key, _Row]:
+        last = self._table.last_txid
+        if last is None or txid > last:
+            raise StateAccessError(
+                f"transaction {txid} is not in state {self._owner.state!r}: its last transaction is {last}; "
+                "ask for that or an earlier one",
+                txid=txid,
+            )
+        rows = dict(self._table.rows)
+        for undo in reversed(self._table.undo):
+            if undo.txid <= txid:
+                return rows
+            for key, row in undo.rows.items():
+                if row is None:
+                    del rows[key]
+                else:
+                    rows[key] = row
+            last = undo.last_txid
+        if last is not None and last > txid:
+            raise StateAccessError(
+                f"what state {self._owner.state!r} held as of transaction {txid} is no longer kept; ask for "
+                f"one of its last {SNAPSHOT_WRITES_MAX} writes",
+                txid=txid,
+            )
+        return rows
+
+
+def _parts(rows: Sequence[Any], width: int) -> list[Sequence[Any]]:
+    if width == 1:
+        return [rows]
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def _shown(values: Sequence[Any], kind: pa.DataType | None) -> Any:
+    try:
+        return pa.array(values, kind)
+    except _REFUSALS:
+        return pa.array([None if value is None else repr(value) for value in values], pa.string())

@@ -1,0 +1,80 @@
+"""Promise 16: nothing is lost or doubled at any kill -9 of the whole process group, at any moment."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from state.delta import read_table
+from state.sqlite import SqliteStore
+from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
+
+DATA = make_data(3, 900)
+DEADLINE_SECS = 240
+
+
+def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[bytes]:
+    """Start the topology in a process group of its own."""
+    command = [sys.executable, "-m", "tests.acceptance.run_words", str(output), *settings]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+
+
+def committed(output: pathlib.Path) -> int:
+    """Return the last txid in the words table, 0 before the first."""
+    if not (output / "words" / "_delta_log").exists():
+        return 0
+    txids = read_table(output / "words").column("txid").to_pylist()
+    return max(txids, default=0)
+
+
+def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
+    """Runs that are killed at random moments, and started again by the same command, give exact tables."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    deadline = time.monotonic() + DEADLINE_SECS
+    kills = 0
+    while True:
+        before = committed(tmp_path)
+        process = start(tmp_path)
+        goal = before + rng.randrange(1, 120)
+        while process.poll() is None and kills < 3 and committed(tmp_path) < goal:
+            assert time.monotonic() < deadline, "the run makes no progress"
+            time.sleep(rng.random() * 0.02)
+        if kills == 3:
+            assert process.wait(DEADLINE_SECS) == 0
+        if process.poll() == 0:
+            break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills > 0
+    assert read_words(tmp_path) == counts_of(DATA)
+    assert read_total(tmp_path) == sum(counts_of(DATA).values())
+
+
+def test_second_process_is_refused(tmp_path: pathlib.Path) -> None:
+    """Two processes on one topology: the second is refused by the name and pid of the first."""
+    from txtopo.errors import AlreadyRunning
+
+    process = start(tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while committed(tmp_path) == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        store = SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")
+        with pytest.raises(AlreadyRunning, match=str(process.pid)):
+            store.take_lead("words", "another")
+        store.close()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,27 @@
+"""The names that users import: as design says, and no others by accident."""
+
+from __future__ import annotations
+
+import committers
+import spouts
+import state
+import txtopo
+
+
+def test_names_of_the_framework() -> None:
+    """What a topology is written with is to be had from the package root."""
+    for name in (
+        "BasicBolt BatchBolt ICommitter ArrowBatchBolt DataFrameBolt Config FailedException Fields "
+        "ReportedFailedException TransactionAttempt TransactionalTopologyBuilder Tuple run"
+    ).split():
+        assert name in txtopo.__all__
+        assert hasattr(txtopo, name)
+
+
+def test_names_of_the_folders() -> None:
+    """Spouts, states and committers are to be had from their packages."""
+    assert {"MemoryTransactionalSpout", "FilesTransactionalSpout"} <= set(spouts.__all__)
+    assert {"DeltaState", "TransactionalValue", "OpaqueValue", "SqliteStore", "ZooKeeperStore"} <= set(state.__all__)
+    assert {"ReduceCommitter"} <= set(committers.__all__)
+    for package in (txtopo, spouts, state, committers):
+        assert all(hasattr(package, name) for name in package.__all__)
