@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState
+from state import DeltaState, read_table
 from txtopo import (
     BatchBolt,
     Config,
@@ -85,17 +85,15 @@ def topology(output: str = OUTPUT) -> Topology:
     builder.set_bolt("partial-count", BatchCount(), 5).shuffle_grouping("spout")
     builder.set_committer_bolt("sum", UpdateGlobalCount(), 1).global_grouping("partial-count")
     table = Path(output) / "global_count"
-    builder.set_state(
-        "global-count", DeltaState(str(table), key=Fields("name: string"), value=Fields("n: long"))
-    )
+    builder.set_state("global-count", DeltaState(table, key=Fields("name: string"), value=Fields("n: long")))
     return builder.build()
 
 
 def show_results(console: Console, output: str) -> None:
-    """Say where the total is."""
-    console.print(
-        f"The total is in {Path(output) / 'global_count'}; look with: txtopo state {output}/global_count"
-    )
+    """Print the total, and where it is."""
+    table = Path(output) / "global_count"
+    total = read_table(table)["n"][0].as_py()
+    console.print(f"[bold]{total}[/] tuples in all; the table is {table}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from state.delta import read_table
+from state import read_table
 
 WORDS_SHOWN = 10
 BUCKETS_SHOWN = 12
@@ -19,8 +19,8 @@ BUCKETS_SHOWN = 12
 
 def print_report(console: Console, output: Path, bucket_size: int) -> None:
     """Print the commonest words and the buckets below ``output``, and where their tables are."""
-    words = read_table(str(output / "word_counts"))
-    buckets = read_table(str(output / "buckets"))
+    words = read_table(output / "word_counts")
+    buckets = read_table(output / "buckets")
     counts = dict(zip(words["word"].to_pylist(), words["count"].to_pylist(), strict=True))
     sizes = dict(zip(buckets["bucket"].to_pylist(), buckets["count"].to_pylist(), strict=True))
     console.print()

@@ -56,14 +56,14 @@ def edge_text(plan: Plan, edge: Edge) -> str:
 
 
 def state_text(state: State) -> str:
-    """Return what a state keeps, and where."""
-    parts = [
-        f"{type(state).__name__}, {state.kind.value}",
-        f"key ({fields_text(state.key)})",
-        f"value ({fields_text(state.value)})",
-    ]
-    path = getattr(state, "path", None)
-    return ", ".join([*parts, f"table {path}"] if path is not None else parts)
+    """Return what a state keeps."""
+    fields = f"({fields_text(state.key)}) to ({fields_text(state.value)})"
+    return f"{type(state).__name__}, {state.kind.value}: {fields}"
+
+
+def place_of(state: State) -> str:
+    """Return where a state's table lies; empty for a state that has none."""
+    return str(getattr(state, "path", ""))
 
 
 def states_of(plan: Plan, component: PlannedComponent) -> list[str]:

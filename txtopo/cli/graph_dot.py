@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.cli.graph import PHASE_TITLES, edge_text, state_text, states_of, stream_text, title_of
+from txtopo.cli.graph import PHASE_TITLES, edge_text, place_of, state_text, states_of, stream_text, title_of
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
 _COLORS = {Phase.PROCESSING: "goldenrod", Phase.COMMIT: "forestgreen"}
@@ -27,7 +27,8 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield from (f"    {_node(component)}" for component in components)
             yield "  }"
     for name, state in plan.states.items():
-        yield f"  {_quoted(f'state {name}')} [shape=cylinder, label={_quoted(name, state_text(state))}];"
+        label = _quoted(name, state_text(state), place_of(state))
+        yield f"  {_quoted(f'state {name}')} [shape=cylinder, label={label}];"
     for edge in plan.edges:
         fields = plan.by_id[edge.source].streams[edge.stream]
         label = _quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
@@ -45,5 +46,5 @@ def _node(component: PlannedComponent) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines if line)
     return '"' + "\\n".join(escaped) + '"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.cli.graph import PHASE_TITLES, edge_text, state_text, states_of, stream_text, title_of
+from txtopo.cli.graph import PHASE_TITLES, edge_text, place_of, state_text, states_of, stream_text, title_of
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
 
@@ -24,7 +24,8 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield from (f"    {_node(names[component.id], component)}" for component in components)
             yield "  end"
     yield from (
-        f"  {states[name]}[({_quoted(name, state_text(state))})]" for name, state in plan.states.items()
+        f"  {states[name]}[({_quoted(name, state_text(state), place_of(state))})]"
+        for name, state in plan.states.items()
     )
     for edge in plan.edges:
         fields = plan.by_id[edge.source].streams[edge.stream]
@@ -44,5 +45,6 @@ def _quoted(*lines: str) -> str:
     escaped = (
         line.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
         for line in lines
+        if line
     )
     return f'"{"<br/>".join(escaped)}"'

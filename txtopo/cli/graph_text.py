@@ -9,6 +9,7 @@ from txtopo.cli.graph import (
     PHASE_TITLES,
     class_of,
     edge_text,
+    place_of,
     state_text,
     states_of,
     stream_text,
@@ -36,7 +37,9 @@ def draw_text(plan: Plan) -> Tree:
     if plan.states:
         branch = tree.add(Text("states", "cyan"))
         for name, state in plan.states.items():
-            branch.add(Text.assemble((name, "bold"), f"  {state_text(state)}"))
+            node = branch.add(Text.assemble((name, "bold"), f"  {state_text(state)}"))
+            if place_of(state):
+                node.add(Text.assemble(("in ", "dim"), place_of(state)))
     return tree
 
 

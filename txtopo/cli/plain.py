@@ -53,7 +53,7 @@ class PlainLines:
 def _line(progress: Progress, tuples_per_sec: float) -> str:
     parts = [
         f"{progress.elapsed_secs:6.1f} s",
-        f"{progress.transactions} committed up to {progress.committed_txid}",
+        f"{progress.transactions} committed (the last is {progress.committed_txid})",
         f"{progress.committing} committing",
         f"{progress.processed} waiting",
         f"{progress.processing} processing",

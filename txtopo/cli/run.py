@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -42,10 +43,10 @@ def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
-        interrupts.install()
+        interrupts.wrap_handlers()
         display.update(progress)
 
-    with display:
+    with display, interrupts:
         report = run_topology(loaded.topology, loaded.config, until=until, on_progress=on_progress)
     display.finish(report)
     if is_stopped_early(report):
@@ -68,5 +69,8 @@ def _log_to(console: Console, config: Config) -> None:
         handler = RichHandler(console=console, show_path=False, markup=False)
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if not config.debug:
+        # py4j tells of connections that a stop cuts off, and it does so by the root logger.
+        handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s")
     logging.getLogger("txtopo").setLevel(logging.DEBUG if config.debug else logging.WARNING)

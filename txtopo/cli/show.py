@@ -11,6 +11,9 @@ from txtopo.cli.graph_mermaid import draw_mermaid
 from txtopo.cli.graph_text import draw_text
 from txtopo.cli.target import load_target, set_option, target_argument
 
+PIPE_WIDTH = 1000
+"""Off a terminal lines stay whole, so that they can be searched."""
+
 
 @click.command(cls=Command)
 @target_argument
@@ -35,4 +38,5 @@ def show(target: str, pairs: tuple[str, ...], form: str) -> None:
         case "graphviz":
             click.echo(draw_dot(plan))
         case _:
-            Console(highlight=False).print(draw_text(plan), soft_wrap=True)
+            is_terminal = Console().is_terminal
+            Console(highlight=False, width=None if is_terminal else PIPE_WIDTH).print(draw_text(plan))

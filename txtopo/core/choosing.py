@@ -9,17 +9,26 @@ from txtopo.core.transactions import Transaction
 from txtopo.core.transitions import Status
 
 
-def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits) -> list[Transaction]:
+def window_end(committed: int, limits: Limits) -> int:
+    """Return the highest txid that may begin or be processed while ``committed`` is the last committed one."""
+    end = committed + limits.window
+    return end if limits.until is None else min(end, limits.until)
+
+
+def choose_pack(
+    window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits
+) -> list[Transaction]:
     """Return the transactions of the next pack: the lowest ready one and those ready right behind it.
 
-    A transaction that a whole pack was lost with goes alone. An opaque spout goes on from the transaction
+    An earlier run with a larger window may have begun more than the window takes: they wait. A transaction that a whole pack was lost with goes alone. An opaque spout goes on from the transaction
     before, so that one must be processed.
     """
     pack: list[Transaction] = []
+    end = window_end(committed, limits)
     for transaction in _in_order(window, committed):
         is_due = transaction.status is Status.READY and transaction.tries.not_before_ms <= now_ms
         fits = is_due and not (pack and transaction.tries.alone)
-        if fits and (limits.until is None or transaction.txid <= limits.until):
+        if fits and transaction.txid <= end:
             pack.append(transaction)
             if transaction.tries.alone or len(pack) == limits.pack_transactions_max:
                 return pack
@@ -31,7 +40,7 @@ def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, 
 
 
 def choose_group(window: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:
-    """Return the transactions of the next commit group: the processed ones from the lowest uncommitted one on."""
+    """Return the next commit group: the processed transactions from the lowest uncommitted one on."""
     group: list[Transaction] = []
     for transaction in _in_order(window, committed):
         if transaction.status is not Status.PROCESSED or len(group) == limits.group_transactions_max:

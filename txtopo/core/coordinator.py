@@ -10,7 +10,8 @@ A late answer, told as a history (Storm drops the live attempt here; we do not):
 3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
 
 An opaque spout emits each transaction from where the one before ended, perhaps other tuples each time. So
-the failure of N rolls back N and all later ones: they leave the window and are begun anew.
+the failure of N rolls back N and all later ones: they leave the window and are begun anew. What the source
+was asked before that, it answers for transactions that are no more, so that answer does not count either.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from txtopo.core.actions import (
     StopReason,
 )
 from txtopo.core.attempts import TransactionAttempt
-from txtopo.core.choosing import choose_group, choose_pack
+from txtopo.core.choosing import choose_group, choose_pack, window_end
 from txtopo.core.events import (
     Committed,
     Event,
@@ -74,12 +75,14 @@ class Coordinator:
         self._window: dict[int, Transaction] = {}
         self._tries: dict[int, Tries] = {}
         self._packs: dict[int, tuple[int, ...]] = {}
+        self._abandoned: set[int] = set()
         self._cancelled: set[int] = set()
         self._next_pack_id = 1
         self._group: int | None = None
         self._next_group_id = 1
         self._source = SourceStatus.READY
         self._source_asked = False
+        self._source_answer_is_stale = False
         self._source_poll_at_ms = 0
         self._lost_jobs = 0
         self._stopping: Stop | None = None
@@ -125,8 +128,7 @@ class Coordinator:
             case MetadataCreated():
                 self._begin(event, actions)
             case Progressed():
-                for transaction in self._live(event.attempts):
-                    self._renew(transaction)
+                self._progressed(event)
             case Processed():
                 self._processed(event)
             case Failed():
@@ -166,18 +168,25 @@ class Coordinator:
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
+        if self._source_answer_is_stale:
+            self._source_answer_is_stale = False
+            event = MetadataCreated((), SourceStatus.READY)
         self._source = event.source
         self._source_poll_at_ms = self._now_ms + self.limits.source_poll_ms
-        begun = []
         for transaction in event.begun:
-            if transaction.txid == self._last_begun + 1:
-                tries = self._tries_of(transaction.txid)
-                self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
-                begun.append(transaction)
-            elif not self.limits.opaque:
+            if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
-        if begun and not self.limits.opaque:
-            actions.append(SaveMetadata(tuple(begun)))
+            tries = self._tries_of(transaction.txid)
+            self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
+        if event.begun and not self.limits.opaque:
+            actions.append(SaveMetadata(event.begun))
+
+    def _progressed(self, event: Progressed) -> None:
+        live = self._live(event.attempts)
+        if any(transaction.status is Status.COMMITTING for transaction in live):
+            live += self._committing()  # its commit phases run one after another: the others wait for it
+        for transaction in live:
+            self._renew(transaction)
 
     def _processed(self, event: Processed) -> None:
         for transaction in self._live([event.attempt]):
@@ -189,6 +198,9 @@ class Coordinator:
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
+            if transaction.status is Status.BURYING:  # the letter failed, which says nothing of the transaction
+                transaction.move(Trigger.FAIL)
+                continue
             transaction.tries.failures += 1
             was_processed = transaction.status is not Status.PROCESSING
             if self.limits.opaque and event.metadata is not None:
@@ -197,9 +209,6 @@ class Coordinator:
 
     def _fail(self, transaction: Transaction, error: str, *, knows_metadata: bool = False) -> None:
         transaction.tries.error = error
-        if transaction.status is Status.BURYING:
-            transaction.move(Trigger.FAIL)
-            return
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = knows_metadata or not self.limits.opaque
@@ -213,14 +222,17 @@ class Coordinator:
 
     def _roll_back(self, first_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
-            del self._window[txid]
+            transaction = self._window.pop(txid)
+            if transaction.pack_id in self._packs and transaction.status is Status.PROCESSING:
+                self._abandoned.add(transaction.pack_id)
+        self._source_answer_is_stale = self._source_asked
         if self._source is SourceStatus.EXHAUSTED:
             self._source = SourceStatus.READY
 
     def _lose_pack(self, event: PackFailed) -> None:
-        was_cancelled = event.pack_id in self._cancelled
+        is_in_flight = event.pack_id in self._packs and event.pack_id not in self._cancelled
         held = self._packs.get(event.pack_id, ())
-        if not was_cancelled and (len(held) > 1 or self.limits.tries_max is None):
+        if is_in_flight and (len(held) > 1 or self.limits.tries_max is None):
             self._lost_jobs += 1
         self._end_pack(event.pack_id, event.error)
         if self._lost_jobs > self.limits.job_failures_max:
@@ -229,6 +241,7 @@ class Coordinator:
 
     def _end_pack(self, pack_id: int, error: str) -> None:
         held = self._packs.pop(pack_id, ())
+        self._abandoned.discard(pack_id)
         self._cancelled.discard(pack_id)
         self._fail_pack(pack_id, held, error)
 
@@ -238,7 +251,7 @@ class Coordinator:
             if not self._is_processing(txid, pack_id):
                 continue
             transaction = self._window[txid]
-            delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs, 6) if self._lost_jobs else 0
+            delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
             transaction.tries.failures += len(held) == 1
             transaction.tries.alone = True
@@ -262,16 +275,15 @@ class Coordinator:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         self._group = None
         for transaction in self._window.values():
-            if transaction.status is Status.COMMITTING:
+            if transaction.status in {Status.COMMITTING, Status.BURYING}:
                 transaction.move(Trigger.RETURN)
 
     def _expire(self, actions: list[Action]) -> None:
         expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             actions.append(InterruptCommit(self._group))
-            for transaction in self._window.values():
-                if transaction.status is Status.COMMITTING:
-                    self._renew(transaction)
+            for transaction in self._committing():
+                self._renew(transaction)
         error = f"no progress for {self.limits.timeout_ms} ms"
         for pack_id in sorted({t.pack_id for t in expired if t.status is Status.PROCESSING and t.pack_id}):
             self._cancel(pack_id, actions)
@@ -335,12 +347,12 @@ class Coordinator:
             actions.append(Commit(self._group, _packed(group)))
 
     def _ask_source(self, actions: list[Action]) -> None:
-        last = self.committed + self.limits.window
-        if self.limits.until is not None:
-            last = min(last, self.limits.until)
-        count = last - self._last_begun
+        count = window_end(self.committed, self.limits) - self._last_begun
         if self.limits.opaque:
-            if any(t.status in {Status.READY, Status.PROCESSING} for t in self._window.values()):
+            unknown = {Status.READY, Status.PROCESSING}
+            if self.limits.give_up_policy is GiveUpPolicy.WAIT:
+                unknown.add(Status.DEAD)
+            if any(t.status in unknown for t in self._window.values()):
                 return  # its coordinator can't tell what is left before the emitters have been there
             count = min(count, self.limits.pack_transactions_max)
         is_due = self._source is SourceStatus.READY or (
@@ -351,8 +363,8 @@ class Coordinator:
             actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
 
     def _process_next(self, actions: list[Action]) -> None:
-        for pack_id, held in self._packs.items():
-            if not any(self._is_processing(txid, pack_id) for txid in held):
+        for pack_id in sorted(self._abandoned):  # unless some of it is still of use
+            if not any(self._is_processing(txid, pack_id) for txid in self._packs[pack_id]):
                 self._cancel(pack_id, actions)
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
         while len(self._packs) < jobs_max:
@@ -388,6 +400,9 @@ class Coordinator:
             and transaction.status is Status.PROCESSING
         )
 
+    def _committing(self) -> list[Transaction]:
+        return [t for t in self._window.values() if t.status is Status.COMMITTING]
+
     def _take_group_id(self) -> int:
         self._next_group_id += 1
         return self._next_group_id - 1
@@ -400,9 +415,12 @@ class Coordinator:
         transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
 
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
+        advice = "or set the policy to SKIP"
+        if self.limits.give_up_policy is GiveUpPolicy.SKIP:
+            advice = "for it can't be skipped: nobody knows where its batch ends"
         return PoisonTransaction(
             f"it failed {transaction.tries.failures} times, as often as topology.transaction.max.attempts "
-            f"allows; mend its cause and start again, or set the policy to SKIP",
+            f"allows; mend its cause and start again, {advice}",
             txid=transaction.txid,
             cause=transaction.tries.error,
         )

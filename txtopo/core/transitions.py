@@ -6,7 +6,7 @@
       ▲                  │fail                     │fail   ◀─return──    │fail                     ▲
       ├──────────────────┴─────────────────────────┴─────────────────────┘                         │
       └──give up──▶ DEAD ──bury──▶ BURYING ──committed─────────────────────────────────────────────┘
-                     ▲───────fail──────┘
+                     ▲───fail, return──┘
 
 A pair that is not in the table is a bug of ours.
 """
@@ -64,6 +64,7 @@ TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
     (Status.DEAD, Trigger.BURY): Status.BURYING,
     (Status.BURYING, Trigger.COMMITTED): Status.COMMITTED,
     (Status.BURYING, Trigger.FAIL): Status.DEAD,
+    (Status.BURYING, Trigger.RETURN): Status.DEAD,
 }
 
 LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.BURYING})

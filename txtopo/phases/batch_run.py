@@ -24,6 +24,7 @@ from txtopo.phases.hashing import mix
 from txtopo.phases.places import StateViews, TaskContext, Workshop
 from txtopo.phases.routing import Router
 from txtopo.phases.tasks import BoltTask, task_type, user_code
+from txtopo.phases.watch import Watch
 from txtopo.topology.groupings import GroupingKind
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 
@@ -69,7 +70,7 @@ class BatchRun:
         send: takes the parcels for other places.
         views: the states as the transaction sees them; None in the processing phase.
         carried: the state of bolts that were begun in the processing phase, by component and task.
-        on_progress: told of the number of tuples each time a chunk is taken.
+        watch: shows where the work stands.
     """
 
     def __init__(  # noqa: PLR0913 - a place has that many sides
@@ -81,7 +82,7 @@ class BatchRun:
         send: Callable[[Parcel], None] | None = None,
         views: StateViews | None = None,
         carried: Mapping[tuple[str, int], bytes] | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.attempt = attempt
         self.tallies: dict[int, EdgeTally] = {}
@@ -92,7 +93,7 @@ class BatchRun:
         self._send = send
         self._views = views
         self._carried = dict(carried or {})
-        self._on_progress = on_progress
+        self._watch = watch or Watch()
         self._tasks: dict[tuple[str, int], BoltTask] = {}
         self._routers: dict[tuple[int, int], Router] = {}
         self._chunks_sent = 0
@@ -120,6 +121,8 @@ class BatchRun:
             self._work_off()
 
         collector = TaskCollector(spout, task, self.attempt, hand_on)
+        self._watch.attempt = self.attempt
+        self._watch.waiting = collector
         with user_code(spout.id, self.attempt):
             result = emit(collector)
             collector.flush()
@@ -141,7 +144,9 @@ class BatchRun:
         """Finish the batch in each task of a component that lives here; its inputs have all come."""
         for task in range(component.tasks):
             if self._is_local(component.id, task):
+                self._watch.attempt = self.attempt
                 self._task(component, task).finish()
+                self._watch.steps += 1
                 self._work_off()
                 self._raise_failure()
 
@@ -196,8 +201,7 @@ class BatchRun:
             while self._pending and self._failure is None:
                 edge, target, chunk = self._pending.popleft()
                 self._task(self._plan.by_id[edge.target], target).execute(chunk)
-                if self._on_progress is not None:
-                    self._on_progress(len(chunk))
+                self._watch.tuples += len(chunk)
         except TxtopoError as error:
             self._failure = error
         self._raise_failure()
@@ -221,7 +225,9 @@ class BatchRun:
         context = TaskContext(self._plan, component, task, self._views)
         collector = TaskCollector(component, task, self.attempt, hand_on)
         carried = self._carried.pop((component.id, task), None)
-        return task_type(component)(self._workshop, component, self.attempt, context, collector, carried)
+        return task_type(component)(
+            self._workshop, component, self.attempt, context, collector, self._watch, carried
+        )
 
     def _router(self, edge: Edge, component: PlannedComponent, task: int) -> Router:
         router = self._routers.get((edge.index, task))

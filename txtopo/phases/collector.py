@@ -86,6 +86,12 @@ class TaskCollector(OutputCollector, Placed):
         if batch.num_rows:
             self._hand_on(Chunk(output.source, batch=batch), None)
 
+    def __len__(self) -> int:
+        return sum(len(output.rows) for output in self._outputs.values())
+
+    def __bool__(self) -> bool:
+        return True
+
     def flush(self) -> None:
         """Hand on all that waits."""
         for output in self._outputs.values():

@@ -17,6 +17,7 @@ from txtopo.errors import TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt
 from txtopo.phases.places import Workshop
 from txtopo.phases.state_view import GroupState
+from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase
 
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
@@ -41,7 +42,7 @@ def run_commit_phases(
     states: Mapping[str, OpenedState],
     attempts: Sequence[TransactionAttempt],
     load_carried: LoadCarried,
-    on_progress: Callable[[TransactionAttempt], None] = lambda _: None,
+    watch: Watch | None = None,
 ) -> GroupOutcome:
     """Run the commit phases of a group in order, until one fails. Writes nothing.
 
@@ -50,14 +51,14 @@ def run_commit_phases(
         states: the opened states, by name.
         attempts: the group, in txid order.
         load_carried: returns what was carried over from an attempt's processing phase.
-        on_progress: told each time a component's task is done.
+        watch: shows where the work stands.
     """
     group = {name: GroupState(opened) for name, opened in states.items()}
     finished: list[TransactionAttempt] = []
     failed, failure = None, None
     for attempt in attempts:
         try:
-            _run_commit_phase(workshop, group, attempt, load_carried(attempt), on_progress)
+            _run_commit_phase(workshop, group, attempt, load_carried(attempt), watch)
         except TxtopoError as error:
             failed, failure = attempt, error
             break
@@ -71,7 +72,7 @@ def _run_commit_phase(
     group: Mapping[str, GroupState],
     attempt: TransactionAttempt,
     carried: Sequence[CarriedBolt],
-    on_progress: Callable[[TransactionAttempt], None],
+    watch: Watch | None,
 ) -> None:
     views = {name: state.begin(attempt.txid) for name, state in group.items()}
     run = BatchRun(
@@ -79,12 +80,11 @@ def _run_commit_phase(
         attempt,
         views=views,
         carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
-        on_progress=lambda _: on_progress(attempt),
+        watch=watch,
     )
     try:
         for component in workshop.plan.of_phase(Phase.COMMIT):
             run.finish(component)
-            on_progress(attempt)
         for edge, tally in run.tallies.items():
             if not tally.is_settled:
                 name = workshop.plan.edges[edge].target

@@ -24,6 +24,7 @@ from txtopo.phases.batch_run import BatchRun, CarriedBolt, Parcel
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.layout import Layout
 from txtopo.phases.places import Workshop
+from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase, PlannedComponent
 
 
@@ -87,8 +88,6 @@ Item = Parcel | Report
 PlacedItem = tuple[int, Item]
 """An item and the place it goes to."""
 
-OnProgress = Callable[[int], None]
-
 
 class StageRun:
     """One stage of a pack, in one place.
@@ -98,11 +97,11 @@ class StageRun:
         job: the pack's work.
         stage_index: which stage.
         place: which place, from 0.
-        on_progress: told of the tuples that were taken.
+        watch: shows where the work stands.
     """
 
     def __init__(
-        self, workshop: Workshop, job: PackJob, stage_index: int, place: int, on_progress: OnProgress | None = None
+        self, workshop: Workshop, job: PackJob, stage_index: int, place: int, watch: Watch | None = None
     ) -> None:
         self._workshop = workshop
         self._plan = workshop.plan
@@ -111,7 +110,7 @@ class StageRun:
         self._stage_index = stage_index
         self._stage = job.layout.stages[stage_index]
         self._place = place
-        self._on_progress = on_progress
+        self._watch = watch or Watch()
         self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
         self._components = [self._plan.by_id[name] for name in self._stage.components]
         self._outbox: list[PlacedItem] = []
@@ -241,7 +240,7 @@ class StageRun:
                 attempt,
                 is_local=lambda component, task: component in self._stage.components and self._is_here(index, task),
                 send=self._send,
-                on_progress=self._on_progress,
+                watch=self._watch,
             )
         return run
 

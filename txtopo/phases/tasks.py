@@ -17,6 +17,7 @@ from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.objects import freeze, thaw
+from txtopo.phases.watch import Watch
 from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
@@ -55,6 +56,7 @@ class BoltTask(ABC):
         attempt: the attempt.
         context: the task's context.
         collector: what it emits on.
+        watch: shows where the work stands.
         carried: the state of a bolt that was begun in the processing phase, or None for a fresh one.
     """
 
@@ -65,10 +67,12 @@ class BoltTask(ABC):
         attempt: TransactionAttempt,
         context: TaskContext,
         collector: TaskCollector,
+        watch: Watch,
         carried: bytes | None = None,
     ) -> None:
         self._component = component
         self._attempt = attempt
+        self._watch = watch
         self.collector = collector
         configuration = workshop.configuration(component)
         with user_code(component.id, attempt):
@@ -81,6 +85,7 @@ class BoltTask(ABC):
 
     def execute(self, chunk: Chunk) -> None:
         """Let the bolt take the tuples of a chunk."""
+        self._watch.attempt = self._attempt
         with user_code(self._component.id, self._attempt):
             self._execute(chunk)
         self.collector.flush()
@@ -121,7 +126,8 @@ class _BatchTask(BoltTask):
 
     def _execute(self, chunk: Chunk) -> None:
         execute, source = self._bolt.execute, chunk.source
-        for values in chunk.rows(self._attempt):
+        self._watch.rows = rows = iter(chunk.rows(self._attempt))
+        for values in rows:
             execute(Tuple(values, source))
 
     def _finish(self) -> None:
@@ -146,7 +152,8 @@ class _BasicTask(BoltTask):
 
     def _execute(self, chunk: Chunk) -> None:
         execute, source, collector = self._bolt.execute, chunk.source, self.collector
-        for values in chunk.rows(self._attempt):
+        self._watch.rows = rows = iter(chunk.rows(self._attempt))
+        for values in rows:
             execute(Tuple(values, source), collector)
 
     def _finish(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from txtopo.contracts.state import Key, OpenedState, StagedWrite, StateValue
@@ -25,6 +25,7 @@ from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, Rul
 from txtopo.errors import FailedException, RuleError, StopError, TxtopoError
 from txtopo.phases.commit import GroupOutcome, LoadCarried, run_commit_phases
 from txtopo.phases.places import Workshop
+from txtopo.phases.watch import Watch
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger
 from txtopo.runtime.recovery import marks_after
 
@@ -69,7 +70,7 @@ class GroupCommitter:
         group_id: int,
         group: Sequence[PackedAttempt],
         load_carried: LoadCarried,
-        on_progress: Callable[[TransactionAttempt], None],
+        watch: Watch,
         interruptible: AbstractContextManager[object],
     ) -> list[Event]:
         """Commit a group as far as it goes and return what is to be told of it.
@@ -78,13 +79,13 @@ class GroupCommitter:
             group_id: the group.
             group: its attempts in txid order, with their metadata.
             load_carried: returns what was carried over from an attempt's processing phase.
-            on_progress: told of each attempt that gets on.
+            watch: shows where the work stands.
             interruptible: entered while commit phases run, and left before anything is written.
         """
         attempts = [packed.attempt for packed in group]
         bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         with interruptible:
-            outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, on_progress)
+            outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, watch)
         events: list[Event] = []
         if outcome.finished:
             metadata = group[len(outcome.finished) - 1].metadata

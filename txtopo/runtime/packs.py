@@ -27,12 +27,12 @@ class PackRunner(ABC):
     """How many places run at the same time."""
 
     @abstractmethod
-    def run(self, job: PackJob, on_progress: Callable[[int], None]) -> Sequence[Report]:
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job to its end and return all reports.
 
         Args:
             job: the pack's work.
-            on_progress: told of tuples taken so far, now and then.
+            on_progress: called now and then while the work gets on.
 
         Raises:
             JobFailure: the job was lost, or cancelled.

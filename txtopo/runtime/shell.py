@@ -59,6 +59,7 @@ from txtopo.errors import (
 )
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.batch_run import CarriedBolt
+from txtopo.phases.watch import Watch
 from txtopo.runtime.groups import GroupCommitter
 from txtopo.runtime.interrupts import Interruptible
 from txtopo.runtime.ledger import Ledger
@@ -118,6 +119,8 @@ class Shell:
         self._commit_thread = ThreadPoolExecutor(1, "txtopo-commit")
         self._job_threads = ThreadPoolExecutor(jobs_max + 1, "txtopo-job")
         self._interruptible = Interruptible()
+        self._commit_watch = Watch()
+        self._commit_position: tuple[object, ...] = ()
         self._started = time.monotonic()
         self._ticked = 0.0
         self._stop: Stop | None = None
@@ -195,8 +198,17 @@ class Shell:
         now = time.monotonic()
         if now - self._ticked >= TICK_SECS:
             self._ticked = now
+            self._look_at_commit()
             self._handle(Ticked(self._now_ms()))
             self._tell_progress()
+
+    def _look_at_commit(self) -> None:
+        """Tell the core when the commit phase of a group gets on, be it tuple by tuple."""
+        position = self._commit_watch.position()
+        if position != self._commit_position:
+            self._commit_position = position
+            committing = [t.attempt for t in self._core.window.values() if t.status is Status.COMMITTING]
+            self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
 
     def _note(self, event: Event) -> None:
         match event:
@@ -251,7 +263,7 @@ class Shell:
         job = self._parts.planner.job(action, committed)
         started = time.monotonic()
         try:
-            reports = self._parts.runner.run(job, lambda _: self._events.put(Progressed(attempts)))
+            reports = self._parts.runner.run(job, lambda: self._events.put(Progressed(attempts)))
             outcomes = self._parts.planner.judge(job, reports)
         except JobFailure as error:
             return [PackFailed(action.pack_id, str(error))]
@@ -262,12 +274,9 @@ class Shell:
         return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id)]
 
     def _commit(self, action: Commit) -> list[Event]:
-        def on_progress(attempt: TransactionAttempt) -> None:
-            self._events.put(Progressed((attempt,)))
-
         with self._committing():
             return self._parts.committer.commit(
-                action.group_id, action.group, self._load, on_progress, self._interruptible
+                action.group_id, action.group, self._load, self._commit_watch, self._interruptible
             )
 
     def _bury(self, action: DeadLetter) -> list[Event]:

@@ -52,7 +52,7 @@ class SparkPackRunner(PackRunner):
         self._package = self._context.broadcast(package)
         self._has_frames = any(component.kind in FRAMES for component in plan.components)
 
-    def run(self, job: PackJob, on_progress: Callable[[int], None]) -> Sequence[Report]:
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a pack's job and return its reports."""
         self._progress.listen(job.pack_id, on_progress)
         self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)

@@ -10,11 +10,12 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 
-_MESSAGE = struct.Struct("!16sQQ")
-_SEND_SECS = 0.25
+from txtopo.phases.watch import Watch
+
+_MESSAGE = struct.Struct("!16sQ")
+_LOOK_SECS = 0.25
 
 
 class ProgressListener:
@@ -30,12 +31,12 @@ class ProgressListener:
         self._socket = socket.socket(_family(host), socket.SOCK_DGRAM)
         self._socket.bind((host, 0))
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
-        self._listeners: dict[int, Callable[[int], None]] = {}
+        self._listeners: dict[int, Callable[[], None]] = {}
         self._is_closed = False
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
 
-    def listen(self, pack_id: int, on_progress: Callable[[int], None]) -> None:
-        """Hand tuples of a pack on as they are taken."""
+    def listen(self, pack_id: int, on_progress: Callable[[], None]) -> None:
+        """Call ``on_progress`` whenever a pack's work gets on."""
         self._listeners[pack_id] = on_progress
 
     def forget(self, pack_id: int) -> None:
@@ -53,35 +54,43 @@ class ProgressListener:
             while not self._is_closed:
                 message = self._socket.recv(256)
                 if len(message) == _MESSAGE.size:
-                    run_key, pack_id, tuples = _MESSAGE.unpack(message)
+                    run_key, pack_id = _MESSAGE.unpack(message)
                     listener = self._listeners.get(pack_id)
                     if run_key == self._run_key and listener is not None:
-                        listener(tuples)
+                        listener()
 
 
 class ProgressSender:
-    """Sends datagrams from one Spark task, at most four a second."""
+    """Looks at the watch of a Spark task four times a second, and tells the driver when it has moved.
 
-    def __init__(self, address: tuple[str, int], run_key: bytes, pack_id: int) -> None:
+    Args:
+        address: where the driver listens.
+        run_key: the run's 16 bytes.
+        pack_id: the pack that is worked on.
+        watch: shows where the work stands.
+    """
+
+    def __init__(self, address: tuple[str, int], run_key: bytes, pack_id: int, watch: Watch) -> None:
         self._address = address
-        self._run_key = run_key
-        self._pack_id = pack_id
-        self._socket = socket.socket(_family(address[0]), socket.SOCK_DGRAM)
-        self._tuples = 0
-        self._sent_at = time.monotonic()
+        self._message = _MESSAGE.pack(run_key, pack_id)
+        self._watch = watch
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
 
-    def add(self, tuples: int) -> None:
-        """Count tuples that were taken."""
-        self._tuples += tuples
-        now = time.monotonic()
-        if now - self._sent_at >= _SEND_SECS:
-            with contextlib.suppress(OSError):
-                self._socket.sendto(_MESSAGE.pack(self._run_key, self._pack_id, self._tuples), self._address)
-            self._sent_at, self._tuples = now, 0
+    def __enter__(self) -> None:
+        self._thread.start()
 
-    def close(self) -> None:
-        """Stop."""
-        self._socket.close()
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+
+    def _look(self) -> None:
+        with socket.socket(_family(self._address[0]), socket.SOCK_DGRAM) as out:
+            position = self._watch.position()
+            while not self._is_over.wait(_LOOK_SECS):
+                before, position = position, self._watch.position()
+                if position != before:
+                    with contextlib.suppress(OSError):
+                        out.sendto(self._message, self._address)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -13,6 +13,7 @@ import cloudpickle
 
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, PlacedItem, StageRun
+from txtopo.phases.watch import Watch
 from txtopo.spark.progress import ProgressSender
 from txtopo.topology.plan import Plan
 
@@ -76,8 +77,6 @@ def run_stage(
         items: what earlier stages sent here.
     """
     workshop = workshop_of(package)
-    sender = ProgressSender(package.progress_address, package.run_key, job.pack_id)
-    try:
-        yield from StageRun(workshop, job, stage_index, place, sender.add).run(items)
-    finally:
-        sender.close()
+    watch = Watch()
+    with ProgressSender(package.progress_address, package.run_key, job.pack_id, watch):
+        yield from StageRun(workshop, job, stage_index, place, watch).run(items)

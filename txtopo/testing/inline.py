@@ -42,12 +42,12 @@ class InlinePackRunner(PackRunner):
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._workshops = [Workshop(*pickle.loads(package)) for _ in range(places)]  # noqa: S301 - our own bytes
 
-    def run(self, job: PackJob, on_progress: Callable[[int], None]) -> Sequence[Report]:
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job to its end and return all reports."""
         held: dict[int, list[Item]] = defaultdict(list)
         for stage in range(len(job.layout.stages)):
             sent = list(itertools.chain.from_iterable(
-                StageRun(self._workshops[place], job, stage, place, on_progress).run(held[place])
+                StageRun(self._workshops[place], job, stage, place).run(held[place])
                 for place in range(job.layout.places)
             ))
             held = defaultdict(list)

@@ -159,11 +159,11 @@ class StateConformance:
         opened = place.opened(kind=kind)
         put(opened, 2, {"a": 1})
         before = rows_of(opened)
-        again = place.opened(kind=kind, epoch=2)
-        for writer in (opened, place.opened(kind=kind)):
+        again = place.opened(kind=kind)
+        for writer in (opened, again):
             writer.write(2, {"a": writer.make_value(2, 5), "b": writer.make_value(2, 5)})
             writer.write(1, {"a": writer.make_value(1, 6)})
-        again = place.opened(kind=kind, epoch=3)
+        again = place.opened(kind=kind, epoch=2)
         assert rows_of(again) == before
         assert values_of(again, "a", "b") == [1, None]
 
@@ -351,7 +351,7 @@ class StateConformance:
             (WORD, 1),
             (WORD, ("a",)),
             (WORD, ["a"]),
-            (Fields("n: long"), 1.5),
+            (Fields("number: long"), 1.5),
             (PAIR, "a"),
             (PAIR, ("a",)),
             (PAIR, ("a", None)),
