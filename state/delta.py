@@ -320,7 +320,8 @@ class OpenedDeltaState(OpenedState):
             raise DivergenceError(
                 f"state {self._fence.state!r}: another writer changed the table at {self._location.address} "
                 f"after values were read from it ({self._foreign_change}), nothing was written; "
-                "let txtopo alone write to it, and start again: the transaction is replayed from what the table holds now",
+                "let txtopo alone write to it, and start again: the transaction is replayed from what the "
+                "table holds now",
                 txid=txid,
             )
 

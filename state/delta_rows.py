@@ -138,11 +138,11 @@ class RowFormat:
             FieldsError: the first key or value that does not fit.
         """
         keys = list(values)
-        kept = [self._own(each) for each in values.values()]
+        kept = self._own(values.values())
         key_columns = self._key_columns(keys)
         value_columns = self._value_columns([each.value for each in kept], keys)
         columns = [*key_columns, *value_columns]
-        txids = [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
+        txids = _txids(kept, txid)
         if self._previous:
             previous_columns = self._previous_columns(kept, keys)
             columns += previous_columns
@@ -195,14 +195,16 @@ class RowFormat:
         """Whether values are read back otherwise than they were given, a list as a tuple for example."""
         if any(column.is_changed for column in columns):
             return True
+        if len(self.value) == 1:
+            return False
         given = [each.value for each in kept] + [each.previous for each in _opaque(kept)]
-        return len(self.value) > 1 and not set(map(type, given)) <= {tuple, type(None)}
+        return not set(map(type, given)) <= {tuple, type(None)}
 
-    def _own(self, value: StateValue) -> KeptValue:
-        assert isinstance(value, _VALUE_CLASSES[self.kind]), (
-            f"{value!r} is no value of a {self.kind.value} state"
-        )
-        return value
+    def _own(self, values: Iterable[StateValue]) -> list[KeptValue]:
+        own: list[Any] = list(values)
+        classes = set(map(type, own))
+        assert classes <= {_VALUE_CLASSES[self.kind]}, f"a {self.kind.value} state was given {classes}"
+        return own
 
     def _kept(
         self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None
@@ -297,6 +299,11 @@ def _previous_names(value: Fields, kind: StateKind) -> list[str]:
 
 def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
     return list(zip(fields.names, fields.types, strict=True))
+
+
+def _txids(kept: Sequence[KeptValue], txid: int) -> list[int]:
+    """Return the last transaction in each value; ``txid`` where the kind keeps none."""
+    return [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
 
 
 def _opaque(kept: Iterable[KeptValue]) -> list[OpaqueValue]:

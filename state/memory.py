@@ -112,6 +112,10 @@ class MemoryState(State):
         table.epoch = epoch
         return opened
 
+    def items(self) -> dict[Key, KeptValue]:
+        """Return what is kept for each key, as of the last write."""
+        return {key: row.kept for key, row in self._table.rows.items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the data."""
         return MemoryState, (self.key, self.value, self.kind)

@@ -111,7 +111,7 @@ class SqliteStore(Store):
             self._connection.close()
 
     def _prepare(self) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._switch_to_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
         with self._transaction() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -123,6 +123,20 @@ class SqliteStore(Store):
             for statement in _SCHEMA.strip().splitlines():
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def _switch_to_wal(self) -> None:
+        # SQLite's busy timeout does not hold for this one statement: of several processes that open a new
+        # file at once, all but one are told at once that it is locked.
+        deadline = time.monotonic() + _BUSY_SECS
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                threading.Event().wait(_POLL_SECS)
+            else:
+                return
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -236,3 +236,9 @@ def test_its_views_are_read_only() -> None:
         coordinator.window[1] = None  # type: ignore[index]
     with pytest.raises(TypeError):
         coordinator.packs[1] = ()  # type: ignore[index]
+
+
+def test_an_unknown_event_is_our_bug() -> None:
+    """Every event has its place; what is none is refused."""
+    with pytest.raises(AssertionError):
+        Coordinator(limits()).handle("a letter")  # type: ignore[arg-type]

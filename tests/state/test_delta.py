@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,7 +195,7 @@ def test_staging_in_an_object_store_is_refused():
 @pytest.mark.parametrize("way", ["rewrite", "merge", "marker", "staged", "upkeep"])
 @pytest.mark.parametrize("handle", ["stale", "fresh"])
 def test_a_zombie_writes_nothing(path, monkeypatch, way, handle):
-    """Whatever way a coordinator writes that has lost its lead, and whatever its handle has seen, it stops."""
+    """Whatever way a coordinator without its lead writes, and whatever its handle has seen, it stops."""
     if way in {"merge", "upkeep"}:
         merge_always(monkeypatch)
     zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
@@ -206,16 +207,11 @@ def test_a_zombie_writes_nothing(path, monkeypatch, way, handle):
     if handle == "stale":
         # As if the new leader's marker came between the zombie's look at the fence and its write.
         monkeypatch.setattr(zombie, "_advance", lambda: None)
+    values = {} if way == "marker" else counted(3, a=5)
+    deeds = {"upkeep": zombie.maintain, "staged": lambda: zombie.write_staged(staged)}
+    deed = deeds.get(way, lambda: zombie.write(3, values))
     with pytest.raises(LostLead):
-        match way:
-            case "upkeep":
-                zombie.maintain()
-            case "staged":
-                zombie.write_staged(staged)
-            case "marker":
-                zombie.write(3, {})
-            case _:
-                zombie.write(3, counted(3, a=5))
+        deed()
     assert DeltaTable(path).version() == version
     assert rows_of(leader) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
 
@@ -234,6 +230,18 @@ def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
     with pytest.raises(LostLead):
         Fence(TOPOLOGY, NAME, 1).check(table)
     Fence(TOPOLOGY, NAME, 2).check(table)
+
+
+@pytest.mark.parametrize("put", [delta_writing.rewrite, delta_writing.merge], ids=["rewrite", "merge"])
+def test_a_write_never_moves_behind_another_one(path, put):
+    """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
+    opened(path).write(1, counted(1, a=1))
+    table = DeltaTable(path)
+    rows = pa.table({"word": ["x"], "n": [2], "txid": [2]}, schema=pa.schema(table.schema()))
+    write_deltalake(path, rows, mode="append")
+    with pytest.raises(CommitFailedError):
+        put(table, Fence(TOPOLOGY, NAME, 1), 2, rows, ["word"])
+    assert read_table(path).num_rows == 2
 
 
 def test_a_leader_outlasts_a_zombie_that_keeps_writing(path):
@@ -309,7 +317,7 @@ def test_a_table_that_is_gone_stops_the_run(path):
 )
 @settings(max_examples=25)
 def test_any_cache_gives_what_a_plain_dict_gives(tmp_path_factory, steps, cached_keys_max):
-    """Whatever its size, and whatever is read, written and opened again in which order, the cache is right."""
+    """Whatever its size, and whatever is read, written and opened in which order, the cache is right."""
     path = tmp_path_factory.mktemp("cache") / "counts"
     options = {"cached_keys_max": cached_keys_max, "upkeep_every_writes": 1, "files_max": 1}
     state, epoch, model = opened(path, 1, **options), 1, {}
@@ -426,7 +434,7 @@ def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
 
 
 def test_vacuum_removes_old_files_and_leaves_staged_ones(path):
-    """Where it is configured, files without a reference go after the retention; staged writes are not files."""
+    """Where it is configured, files without a reference go after the retention; staged writes stay."""
     state = opened(path, 1, upkeep_every_writes=1, vacuum_retention_hours=24 * 7)
     state.write(1, counted(1, a=1))
     staged = state.stage(2, counted(2, a=2))
@@ -448,7 +456,8 @@ from state.delta import DeltaState
 from state.values import TransactionalValue
 from txtopo.contracts.fields import Fields
 
-state = DeltaState(sys.argv[1], Fields("word: string"), Fields("n: long")).open("counting", "counts", "first-life", 1)
+state = DeltaState(sys.argv[1], Fields("word: string"), Fields("n: long"))
+state = state.open("counting", "counts", "first-life", 1)
 print("ready", flush=True)
 for txid in range(state.last_txid or 1, 1_000_000):
     values = {f"w{i}": TransactionalValue(txid, txid) for i in range(200)}

@@ -129,13 +129,11 @@ def captured_state() -> MemoryState:
 
 def seen(state: MemoryState, component: str) -> dict[int, list[list[Any]]]:
     """Return what a component emitted, by txid, sorted."""
-    rows = state.open_table() if hasattr(state, "open_table") else state
-    return {txid: sorted(value) for (name, txid), value in read(rows).items() if name == component}
+    return {txid: tuples for (name, txid), tuples in read(state).items() if name == component}
 
 
 def read(state: MemoryState) -> dict[Any, Any]:
-    table = state.snapshot() if hasattr(state, "snapshot") else state
-    return {(r["component"], r["tx"]): r["tuples"] for r in table.to_pylist()}
+    return {key: sorted(kept.value) for key, kept in state.items().items()}
 
 
 def transactional_topology(data: dict[int, list[list[Any]]], captured: MemoryState, fail_txid: int = 0) -> Topology:

@@ -35,6 +35,10 @@ class Batch(BatchBolt):
         self.collector.emit(tuple.values)
 
 
+class TypedBatch(Batch):
+    output_fields = Fields("attempt", "word: string")
+
+
 class NoAttempt(Pass):
     output_fields = Fields("word", "n")
 
@@ -92,8 +96,7 @@ def _cycle(b: Builder) -> None:
 
 
 def _frame_below(b: Builder) -> None:
-    b.set_committer_bolt("a", Batch()).shuffle_grouping("spout")
-    b.set_bolt("b", Pass()).shuffle_grouping("a")
+    b.set_committer_bolt("a", TypedBatch()).shuffle_grouping("spout")
     b.set_bolt("frame", Frame()).shuffle_grouping("a")
 
 

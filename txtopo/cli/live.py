@@ -125,7 +125,8 @@ def _legend(progress: Progress) -> Text:
 
 
 def _committed(progress: Progress) -> Text:
-    text = Text.assemble((f"{progress.transactions:,}", "bold"), " transactions")
+    noun = "transaction" if progress.transactions == 1 else "transactions"
+    text = Text.assemble((f"{progress.transactions:,}", "bold"), f" {noun}")
     if progress.committed_txid > progress.transactions + progress.dead_letters:
         text.append(f", {progress.committed_txid:,} with those of earlier runs", "dim")
     if progress.dead_letters:

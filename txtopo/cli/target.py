@@ -101,7 +101,7 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
-        raise CommandLineError(f"there is no module {name!r}{_near(name, _siblings(name))}") from error
+        raise CommandLineError(f"there is no module {name!r}{_near_module(name, error.name)}") from error
     except TxtopoError:
         raise
     except (TypeError, ValueError) as error:
@@ -167,15 +167,16 @@ def _explain(what: str, error: BaseException) -> str:
     return f"{what}: {type(error).__name__}: {error}{where}; --debug shows the traceback"
 
 
-def _siblings(name: str) -> list[str]:
-    """Return the modules beside the missing one, or beside the lowest of its packages that is there."""
-    package, _, _ = name.rpartition(".")
-    if not package:
-        return [found.name for found in pkgutil.iter_modules([str(Path.cwd())])]
-    parent = sys.modules.get(package)
-    if parent is None:
-        return _siblings(package)
-    return [found.name for found in pkgutil.iter_modules(getattr(parent, "__path__", []), f"{package}.")]
+def _near_module(name: str, missing: str) -> str:
+    """Say which module may be meant, going by the part of a name that is missing."""
+    package, _, _ = missing.rpartition(".")
+    if package:
+        paths = getattr(sys.modules.get(package), "__path__", [])
+        return _near(name, [found.name for found in pkgutil.iter_modules(paths, f"{package}.")])
+    folders = [path.name for path in Path.cwd().iterdir() if path.is_dir() and path.name.isidentifier()]
+    known = {*folders, *(found.name for found in pkgutil.iter_modules())}
+    close = difflib.get_close_matches(missing, sorted(known), n=1)
+    return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else ""
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -1,0 +1,38 @@
+"""What tests of commands share: a folder of their own to be called from, and a way to call them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+from click.testing import CliRunner, Result
+
+from txtopo.cli.main import txtopo
+
+
+@attrs.frozen
+class CommandLine:
+    """Calls ``txtopo`` in this process, from a folder of its own."""
+
+    folder: Path
+
+    def __call__(self, *arguments: str) -> Result:
+        return CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
+
+    def write_module(self, name: str, text: str) -> None:
+        path = self.folder.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def command_line(tmp_path, monkeypatch):
+    modules = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield CommandLine(tmp_path)
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]

@@ -1,0 +1,121 @@
+"""``txtopo run``, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import examples
+from state import read_table
+from txtopo.cli.main import txtopo
+
+ROOT = pathlib.Path(examples.__file__).parent.parent
+
+FAILING = """
+from examples.global_count import *
+from examples.global_count import topology as sound
+
+class Bug(BatchCount):
+    def execute(self, tuple):
+        raise ValueError("a bug in a bolt")
+
+def topology(output: str = "out"):
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 3)
+    builder = TransactionalTopologyBuilder("bug", "spout", spout, 1)
+    builder.set_bolt("bug", Bug(), 1).shuffle_grouping("spout")
+    return builder.build()
+"""
+
+
+@pytest.fixture
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def start(arguments: list[str], folder: pathlib.Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "txtopo.cli", *arguments]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def lines_until(process: subprocess.Popen[str], text: str) -> Iterator[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line
+        if text in line:
+            return
+
+
+def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, environment):
+    """Off a terminal: a first line at once, then the figures. A second run commits nothing anew."""
+    tables = []
+    for transactions in ("3 transactions", "0 transactions"):
+        process = start(
+            ["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path, environment
+        )
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
+        assert out.startswith("starting Spark …\n")
+        assert f"the spout is exhausted; {transactions} committed, the last is 3;" in out
+        assert out.splitlines()[-1] == "19 tuples in all; the table is txtopo-data/global-count/global_count"
+        tables.append(read_table(tmp_path / "txtopo-data" / "global-count" / "global_count").to_pylist())
+    assert tables == [[{"name": "total", "n": 19, "txid": 3}]] * 2
+
+
+def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment):
+    """SIGINT ends a run with status 0 and the command to go on with, which ends what was begun."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "words.txt").write_text("one two two\n" * 100_000)
+    arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
+    process = start(arguments, tmp_path, environment)
+    assert any(" ready" in line for line in lines_until(process, " ready"))
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "a stop was asked for" in out
+    assert out.splitlines()[-1] == f"stopped; to go on: txtopo {' '.join(arguments)}"
+    process = start(arguments, tmp_path, environment)
+    out, _ = process.communicate(timeout=300)
+    assert (process.returncode, "the spout is exhausted" in out) == (0, True)
+    counts = read_table(tmp_path / "txtopo-data" / "transactional-words" / "word_counts").to_pydict()
+    found = dict(zip(counts["word"], counts["count"], strict=True))
+    assert found == {"one": 100_000, "two": 200_000}
+
+
+def test_a_bug_in_a_bolt_names_its_place_and_ends_with_status_1(command_line, spark):
+    """The user's traceback is printed, none of txtopo's own."""
+    command_line.write_module("failing", FAILING)
+    result = command_line("run", "failing")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: [component 'bug', transaction 1, attempt ")
+    assert "ValueError: a bug in a bolt" in result.stderr
+    assert "command.py" not in result.stderr
+
+
+def test_until_ends_a_run_and_results_are_shown(command_line, spark):
+    """``--until`` stops at that transaction, and what the module shows is shown."""
+    result = command_line("run", "examples.global_count", "--until", "2", "--set", "output=out")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "the transaction asked for is committed; 2 transactions" in result.stdout
+    assert result.stdout.endswith("16 tuples in all; the table is out/global_count\n")
+
+
+@pytest.mark.parametrize("name", ["run", "show", "state"])
+def test_every_option_has_a_sentence(command_line, name):
+    """``--help`` says what each option is for."""
+    for parameter in txtopo.commands[name].params:
+        assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
+    assert command_line(name, "--help").exit_code == 0
+
+
+def test_the_version_is_told(command_line, monkeypatch):
+    """``--version`` names program and version."""
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.2.3")
+    assert command_line("--version").output == "txtopo, version 1.2.3\n"

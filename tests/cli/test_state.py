@@ -1,0 +1,74 @@
+"""``txtopo state``: the rows of a table, now and as of a past transaction."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from state import DeltaState
+from txtopo import Fields
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table after two Delta writes: of transaction 3 and of transaction 7."""
+    path = tmp_path / "out" / "words"
+    state = DeltaState(path, key=Fields("word: string"), value=Fields("n: long")).open(
+        "t", "words", "life", 1
+    )
+    state.write(3, {word: state.make_value(3, n) for word, n in (("dog", 1), ("cat", 2), ("ape", 3))})
+    state.write(7, {"cat": state.make_value(7, 20)})
+    state.close()
+    return str(path)
+
+
+def test_rows_are_shown_sorted_with_their_txids(command_line, table):
+    """The table names its columns, sorts by key, and says the last transaction."""
+    result = command_line("state", table)
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["word", "n", "txid"],
+        ["ape", "3", "3"],
+        ["cat", "20", "7"],
+        ["dog", "1", "3"],
+    ]
+    assert result.stderr == "3 rows; the last transaction is 7\n"
+
+
+def test_a_past_transaction_shows_what_was_then(command_line, table):
+    """``--txid`` goes back to the last Delta write that is not above it."""
+    result = command_line("state", table, "--txid", "5", "--key", "cat", "--format", "csv")
+    assert result.stdout == "word,n,txid\ncat,2,3\n"
+
+
+def test_json_is_an_object_a_line(command_line, table):
+    """Standard output holds nothing but the rows."""
+    result = command_line("state", table, "--format", "json", "--limit", "1")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [{"word": "ape", "n": 3, "txid": 3}]
+    assert result.stderr == "1 row of 3; --limit N shows more; the last transaction is 7\n"
+
+
+def test_a_key_that_is_not_there_shows_no_row(command_line, table):
+    """No row is no error."""
+    result = command_line("state", table, "--key", "emu", "--format", "json")
+    assert (result.stdout, result.exit_code) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--txid", "8"), "its last transaction is 7"),
+        (("--key", "a", "--key", "b", "--key", "c"), "the columns are word, n, txid"),
+        (("--key", "a", "--key", "b"), "--key 'b' is no int64, as key field 'n' asks for"),
+    ],
+)
+def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, expected):
+    """A mistake ends with status 1 and says what there is."""
+    result = command_line("state", table, *options)
+    assert (result.exit_code, expected in result.stderr) == (1, True)
+
+
+def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
+    """So is a table that no topology made."""
+    result = command_line("state", str(tmp_path))
+    assert (result.exit_code, "is no table of a txtopo state" in result.stderr) == (1, True)

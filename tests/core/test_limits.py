@@ -1,0 +1,14 @@
+"""The limits."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from txtopo.testing.playbook import limits
+
+
+def test_limits_do_not_change() -> None:
+    """A coordinator's bounds are the same for its whole life."""
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        limits().window = 5  # type: ignore[misc]

@@ -1,0 +1,92 @@
+"""What the transactions of a group see of a state."""
+
+from __future__ import annotations
+
+import pytest
+
+from state import MemoryState
+from txtopo import Fields
+from txtopo.contracts.state import OpenedState, StateKind
+from txtopo.errors import StateAccessError
+from txtopo.phases.state_view import GroupState
+
+
+def opened(kind: StateKind = StateKind.TRANSACTIONAL) -> OpenedState:
+    return MemoryState(Fields("k"), Fields("v"), kind).open("topology", "s", "life", 1)
+
+
+def add(amount: int):
+    return lambda old: (old or 0) + amount
+
+
+def test_later_sees_earlier() -> None:
+    """A later transaction of the group sees what an earlier one has put; nothing is durable yet."""
+    state = opened()
+    group = GroupState(state)
+    first = group.begin(1)
+    assert first.update("a", add(5)) == 5
+    first.finish()
+    second = group.begin(2)
+    assert second.get("a").value == 5
+    assert second.update("a", add(2)) == 7
+    second.finish()
+    assert group.written["a"].value == 7
+    assert state.multi_get(["a"]) == [None]
+
+
+def test_failed_leaves_nothing() -> None:
+    """What a failed transaction has put is gone."""
+    group = GroupState(opened())
+    first = group.begin(1)
+    first.put("a", 1)
+    first.finish()
+    failed = group.begin(2)
+    failed.update("a", add(10))
+    failed.put("b", 3)
+    failed.discard()
+    again = group.begin(2)
+    assert again.get("a").value == 1
+    assert again.get("b") is None
+
+
+@pytest.mark.parametrize("kind", list(StateKind))
+def test_twice_in_one_transaction(kind: StateKind) -> None:
+    """Two updates of a key in one transaction, by two tasks for example, both count."""
+    state = opened(kind)
+    state.write(1, {"a": state.make_value(1, 100)})
+    view = GroupState(state).begin(2)
+    view.update("a", add(1))
+    assert view.update("a", add(1)) == 102
+    view.multi_put({"a": 7})
+    assert view.get("a").value == 7
+
+
+def test_applied_transaction_changes_nothing() -> None:
+    """Promise 8: a replay of an applied transaction changes nothing, by update and by put."""
+    state = opened()
+    state.write(5, {"a": state.make_value(5, 50)})
+    view = GroupState(state).begin(5)
+    assert view.update("a", add(1)) == 50
+    view.put("a", 99)
+    assert view.get("a").value == 50
+
+
+def test_opaque_replay_starts_from_previous() -> None:
+    """Promise 10: opaque state stays exact when a replay carries other tuples."""
+    state = opened(StateKind.OPAQUE)
+    state.write(1, {"a": state.make_value(1, 10)})
+    group = GroupState(state)
+    view = group.begin(2)
+    view.update("a", add(5))
+    view.finish()
+    state.write(2, group.written)
+    replay = GroupState(state).begin(2)
+    assert replay.update("a", add(3)) == 13
+
+
+def test_use_after_the_end() -> None:
+    """A state that is kept beyond its transaction's commit phase is refused."""
+    view = GroupState(opened()).begin(1)
+    view.finish()
+    with pytest.raises(StateAccessError, match="transaction 1"):
+        view.get("a")

@@ -1,0 +1,409 @@
+"""A plain model of the world round a coordinator: what is durable, what is under way, and what must hold.
+
+It carries out actions as a shell would, at once, and answers when it is told to. Nothing in it is clever: what
+is durable is a list of commits and a dictionary of metadata. Each check names the promise it keeps.
+
+A repeatable source makes metadata that is different each time it is made, so that a second metadata for one
+txid shows. An opaque source is a row of numbers: an attempt goes from a start in the row to an end, which is its
+metadata; whatever commits must start where the one before it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+import attrs
+
+from txtopo.core.actions import (
+    Action,
+    CancelPack,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    InterruptCommit,
+    PackedAttempt,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import (
+    Committed,
+    Event,
+    Failed,
+    GroupEnded,
+    MetadataCreated,
+    PackEnded,
+    PackFailed,
+    Processed,
+    Recovered,
+    SourceStatus,
+    Ticked,
+    TransactionMetadata,
+)
+from txtopo.core.invariants import validate
+from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.transitions import Status
+from txtopo.errors import JobFailure, PoisonTransaction
+
+UNKNOWN = "where it ends is not known"
+ERROR = "told to fail"
+LETTER_ERROR = "the letter was told to fail"
+
+PAUSE_MS = 500
+STEPS_MAX = 100
+STEPS_EACH_MAX = 20
+"""Steps within which a world without faults ends: some to recover and pause, and some for each transaction."""
+
+
+@attrs.frozen
+class Span:
+    """Where an attempt at an opaque transaction begins and ends in the row of numbers."""
+
+    start: int
+    end: int
+
+
+@attrs.define(eq=False)
+class Job:
+    """A pack under way, and the attempts it has not answered for."""
+
+    unanswered: list[TransactionAttempt]
+
+
+@attrs.define(eq=False)
+class Group:
+    """A commit group or a dead letter under way, and what is still to be told of it once it has run."""
+
+    group_id: int
+    attempts: tuple[TransactionAttempt, ...]
+    metadata: dict[TransactionAttempt, Any]
+    is_letter: bool
+    to_tell: list[Event] | None = None
+
+
+@attrs.define(eq=False)
+class Question:
+    """What the source was asked, and how it stood then, which is what it answers by."""
+
+    asked: CreateMetadata
+    is_exhausted: bool
+
+
+class World:
+    """What surrounds one coordinator after another.
+
+    Args:
+        total: transactions (repeatable) or numbers (opaque) that the source has.
+        is_opaque: which of the two it is.
+    """
+
+    def __init__(self, total: int, *, is_opaque: bool) -> None:
+        self.total = total
+        self.is_opaque = is_opaque
+        self.now_ms = 0
+        self.epoch = 0
+        # Durable.
+        self.metadata: dict[int, Any] = {}
+        self.committed: list[TransactionAttempt] = []
+        self.committed_metadata: Any = None
+        # Known to the checks only.
+        self.highest: dict[int, TransactionAttempt] = {}
+        self.emitted: dict[TransactionAttempt, Span] = {}
+        self.made = 0
+        self.is_finished = False
+        self._lead(Limits(1, 1, 1, 1, 1))
+
+    def _lead(self, limits: Limits) -> None:
+        self.core = Coordinator(limits)
+        self.jobs: dict[int, Job] = {}
+        self.group: Group | None = None
+        self.question: Question | None = None
+        self.past: list[Event] = []
+        self.unsaid: list[TransactionAttempt] = []
+        self.processed: set[TransactionAttempt] = set()
+        self.kept: set[int] = set()
+        self.committed_before = len(self.committed)
+        self.has_asked_to_stop = False
+        self.actions_max: int | None = None
+        self.has_crashed = False
+
+    # What a test does.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a coordinator takes events."""
+        return not self.core.has_stopped and not self.has_crashed
+
+    def start(self, limits: Limits) -> None:
+        """Crash, if something runs, and let a new coordinator take the lead."""
+        self._lead(limits)
+        self.epoch += 1
+        last = len(self.committed)
+        begun = [TransactionMetadata(txid, self.metadata[txid]) for txid in sorted(self.metadata) if txid > last]
+        self.tell(Recovered(self.epoch, last, self.committed_metadata, tuple(begun), self.now_ms))
+
+    def tell(self, event: Event) -> None:
+        """Hand an event in, check the coordinator, and carry out what it says."""
+        if isinstance(event, (Processed, Failed, PackEnded, PackFailed)):
+            self.past.append(event)
+        self._note(event)
+        actions = self.core.handle(event)
+        validate(self.core)
+        assert not any(isinstance(action, Stop) for action in actions[:-1]), "nothing comes behind a stop"
+        for index, action in enumerate(actions):
+            if index == self.actions_max:
+                self._crash_in(action)
+                return
+            self._carry_out(action)
+
+    def tell_too_late(self, event: Event) -> None:
+        """Hand in what can't count any more (promise 3)."""
+        actions = self.core.handle(event)
+        validate(self.core)
+        assert actions == [], "late and doubled answers change nothing"
+
+    def answer_source(self, count: int, status: SourceStatus) -> None:
+        """Begin up to ``count`` of the transactions asked for, as the source stood when it was asked."""
+        question = self.question
+        assert question is not None, "the source was asked"
+        self.question = None
+        if question.is_exhausted:
+            self.tell(MetadataCreated((), SourceStatus.EXHAUSTED))
+            return
+        first = question.asked.first_txid
+        count = min(count, question.asked.count)
+        if not self.is_opaque:
+            count = min(count, self.total - first + 1)
+            if first + count > self.total:
+                status = SourceStatus.EXHAUSTED
+        begun = [TransactionMetadata(txid, self._make(txid)) for txid in range(first, first + count)]
+        self.tell(MetadataCreated(tuple(begun), status))
+
+    def answer(self, job: Job, index: int, *, fails: bool, knows_metadata: bool = False) -> None:
+        """Answer for one of the attempts of a job."""
+        attempt = job.unanswered.pop(index)
+        metadata = self.emitted[attempt].end if self.is_opaque else None
+        if fails:
+            self.tell(Failed(attempt, ERROR, metadata if knows_metadata else None))
+        else:
+            self.tell(Processed(attempt, metadata))
+
+    def end_job(self, pack_id: int, *, is_lost: bool) -> None:
+        """End a job; what it has not answered for may come late."""
+        self.unsaid += self.jobs.pop(pack_id).unanswered
+        self.tell(PackFailed(pack_id, ERROR) if is_lost else PackEnded(pack_id))
+
+    def commit(self, count: int, *, fails: bool) -> None:
+        """Run the group: its first ``count`` attempts are durable at once; the next one fails, if told to."""
+        group = self.group
+        assert group is not None, "a group is under way"
+        assert group.to_tell is None, "it runs once"
+        done = group.attempts[:count]
+        for attempt in done:
+            self._make_durable(attempt, group)
+        group.to_tell = [Committed(done)] if done else []
+        if fails and count < len(group.attempts):
+            group.to_tell.append(Failed(group.attempts[count], LETTER_ERROR if group.is_letter else ERROR))
+        group.to_tell.append(GroupEnded(group.group_id))
+
+    def tell_of_group(self) -> None:
+        """Hand in what comes next of a group that has run."""
+        group = self.group
+        assert group is not None, "a group is under way"
+        assert group.to_tell, "it has run"
+        event = group.to_tell.pop(0)
+        if isinstance(event, GroupEnded):
+            self.group = None
+        self.tell(event)
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let time pass."""
+        self.now_ms += duration_ms
+        self.tell(Ticked(self.now_ms))
+
+    def finish(self, limits: Limits) -> None:
+        """Go on without any faults, and see that all is committed within a bounded number of steps."""
+        for _ in range(STEPS_MAX + STEPS_EACH_MAX * self.total):
+            if self.is_finished:
+                return
+            if not self.is_running:
+                self.start(limits)
+            elif self.question is not None:
+                self.answer_source(limits.window, SourceStatus.READY)
+            elif self.group is not None and self.group.to_tell is None:
+                self.commit(len(self.group.attempts), fails=False)
+            elif self.group is not None:
+                self.tell_of_group()
+            elif self.jobs:
+                pack_id, job = next(iter(self.jobs.items()))
+                if job.unanswered:
+                    self.answer(job, 0, fails=False)
+                else:
+                    self.end_job(pack_id, is_lost=False)
+            else:
+                self.pass_time(PAUSE_MS)
+        raise AssertionError(f"it does not come to an end; {self.committed} of {self.total} are committed")
+
+    # What the coordinator says.
+
+    def _crash_in(self, action: Action) -> None:
+        """Crash before an action; of a save in several steps, the first ones may be durable."""
+        self.has_crashed = True
+        if isinstance(action, SaveMetadata):
+            self._save(action.begun[: self.now_ms % (len(action.begun) + 1)])
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreateMetadata():
+                self._ask(action)
+            case SaveMetadata():
+                self._save(action.begun)
+            case Process():
+                self._process(action)
+            case CancelPack():
+                held = self.jobs[action.pack_id].unanswered
+                is_of_use = any(self._is_processing(attempt) for attempt in held)
+                assert self.core.has_stopped or not is_of_use, "nothing of use is stopped"
+            case Commit():
+                self._start_group(action.group_id, action.group)
+                for each in action.group:
+                    assert each.attempt in self.processed, "only what is processed commits"
+            case DeadLetter():
+                self._start_group(action.group_id, (action.letter,), is_letter=True)
+                self._bury(action)
+            case InterruptCommit():
+                assert self.group is not None, "there is something to interrupt"
+                assert self.group.group_id == action.group_id, "it interrupts what runs"
+            case CleanUp():
+                assert action.txid <= len(self.committed), "nothing is forgotten that may be asked for again"
+            case Stop():
+                self._check_stop(action)
+            case _:
+                assert_never(action)
+
+    def _ask(self, action: CreateMetadata) -> None:
+        assert self.question is None, "one question at a time"
+        assert 1 <= action.count <= self.core.limits.window, "it asks for no more than the window takes"
+        if self.is_opaque:
+            assert action.previous_metadata != UNKNOWN, "the chain of metadata has no hole"
+            self.question = Question(action, (action.previous_metadata or 0) == self.total)
+        else:
+            assert action.first_txid == len(self.metadata) + 1, "it goes on behind what is durable"
+            assert action.previous_metadata == self.metadata.get(action.first_txid - 1), "from its metadata"
+            self.question = Question(action, action.first_txid > self.total)
+
+    def _save(self, begun: Iterable[TransactionMetadata]) -> None:
+        for each in begun:
+            assert not self.is_opaque, "nothing of an opaque transaction is known beforehand"
+            assert each.txid not in self.metadata, "metadata never changes (promise 2)"
+            self.metadata[each.txid] = each.metadata
+
+    def _process(self, action: Process) -> None:
+        end = action.previous_metadata or 0
+        for packed in action.pack:
+            attempt = packed.attempt
+            self._rise(attempt)
+            if self.is_opaque:
+                assert end != UNKNOWN, "the chain of metadata has no hole"
+                start, end = end, min(self.total, end + 1 + (attempt.txid + attempt.attempt) % 3)
+                self.emitted[attempt] = Span(start, end)
+            else:
+                assert packed.metadata == self.metadata[attempt.txid], "it is durable before (promise 2)"
+                assert attempt.txid not in self.kept, "what was processed keeps its work (promise 5)"
+        if not self.is_opaque:
+            before = self.metadata.get(action.pack[0].attempt.txid - 1)
+            assert action.previous_metadata == before, "a pack goes on from the one before"
+        self.jobs[action.pack_id] = Job([packed.attempt for packed in action.pack])
+
+    def _start_group(self, group_id: int, group: tuple[PackedAttempt, ...], *, is_letter: bool = False) -> None:
+        assert self.group is None, "commit phases never overlap (promise 1)"
+        assert len(group) <= self.core.limits.group_transactions_max, "a group is bounded"
+        metadata = {each.attempt: each.metadata for each in group}
+        self.group = Group(group_id, tuple(metadata), metadata, is_letter)
+
+    def _bury(self, action: DeadLetter) -> None:
+        limits = self.core.limits
+        self._rise(action.letter.attempt)
+        assert limits.give_up_policy is GiveUpPolicy.SKIP, "the policy says so"
+        assert limits.tries_max is not None, "tries are bounded"
+        assert action.tries >= limits.tries_max, "it was tried as often as allowed"
+        assert action.error != LETTER_ERROR, "its error is the transaction's own"
+
+    def _check_stop(self, stop: Stop) -> None:
+        limits = self.core.limits
+        match stop.reason:
+            case StopReason.EXHAUSTED:
+                self._check_complete()
+                self.is_finished = True
+            case StopReason.UNTIL:
+                assert limits.until is not None, "an end was asked for"
+                assert len(self.committed) == max(limits.until, self.committed_before), "all of it, no more"
+            case StopReason.REQUESTED:
+                assert self.has_asked_to_stop, "someone asked for it"
+            case StopReason.FAILED:
+                self._check_failure(stop.error)
+            case _:
+                assert_never(stop.reason)
+
+    def _check_failure(self, error: Exception | None) -> None:
+        limits = self.core.limits
+        assert isinstance(error, (PoisonTransaction, JobFailure)), "nothing else goes wrong here"
+        if isinstance(error, PoisonTransaction):
+            assert limits.tries_max is not None, "tries are bounded"
+            assert self.is_opaque or limits.give_up_policy is GiveUpPolicy.WAIT, "or it is skipped"
+            if limits.give_up_policy is GiveUpPolicy.WAIT:
+                assert error.txid == len(self.committed) + 1, "what is before it has committed (promise 6)"
+
+    def _check_complete(self) -> None:
+        """Nothing is lost: all that the source has is committed or in a dead letter (promises 6 and 16)."""
+        if self.is_opaque:
+            assert (self.committed_metadata or 0) == self.total
+        else:
+            assert len(self.committed) == self.total
+
+    # Leaves.
+
+    def _make(self, txid: int) -> Any:
+        self.made += 1
+        return UNKNOWN if self.is_opaque else f"{txid}, made as {self.made}"
+
+    def _rise(self, attempt: TransactionAttempt) -> None:
+        highest = self.highest.get(attempt.txid)
+        assert highest is None or attempt > highest, "attempts rise, across crashes too (promise 3)"
+        assert attempt.epoch == self.epoch, "an attempt tells its epoch"
+        self.highest[attempt.txid] = attempt
+
+    def _make_durable(self, attempt: TransactionAttempt, group: Group) -> None:
+        assert attempt.txid == len(self.committed) + 1, "each commits once, in order (promise 1)"
+        metadata = group.metadata[attempt]
+        if self.is_opaque:
+            span = Span(self.committed_metadata or 0, metadata)
+            tried = self.emitted.items()
+            own = {each for each, _ in tried if each == attempt or (group.is_letter and each.txid == attempt.txid)}
+            assert span in {self.emitted[each] for each in own}, "it goes from the end of the one before to its own"
+        else:
+            assert metadata == self.metadata[attempt.txid], "metadata never changes (promise 2)"
+        self.committed.append(attempt)
+        self.committed_metadata = metadata
+
+    def _is_processing(self, attempt: TransactionAttempt) -> bool:
+        return self.is_live(attempt) and self.core.window[attempt.txid].status is Status.PROCESSING
+
+    def is_live(self, attempt: TransactionAttempt) -> bool:
+        """Whether an attempt's answers count, as the coordinator sees it."""
+        transaction = self.core.window.get(attempt.txid)
+        return transaction is not None and transaction.attempt == attempt
+
+    def _note(self, event: Event) -> None:
+        """Keep in mind which live attempts have been answered for."""
+        if isinstance(event, Processed) and self._is_processing(event.attempt):
+            self.processed.add(event.attempt)
+            self.kept.add(event.attempt.txid)
+        elif isinstance(event, Failed) and self.is_live(event.attempt):
+            self.processed.discard(event.attempt)
+            self.kept.discard(event.attempt.txid)
