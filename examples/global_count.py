@@ -4,8 +4,6 @@ Run it with ``txtopo run examples.global_count``. Run it again: every transactio
 count stays as it is.
 """
 
-# ruff: noqa: ARG002 - not every prepare() needs all that it is given
-
 from __future__ import annotations
 
 import sys
@@ -44,9 +42,7 @@ class BatchCount(BatchBolt):
 
     output_fields = Fields("attempt", "count")
 
-    def prepare(
-        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
-    ) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
         """Start at zero: each attempt has a fresh object."""
         self.count = 0
 
@@ -62,9 +58,7 @@ class BatchCount(BatchBolt):
 class UpdateGlobalCount(BatchBolt, ICommitter):
     """Adds the parts to the total, one transaction after another."""
 
-    def prepare(
-        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
-    ) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
         """Get the state that the total is kept in."""
         self.state = context.state("global-count")
         self.sum = 0

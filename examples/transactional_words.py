@@ -4,8 +4,6 @@ Run it with ``txtopo run examples.transactional_words``, on other text with ``--
 any moment and run it again: it goes on where it was, and both tables are as if nothing had happened.
 """
 
-# ruff: noqa: ARG002 - not every prepare() needs all that it is given
-
 from __future__ import annotations
 
 import re
@@ -43,9 +41,7 @@ class SplitAndCount(BatchBolt):
 
     output_fields = Fields("attempt", "word: string", "count: long")
 
-    def prepare(
-        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
-    ) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
         """Start with no words."""
         self.counts: Counter[str] = Counter()
 
@@ -64,9 +60,7 @@ class CountUpdater(BatchBolt):
 
     output_fields = Fields("attempt", "word: string", "new: long", "old: long")
 
-    def prepare(
-        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
-    ) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
         """Get the words' totals."""
         self.totals = context.state("word-counts")
         self.counts: Counter[str] = Counter()
@@ -104,9 +98,7 @@ class Bucketize(BasicBolt):
 class BucketUpdater(BatchBolt):
     """Counts the words in each bucket: a committer below a committer."""
 
-    def prepare(
-        self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any
-    ) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
         """Get the buckets."""
         self.buckets = context.state("buckets")
         self.deltas: Counter[int] = Counter()
@@ -138,14 +130,10 @@ def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 
     builder.set_bolt("split", SplitAndCount(), parallelism).shuffle_grouping("spout")
     builder.set_committer_bolt("count", CountUpdater(), parallelism).fields_grouping("split", Fields("word"))
     builder.set_bolt("bucketize", Bucketize(), parallelism).none_grouping("count")
-    builder.set_committer_bolt("buckets", BucketUpdater(), parallelism).fields_grouping(
-        "bucketize", Fields("bucket")
-    )
+    builder.set_committer_bolt("buckets", BucketUpdater(), parallelism).fields_grouping("bucketize", Fields("bucket"))
     count = Fields("count: long")
     tables = Path(output)
-    builder.set_state(
-        "word-counts", DeltaState(tables / "word_counts", key=Fields("word: string"), value=count)
-    )
+    builder.set_state("word-counts", DeltaState(tables / "word_counts", key=Fields("word: string"), value=count))
     builder.set_state("buckets", DeltaState(tables / "buckets", key=Fields("bucket: long"), value=count))
     return builder.build()
 

@@ -64,13 +64,9 @@ class CsvFormat(ByteRangeFormat):
         self._schema = typed_schema(fields, self.name)
         nested = [field.name for field in self._schema if pa.types.is_nested(field.type)]
         if nested:
-            raise FieldsError(
-                f"field {nested[0]!r} has a nested type, which CSV cannot hold; use JSON or Parquet"
-            )
+            raise FieldsError(f"field {nested[0]!r} has a nested type, which CSV cannot hold; use JSON or Parquet")
         for what, character in (("delimiter", options.delimiter), ("quote", options.quote)):
-            if character is not None and (
-                len(character) != 1 or not character.isascii() or character in "\r\n"
-            ):
+            if character is not None and (len(character) != 1 or not character.isascii() or character in "\r\n"):
                 raise ConfigError(f"{what} is {character!r}; give one ASCII character")
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
@@ -88,9 +84,7 @@ class CsvFormat(ByteRangeFormat):
         names = self._column_names(handle, path)
         if self.options.quote is None:
             yield from self._read_lines(handle, path, piece, names)
-        elif (
-            len(list(itertools.islice(self._records(handle), 1 + self.options.header))) > self.options.header
-        ):
+        elif len(list(itertools.islice(self._records(handle), 1 + self.options.header))) > self.options.header:
             # Arrow's reader takes a header alone, or nothing but blank lines, for a mistake.
             yield from self._read_whole(handle, path, piece, names)
 
@@ -137,9 +131,7 @@ class CsvFormat(ByteRangeFormat):
     def _parse_lines(self, content: bytes, names: Sequence[str]) -> pa.Table:
         table = pacsv.read_csv(
             io.BytesIO(content),
-            read_options=pacsv.ReadOptions(
-                use_threads=False, block_size=len(content) + 1, column_names=list(names)
-            ),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=list(names)),
             parse_options=self._parse_options(),
             convert_options=self._convert_options(),
         )
@@ -187,9 +179,7 @@ class CsvFormat(ByteRangeFormat):
     def _records(self, handle: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
         """Yield each record that is not blank, with the line that it begins in."""
         handle.seek(0)
-        text = io.TextIOWrapper(
-            io.BufferedReader(_Lent(handle)), encoding="utf-8-sig", errors="replace", newline=""
-        )
+        text = io.TextIOWrapper(io.BufferedReader(_Lent(handle)), encoding="utf-8-sig", errors="replace", newline="")
         reader = csv.reader(
             text,
             delimiter=self.options.delimiter,

@@ -94,9 +94,7 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
         FieldsError: there are no fields, or one has no type.
     """
     if not len(fields):
-        raise FieldsError(
-            f"a {format_name} spout needs fields with types, such as Fields('word: string', 'n: long')"
-        )
+        raise FieldsError(f"a {format_name} spout needs fields with types, such as Fields('word: string', 'n: long')")
     return fields.arrow_schema()
 
 

@@ -90,9 +90,7 @@ def utf8_line_array(lines: Lines, handle: IO[bytes], path: str) -> pa.Array:
     except pa.ArrowInvalid as error:
         index = first_line(lines, lambda line: not _is_utf8(line))
         line = line_number(handle, lines.offset, index)
-        raise InputError(
-            f"{path}, line {line}: it is not UTF-8; mend or convert the file", cause=str(error)
-        ) from error
+        raise InputError(f"{path}, line {line}: it is not UTF-8; mend or convert the file", cause=str(error)) from error
     return array
 
 

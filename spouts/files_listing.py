@@ -138,9 +138,7 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is neither a file nor a folder; remove it, or give a narrower path")
     if path.lower().endswith(COMPRESSED_SUFFIXES):
-        raise InputError(
-            f"{path} is compressed; unpack it first (Parquet files have compression of their own)"
-        )
+        raise InputError(f"{path} is compressed; unpack it first (Parquet files have compression of their own)")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read; grant the right to read it")
     yield path, status

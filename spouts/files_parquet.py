@@ -62,14 +62,10 @@ class ParquetFormat(FileFormat):
             self._check_schema(path, file.schema_arrow)
             for group in range(piece.start, piece.end):
                 try:
-                    for batch in file.iter_batches(
-                        BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names
-                    ):
+                    for batch in file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names):
                         yield self._fitted(path, group, batch)
                 except (pa.ArrowException, OSError) as error:
-                    raise InputError(
-                        f"{path}, row group {group}: it cannot be read", cause=str(error)
-                    ) from error
+                    raise InputError(f"{path}, row group {group}: it cannot be read", cause=str(error)) from error
 
     def _fitted(self, path: str, group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []
@@ -98,9 +94,7 @@ class ParquetFormat(FileFormat):
     def _stored_bytes(self, group: pq.RowGroupMetaData) -> int:
         columns = (group.column(index) for index in range(group.num_columns))
         return sum(
-            column.total_compressed_size
-            for column in columns
-            if column.path_in_schema.partition(".")[0] in self.fields
+            column.total_compressed_size for column in columns if column.path_in_schema.partition(".")[0] in self.fields
         )
 
     def _open(self, path: str) -> pq.ParquetFile:
@@ -114,14 +108,10 @@ class ParquetFormat(FileFormat):
             positions = schema.get_all_field_indices(field.name)
             if len(positions) != 1:
                 found = "is there twice" if positions else "is missing"
-                raise InputError(
-                    f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}"
-                )
+                raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
             kind = schema.field(positions[0]).type
             if not _can_fit(kind, field.type):
-                raise InputError(
-                    f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}"
-                )
+                raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
 
 
 def _can_fit(kind: pa.DataType, wanted: pa.DataType) -> bool:
@@ -140,8 +130,6 @@ def _can_fit(kind: pa.DataType, wanted: pa.DataType) -> bool:
         pa.types.is_decimal,
         pa.types.is_date,
         lambda one: pa.types.is_string(one) or pa.types.is_large_string(one) or pa.types.is_string_view(one),
-        lambda one: (
-            pa.types.is_binary(one) or pa.types.is_large_binary(one) or pa.types.is_fixed_size_binary(one)
-        ),
+        lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one) or pa.types.is_fixed_size_binary(one),
     )
     return any(family(kind) and family(wanted) for family in families)

@@ -92,10 +92,7 @@ class Inventory:
             raise InputError(self._explain(position, taken, count))
         place = Place(count - 1, position.offset)
         file = self._files[place.index]
-        if (
-            file.mtime_ns != position.mtime_ns
-            and self._format.next_span(file, position.offset, 1) is not None
-        ):
+        if file.mtime_ns != position.mtime_ns and self._format.next_span(file, position.offset, 1) is not None:
             raise InputError(
                 f"{file.path} is taken up to {position.offset} and was written since (mtime_ns was "
                 f"{position.mtime_ns}, is {file.mtime_ns}); put the former file back",
@@ -185,9 +182,7 @@ def check_unchanged(path: str, piece: FileRange) -> None:
     try:
         status = os.stat(path)  # noqa: PTH116 - the same call as on a handle
     except FileNotFoundError as error:
-        raise InputError(
-            f"{path} is gone; it had {describe(planned)} when it was planned; put it back"
-        ) from error
+        raise InputError(f"{path} is gone; it had {describe(planned)} when it was planned; put it back") from error
     now = attrs.evolve(planned, size=status.st_size, mtime_ns=status.st_mtime_ns)
     if now != planned:
         raise InputError(

@@ -86,14 +86,9 @@ class MemoryRows:
         """
         names: dict[str, Partition] = {}
         for partition in self._data:
-            if (
-                not isinstance(partition, int | str)
-                or names.setdefault(str(partition), partition) != partition
-            ):
+            if not isinstance(partition, int | str) or names.setdefault(str(partition), partition) != partition:
                 raise InputError(f"partition {partition!r}: name each partition by its own number or string")
-        checked = {
-            partition: self._check(partition) for partition in sorted(self._data, key=_number_before_string)
-        }
+        checked = {partition: self._check(partition) for partition in sorted(self._data, key=_number_before_string)}
         self._checked = checked
 
     def lengths(self) -> dict[Partition, int]:
@@ -135,9 +130,7 @@ class MemoryRows:
         if before is not None and count == len(data):
             return before
         if len(data) < count:
-            raise InputError(
-                f"partition {partition!r} has {len(data)} rows and had {count}; rows may only be added"
-            )
+            raise InputError(f"partition {partition!r} has {len(data)} rows and had {count}; rows may only be added")
         added = [self._row(partition, count + index, row) for index, row in enumerate(data[count:])]
         if not self.fields.columnar:
             return _CheckedRows(added if before is None else [*before.rows, *added])
@@ -164,19 +157,14 @@ class MemoryRows:
     def _batch(self, partition: Partition, first: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.fields)
         schema = self.fields.arrow_schema()
-        arrays = [
-            self._array(partition, first, field, values)
-            for field, values in zip(schema, columns, strict=True)
-        ]
+        arrays = [self._array(partition, first, field, values) for field, values in zip(schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _array(self, partition: Partition, first: int, field: Any, values: Sequence[Any]) -> pa.Array:
         try:
             return pa.array(values, field.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            index, value = next(
-                (index, value) for index, value in enumerate(values) if not _fits(value, field.type)
-            )
+            index, value = next((index, value) for index, value in enumerate(values) if not _fits(value, field.type))
             raise FieldsError(
                 f"row {first + index} of partition {partition!r}: {value!r} is no {field.type} as field "
                 f"{field.name!r} asks for",

@@ -143,9 +143,7 @@ class DeltaState(State):
 class OpenedDeltaState(OpenedState):
     """A Delta table in the hands of one coordinator; made by :meth:`DeltaState.open`."""
 
-    def __init__(
-        self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: _Options
-    ) -> None:
+    def __init__(self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: _Options) -> None:
         self._location = location
         self._table = table
         self._fence = fence

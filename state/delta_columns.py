@@ -91,8 +91,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
             return accepts(value, kind)
     if pa.types.is_map(kind):
         return isinstance(value, dict) and all(
-            key is not None and _fits(key, kind.key_type) and _fits(item, kind.item_type)
-            for key, item in value.items()
+            key is not None and _fits(key, kind.key_type) and _fits(item, kind.item_type) for key, item in value.items()
         )
     if pa.types.is_list(kind):
         return isinstance(value, list | tuple) and all(_fits(item, kind.value_type) for item in value)

@@ -54,9 +54,7 @@ class Fence:
     @state.validator
     def _check_state(self, _attribute: object, state: str) -> None:
         if state == _EPOCH:
-            raise ConfigError(
-                f"a state cannot be named {_EPOCH!r}: the table's fence has that name; rename it"
-            )
+            raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence has that name; rename it")
 
     def last_txid(self, table: DeltaTable) -> int | None:
         """Return the last transaction written, as ``table``'s handle knows it."""

@@ -90,8 +90,7 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
     if last is None or txid > last:
         held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
         raise StateAccessError(
-            f"transaction {txid} is not in the table at {location.address}: {held}; "
-            "ask for that or an earlier one",
+            f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
             txid=txid,
         )
     if txid == last:

@@ -68,8 +68,7 @@ class Owner:
         found = Owner.of(table)
         if found is None:
             raise DivergenceError(
-                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. "
-                f"{_WAY_OUT}.",
+                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.",
             )
         if found != self:
             raise self._divergence(location, table, f"it is of {found.text()}")
@@ -119,8 +118,7 @@ class Owner:
         last = table.transaction_version(state_application(found.topology_id, found.state))
         written = "nothing has been written to it" if last is None else f"its last transaction is {last}"
         return DivergenceError(
-            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. "
-            f"{_WAY_OUT}.",
+            f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",
             txid=last,
         )
 

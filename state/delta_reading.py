@@ -19,6 +19,9 @@ from deltalake import DeltaTable
 
 __all__ = ["key_mask", "read_rows", "row_count", "rows_of", "rows_without"]
 
+PORTION_ROWS = 250_000
+"""Rows that are matched with the wanted keys at once; delta-rs yields some 8,000 at a time."""
+
 
 def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of the handle's version, with the columns and types of ``schema``."""
@@ -27,13 +30,13 @@ def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
 
 def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are in ``keys``, a table of the key columns."""
-    found = [batch.filter(key_mask(batch, keys)) for batch in _batches(table, schema)]
+    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(table, schema)]
     return pa.concat_tables([schema.empty_table(), *found])
 
 
 def rows_without(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are not in ``keys``, a table of the key columns."""
-    kept = [batch.filter(pc.invert(key_mask(batch, keys))) for batch in _batches(table, schema)]
+    kept = [rows.filter(pc.invert(key_mask(rows, keys))) for rows in _portions(table, schema)]
     return pa.concat_tables([schema.empty_table(), *kept])
 
 
@@ -53,6 +56,8 @@ def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
         keys: the wanted keys, one column a key field, without nulls.
     """
     first, *others = keys.column_names
+    if not others:
+        return pc.is_in(rows[first], value_set=keys[first].combine_chunks())
     row_codes, key_codes, _ = _codes(rows[first], keys[first])
     for name in others:
         next_rows, next_keys, size = _codes(rows[name], keys[name])
@@ -67,6 +72,20 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
     row_codes = pc.index_in(rows, value_set=wanted).cast(pa.int64())
     key_codes = pc.index_in(keys, value_set=wanted).cast(pa.int64())
     return row_codes, key_codes, len(wanted)
+
+
+def _portions(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows in portions so large that looking at the wanted keys once for each costs little."""
+    waiting: list[pa.Table] = []
+    waiting_rows = 0
+    for batch in _batches(table, schema):
+        waiting.append(batch)
+        waiting_rows += batch.num_rows
+        if waiting_rows >= PORTION_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting, waiting_rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _batches(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:

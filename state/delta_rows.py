@@ -64,14 +64,10 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     """
     for role, fields in (("key", key), ("value", value)):
         if not len(fields):
-            raise FieldsError(
-                f"a state needs a {role} field; write for example {role}=Fields('name: string')"
-            )
+            raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")
         for name, declared in zip(fields.names, fields.types, strict=True):
             if typed and declared is None:
-                raise FieldsError(
-                    f"{role} field {name!r} has no type; write '{name}: string' or another Spark type"
-                )
+                raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
             if role == "key" and declared is not None and not is_key_type(declared):
                 raise FieldsError(
                     f"key field {name!r} is {ddl_name(declared)}, whose values have no dependable equality; "
@@ -80,13 +76,9 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice == TXID_FIELD:
-        raise FieldsError(
-            f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field"
-        )
+        raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
     if twice is not None:
-        raise FieldsError(
-            f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}"
-        )
+        raise FieldsError(f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}")
 
 
 class RowFormat:
@@ -206,9 +198,7 @@ class RowFormat:
         assert classes <= {_VALUE_CLASSES[self.kind]}, f"a {self.kind.value} state was given {classes}"
         return own
 
-    def _kept(
-        self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None
-    ) -> list[KeptValue]:
+    def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
         if self.kind is StateKind.TRANSACTIONAL:
             return list(map(TransactionalValue, txids, values))
         if previous is not None:
@@ -221,9 +211,7 @@ class RowFormat:
         for (name, kind), part in zip(_pairs(self.key), parts, strict=True):
             if None in part:
                 where = keys[part.index(None)]
-                raise FieldsError(
-                    f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are"
-                )
+                raise FieldsError(f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are")
             columns.append(self._column(name, kind, part, keys))
         return columns
 
@@ -232,8 +220,7 @@ class RowFormat:
             self._refuse_all_null(values, keys)
         parts = self._split(values, keys, self.value, "value")
         return [
-            self._column(name, kind, part, keys)
-            for (name, kind), part in zip(_pairs(self.value), parts, strict=True)
+            self._column(name, kind, part, keys) for (name, kind), part in zip(_pairs(self.value), parts, strict=True)
         ]
 
     def _previous_columns(self, kept: Sequence[KeptValue], keys: Sequence[Key]) -> list[Column]:
@@ -242,13 +229,10 @@ class RowFormat:
         parts = self._split(previous, keys, self.value, "previous value")
         types = self.value.types
         return [
-            self._column(name, kind, part, keys)
-            for name, kind, part in zip(self._previous, types, parts, strict=True)
+            self._column(name, kind, part, keys) for name, kind, part in zip(self._previous, types, parts, strict=True)
         ]
 
-    def _column(
-        self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]
-    ) -> Column:
+    def _column(self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]) -> Column:
         column = fit_column(values, kind)
         if column is None:
             position = find_misfit(values, kind)
@@ -259,9 +243,7 @@ class RowFormat:
             )
         return column
 
-    def _split(
-        self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str
-    ) -> list[Sequence[Any]]:
+    def _split(self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str) -> list[Sequence[Any]]:
         """Return one sequence a field, from one value or tuple a row."""
         width = len(fields)
         if width == 1:

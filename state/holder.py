@@ -71,14 +71,9 @@ class Holder:
 
 def refusal(topology_id: str, holder: Holder | None) -> AlreadyRunning:
     """Return the error for a process that asks for a lead which another one holds."""
-    who = (
-        f"{holder.owner!r}, process {holder.pid} on {holder.host}"
-        if holder
-        else "a process that left no name"
-    )
+    who = f"{holder.owner!r}, process {holder.pid} on {holder.host}" if holder else "a process that left no name"
     return AlreadyRunning(
-        f"topology {topology_id!r} is led by {who}: "
-        "stop that one first, or give this topology an id of its own"
+        f"topology {topology_id!r} is led by {who}: stop that one first, or give this topology an id of its own"
     )
 
 
@@ -96,9 +91,7 @@ def loss(topology_id: str, epoch: int, stored: int | None) -> LostLead:
         reason = "it was released, or its session has expired, and nobody has taken it since"
     else:
         reason = f"epoch {stored} has been taken since"
-    return LostLead(
-        f"the lead of topology {topology_id!r}, epoch {epoch}, is lost: {reason}; nothing was written"
-    )
+    return LostLead(f"the lead of topology {topology_id!r}, epoch {epoch}, is lost: {reason}; nothing was written")
 
 
 def _machine() -> str:

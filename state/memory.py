@@ -95,9 +95,7 @@ class MemoryState(State):
             LostLead: a newer epoch has opened it.
         """
         if name == "epoch":
-            raise ConfigError(
-                "a state cannot be named 'epoch', for a DeltaState has a use for that name; rename it"
-            )
+            raise ConfigError("a state cannot be named 'epoch', for a DeltaState has a use for that name; rename it")
         owner = _Owner(topology_id, name, life)
         table = self._table
         if table.owner is not None and table.owner != owner:

@@ -64,9 +64,7 @@ class SqliteStore(Store):
     def read(self, path: str) -> bytes | None:
         """Return the value at ``path``, or None."""
         with self._lock, _naming_errors(self.path):
-            row = self._connection.execute(
-                "SELECT value FROM node WHERE path = ?", (checked_path(path),)
-            ).fetchone()
+            row = self._connection.execute("SELECT value FROM node WHERE path = ?", (checked_path(path),)).fetchone()
         return row[0] if row else None
 
     def children(self, path: str) -> list[str]:
@@ -89,8 +87,7 @@ class SqliteStore(Store):
         try:
             with self._transaction() as connection:
                 connection.execute(
-                    "INSERT INTO lead VALUES (?, 1) "
-                    "ON CONFLICT (topology_id) DO UPDATE SET epoch = epoch + 1",
+                    "INSERT INTO lead VALUES (?, 1) ON CONFLICT (topology_id) DO UPDATE SET epoch = epoch + 1",
                     (topology_id,),
                 )
                 epoch = self._stored_epoch(topology_id)

@@ -312,9 +312,7 @@ class ZooKeeperLead(Lead):
             parents = [path for path, stat in present if stat.numChildren]
             names = self._session.children_of_all([self._store.node_of(path) for path in parents])
             level = [
-                f"{path}/{decoded_segment(name)}"
-                for path, below in zip(parents, names, strict=True)
-                for name in below
+                f"{path}/{decoded_segment(name)}" for path, below in zip(parents, names, strict=True) for name in below
             ]
         return znodes
 

@@ -167,8 +167,7 @@ class ZooKeeperSession:
                 return NotAsExpected(position)
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
                 raise StopError(
-                    f"ZooKeeper at {self.hosts} refuses to write: {result!r}; "
-                    "see to its permissions and quotas"
+                    f"ZooKeeper at {self.hosts} refuses to write: {result!r}; see to its permissions and quotas"
                 )
         return Applied(results[-1])
 

@@ -10,10 +10,21 @@ import txtopo
 
 def test_names_of_the_framework() -> None:
     """What a topology is written with is to be had from the package root."""
-    for name in (
-        "BasicBolt BatchBolt ICommitter ArrowBatchBolt DataFrameBolt Config FailedException Fields "
-        "ReportedFailedException TransactionAttempt TransactionalTopologyBuilder Tuple run"
-    ).split():
+    for name in [
+        "BasicBolt",
+        "BatchBolt",
+        "ICommitter",
+        "ArrowBatchBolt",
+        "DataFrameBolt",
+        "Config",
+        "FailedException",
+        "Fields",
+        "ReportedFailedException",
+        "TransactionAttempt",
+        "TransactionalTopologyBuilder",
+        "Tuple",
+        "run",
+    ]:
         assert name in txtopo.__all__
         assert hasattr(txtopo, name)
 

@@ -96,30 +96,70 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
     for setting in (
-        Setting("topology.max.spout.pending", 64, _whole(1), "transactions begun and not yet committed: the window"),
+        Setting(
+            "topology.max.spout.pending",
+            64,
+            _whole(1),
+            "transactions begun and not yet committed: the window",
+        ),
         Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may make no progress"),
         Setting("topology.acker.executors", 1, _whole(0), "0 turns the check of sent against received tuples off"),
-        Setting("topology.transaction.max.attempts", None, _whole_or_none(1), "tries of a transaction; none: no bound"),
+        Setting(
+            "topology.transaction.max.attempts",
+            None,
+            _whole_or_none(1),
+            "tries of a transaction; none: no bound",
+        ),
         Setting(
             "topology.transaction.max.attempts.policy",
             "WAIT",
             _one_of("WAIT", "SKIP"),
             "what follows then: stop and say so, or go on without it",
         ),
-        Setting("topology.dead.letter.path", None, _text_or_none, "Delta table of the transactions that SKIP gives up"),
+        Setting(
+            "topology.dead.letter.path",
+            None,
+            _text_or_none,
+            "Delta table of the transactions that SKIP gives up",
+        ),
         Setting("topology.debug", False, _flag, "log every event and action"),
-        Setting("topology.state.dir", None, _text_or_none, "where coordinator state lies; by default beside the tables"),
+        Setting(
+            "topology.state.dir",
+            None,
+            _text_or_none,
+            "where coordinator state lies; by default beside the tables",
+        ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "what keeps coordinator state"),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),
         Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers that name none"),
         Setting("transactional.zookeeper.root", "/txtopo", _text, "ZooKeeper node above all topologies"),
-        Setting("transactional.zookeeper.session.timeout.secs", 10.0, _seconds, "how long a lost leader keeps the lead"),
+        Setting(
+            "transactional.zookeeper.session.timeout.secs",
+            10.0,
+            _seconds,
+            "how long a lost leader keeps the lead",
+        ),
         Setting("topology.jobs.in.flight.max", 2, _whole(1), "Spark jobs at a time"),
         Setting("topology.pack.transactions.max", 128, _whole(1), "transactions in one Spark job"),
         Setting("topology.group.transactions.max", 256, _whole(1), "transactions in one commit group"),
-        Setting("topology.received.bytes.max", 256 << 20, _whole(1), "bytes that wait for their commit in the driver"),
-        Setting("topology.layout", "auto", _one_of("auto", "together", "spread"), "a transaction's tasks in one place?"),
-        Setting("topology.spark.master", None, _text_or_none, "Spark master URL; by default every core of this machine"),
+        Setting(
+            "topology.received.bytes.max",
+            256 << 20,
+            _whole(1),
+            "bytes that wait for their commit in the driver",
+        ),
+        Setting(
+            "topology.layout",
+            "auto",
+            _one_of("auto", "together", "spread"),
+            "a transaction's tasks in one place?",
+        ),
+        Setting(
+            "topology.spark.master",
+            None,
+            _text_or_none,
+            "Spark master URL; by default every core of this machine",
+        ),
         Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
     )
 }

@@ -24,10 +24,11 @@ from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.errors import ConfigError
 from txtopo.monitor.report import Progress, RunReport
+from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
 from txtopo.runtime.groups import GroupCommitter
 from txtopo.runtime.ledger import Ledger
-from txtopo.runtime.packs import PackPlanner, PackRunner
+from txtopo.runtime.packs import PackPlanner
 from txtopo.runtime.recovery import recover
 from txtopo.runtime.shell import Parts, Shell
 from txtopo.runtime.source import Source
@@ -89,8 +90,8 @@ def run(
 
     @contextlib.contextmanager
     def spark_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
-        from txtopo.spark.pack_runner import SparkPackRunner
-        from txtopo.spark.session import spark_session
+        from txtopo.spark.pack_runner import SparkPackRunner  # noqa: PLC0415 - pyspark only where Spark runs
+        from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
 
         with spark_session(config, plan.topology_id, spark) as session:
             runner = SparkPackRunner(session, plan, config, prototypes)
@@ -169,7 +170,7 @@ def make_store(plan: Plan, config: Config) -> Store:
         port = config["transactional.zookeeper.port"]
         hosts = ",".join(s if ":" in s else f"{s}:{port}" for s in config["transactional.zookeeper.servers"])
         return cast(
-            Store,
+            "Store",
             _plugin("zookeeper")(
                 hosts,
                 root=config["transactional.zookeeper.root"],
@@ -180,7 +181,7 @@ def make_store(plan: Plan, config: Config) -> Store:
         if states[0] not in _memory_stores:
             _memory_stores[states[0]] = _plugin("memory")()
         return _memory_stores[states[0]]
-    return cast(Store, _plugin("sqlite")(home_of(plan, config) / "coordinator.sqlite"))
+    return cast("Store", _plugin("sqlite")(home_of(plan, config) / "coordinator.sqlite"))
 
 
 def _plugin(name: str) -> Callable[..., Any]:

@@ -252,7 +252,7 @@ def test_fresh_objects(spark: SparkSession, tmp_path: pathlib.Path) -> None:
 
 def test_local_classes(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Bolts that are defined in a function, with lambdas inside, travel too."""
-    double = lambda n: 2 * n  # noqa: E731
+    double = lambda n: 2 * n
 
     class Local(BatchBolt, ICommitter):
         def prepare(self, config, context, collector, attempt):

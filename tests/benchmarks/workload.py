@@ -16,7 +16,7 @@ WORDS = [f"w{i}" for i in range(KEYS)]
 
 def words_of(txid: int, tuples: int) -> list[str]:
     """Return the words of one transaction: the same for the same txid."""
-    return random.Random(txid).choices(WORDS, k=tuples)  # noqa: S311 - a workload, not a secret
+    return random.Random(txid).choices(WORDS, k=tuples)
 
 
 def expected(transactions: int, tuples: int) -> Counter[str]:

@@ -57,9 +57,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
     """Off a terminal: a first line at once, then the figures. A second run commits nothing anew."""
     tables = []
     for transactions in ("3 transactions", "0 transactions"):
-        process = start(
-            ["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path, environment
-        )
+        process = start(["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path, environment)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
         assert out.startswith("starting Spark …\n")

@@ -73,9 +73,7 @@ def test_an_unknown_name_is_refused_with_what_there_is():
     with pytest.raises(ConfigError) as caught:
         divide({"paralelism": "2"}, make, Config())
     assert str(caught.value).startswith("there is no setting 'paralelism'")
-    assert str(caught.value).endswith(
-        "the parameters of the topology are 'input', 'parallelism', 'rate', 'strict'"
-    )
+    assert str(caught.value).endswith("the parameters of the topology are 'input', 'parallelism', 'rate', 'strict'")
 
 
 def test_a_parameter_without_default_must_be_given():

@@ -11,9 +11,7 @@ import pytest
 
 def test_the_tree_has_phases_groupings_streams_and_states(command_line):
     """Each component stands in its phase, with how it is run, what it takes, emits and keeps."""
-    result = command_line(
-        "show", "examples.transactional_words", "--set", "parallelism=3", "--set", "output=out"
-    )
+    result = command_line("show", "examples.transactional_words", "--set", "parallelism=3", "--set", "output=out")
     lines = [line.strip("│├└─ ") for line in result.stdout.splitlines()]
     assert lines == [
         "transactional-words  a replay carries the same tuples",

@@ -14,9 +14,7 @@ from txtopo import Fields
 def table(tmp_path):
     """A table after two Delta writes: of transaction 3 and of transaction 7."""
     path = tmp_path / "out" / "words"
-    state = DeltaState(path, key=Fields("word: string"), value=Fields("n: long")).open(
-        "t", "words", "life", 1
-    )
+    state = DeltaState(path, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
     state.write(3, {word: state.make_value(3, n) for word, n in (("dog", 1), ("cat", 2), ("ape", 3))})
     state.write(7, {"cat": state.make_value(7, 20)})
     state.close()

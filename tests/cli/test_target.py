@@ -94,9 +94,7 @@ def test_an_exception_of_the_module_is_told_in_one_line_with_its_place(command_l
 
 def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
     """What build() refuses is printed as it is, with status 1."""
-    command_line.write_module(
-        "wrong", TOPOLOGY.replace('shuffle_grouping("spout")', 'shuffle_grouping("sport")')
-    )
+    command_line.write_module("wrong", TOPOLOGY.replace('shuffle_grouping("spout")', 'shuffle_grouping("sport")'))
     result = command_line("show", "wrong")
     assert (result.exit_code, result.stderr) == (
         1,

@@ -76,8 +76,6 @@ def test_the_default_text_is_the_standard_library_without_its_tests():
     files = text_files.standard_library_sources()
     assert any(file.endswith("collections/__init__.py") for file in files)
     assert all(file.endswith(".py") for file in files)
-    assert not {"test", "site-packages", "__pycache__"} & {
-        part for file in files for part in Path(file).parts
-    }
+    assert not {"test", "site-packages", "__pycache__"} & {part for file in files for part in Path(file).parts}
     assert sys.prefix not in {str(Path(file).parent) for file in files}
     assert all(Path(file).read_bytes().decode() is not None for file in files)

@@ -30,8 +30,11 @@ def test_same_in_every_process() -> None:
     code = "from txtopo.phases.hashing import stable_hash as h; print(h('kätzchen'), h((b'x', 3, None)))"
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1", "77")
     }

@@ -97,9 +97,7 @@ def test_an_opaque_emitter_that_trusts_its_memory_is_found():
             good, begun = emitter.emit_batch, {}
 
             def emit(attempt, collector, partition, previous):
-                begun[partition] = (
-                    good(attempt, collector, partition, begun.get(partition)) or begun[partition]
-                )
+                begun[partition] = good(attempt, collector, partition, begun.get(partition)) or begun[partition]
                 return begun[partition]
 
             emitter.emit_batch = emit

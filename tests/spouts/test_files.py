@@ -46,18 +46,14 @@ def plan(spout, begun=(), tasks=1):
     coordinator.resume(len(begun), previous)
     made = []
     while not coordinator.is_exhausted():
-        previous = json.loads(
-            json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous))
-        )
+        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
         made.append(previous)
     return made
 
 
 def emitted(spout, metadata, task=0, tasks=1):
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
-        ATTEMPT, metadata, collector
-    )
+    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
     return [values[1] for values in collector.tuples]
 
 
@@ -139,9 +135,7 @@ def test_files_that_came_before_the_position_are_named(tmp_path):
     begun = plan(FilesTransactionalSpout(tmp_path))
     for name in ("a.txt", "c.txt"):
         write(tmp_path / name, "2\n")
-    with pytest.raises(
-        InputError, match=r"would be lost: '[ac].txt', '[ac].txt'; remove them, or give them names"
-    ):
+    with pytest.raises(InputError, match=r"would be lost: '[ac].txt', '[ac].txt'; remove them, or give them names"):
         plan(FilesTransactionalSpout(tmp_path), begun)
     (tmp_path / "a.txt").rename(tmp_path / "e.txt")
     with pytest.raises(InputError, match=r"would be lost: 'c.txt'; remove"):
@@ -159,9 +153,7 @@ def test_files_that_were_taken_stay(tmp_path):
     with pytest.raises(InputError, match=r"another size; the latest are 'a\.txt'"):
         plan(FilesTransactionalSpout(tmp_path), begun)
     (tmp_path / "a.txt").unlink()
-    with pytest.raises(
-        InputError, match=r"the 2 files up to 'b\.txt' are taken, and 1 of them are there now"
-    ):
+    with pytest.raises(InputError, match=r"the 2 files up to 'b\.txt' are taken, and 1 of them are there now"):
         plan(FilesTransactionalSpout(tmp_path), begun)
     write(tmp_path / "aa.txt", "1\n")
     with pytest.raises(InputError, match="renamed"):

@@ -74,9 +74,7 @@ class TestJson(TransactionalSpoutConformance):
 class TestParquet(TransactionalSpoutConformance):
     @pytest.fixture
     def spout(self, tmp_path):
-        table = pa.table(
-            {"n": [n for _, n in ROWS], "other": [0.5] * len(ROWS), "word": [word for word, _ in ROWS]}
-        )
+        table = pa.table({"n": [n for _, n in ROWS], "other": [0.5] * len(ROWS), "word": [word for word, _ in ROWS]})
         for name in ("a.parquet", "b.parquet"):
             pq.write_table(table, tmp_path / name, row_group_size=30)
         pq.write_table(table.slice(0, 0), tmp_path / "c.parquet")

@@ -47,18 +47,14 @@ def plan(spout, begun=()):
     coordinator.resume(len(begun), previous)
     made = []
     while not coordinator.is_exhausted():
-        previous = json.loads(
-            json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous))
-        )
+        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
         made.append(previous)
     return made
 
 
 def emitted(spout, metadata, task=0, tasks=1):
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
-        ATTEMPT, metadata, collector
-    )
+    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
     return [values[1:] for values in collector.tuples]
 
 
@@ -93,10 +89,7 @@ def test_columns_are_slices_of_one_batch():
     emitter.emit_batch(ATTEMPT, {"0": [0, 2]}, first)
     emitter.emit_batch(ATTEMPT, {"0": [2, 3]}, second)
     assert second.tuples == [(ATTEMPT, "c", 3)]
-    assert (
-        first.batches[0].column("n").buffers()[1].address
-        == second.batches[0].column("n").buffers()[1].address
-    )
+    assert first.batches[0].column("n").buffers()[1].address == second.batches[0].column("n").buffers()[1].address
 
 
 def test_rows_that_are_added_are_seen_by_the_next_run():

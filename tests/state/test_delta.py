@@ -45,9 +45,7 @@ class DeltaPlace(StatePlace):
         self.path = path
         self.options = options
 
-    def state(
-        self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL
-    ) -> State:
+    def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
         return DeltaState(self.path, key, value, kind, **self.options)
 
 

@@ -66,6 +66,4 @@ def test_refusal_names_topology_owner_and_pid():
     """People are told which process is in their way."""
     holder = Holder.of_this_process("word count")
     message = str(refusal("counting", holder))
-    assert all(
-        part in message for part in ("'counting'", "'word count'", f"process {os.getpid()}", holder.host)
-    )
+    assert all(part in message for part in ("'counting'", "'word count'", f"process {os.getpid()}", holder.host))

@@ -21,9 +21,7 @@ class MemoryPlace(StatePlace):
     def __init__(self) -> None:
         self._states: dict[tuple[Fields, Fields, StateKind], MemoryState] = {}
 
-    def state(
-        self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL
-    ) -> State:
+    def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
         declared = (key, value, kind)
         if declared not in self._states:
             self._states[declared] = MemoryState(key, value, kind)

@@ -59,9 +59,7 @@ def test_list_and_delete(state):
     assert (state.list("a"), state.get_data("a/x"), state.get_data("b")) == ([], None, 1)
 
 
-@pytest.mark.parametrize(
-    "value", [b"bytes", {1, 2}, object(), float("nan"), {"deep": {"in": b"it"}}, {(1, 2): 3}]
-)
+@pytest.mark.parametrize("value", [b"bytes", {1, 2}, object(), float("nan"), {"deep": {"in": b"it"}}, {(1, 2): 3}])
 def test_value_that_is_no_json_is_refused(state, value):
     """A value that JSON cannot hold is refused, with its path, and the old value stays."""
     state.set_data("a", 1)

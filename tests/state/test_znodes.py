@@ -21,9 +21,7 @@ from state.znodes import (
 from txtopo.contracts.store import Delete, Put
 
 PATHS = st.lists(st.sampled_from("abc"), max_size=3).map(lambda names: "/".join(["t", *names]))
-CHANGES = st.one_of(
-    st.builds(Put, PATHS, st.sampled_from([b"", b"\0", b"v", b"w"])), st.builds(Delete, PATHS)
-)
+CHANGES = st.one_of(st.builds(Put, PATHS, st.sampled_from([b"", b"\0", b"v", b"w"])), st.builds(Delete, PATHS))
 
 
 class Server:

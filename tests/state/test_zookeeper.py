@@ -30,8 +30,7 @@ class ZooKeeperStorePlace(StorePlace):
     def __init__(self, hosts, root) -> None:
         self.hosts, self.root = hosts, root
         self.opening = (
-            "from state.zookeeper import ZooKeeperStore; "
-            f"store = ZooKeeperStore({hosts!r}, {root!r}, {SESSION_SECS})"
+            f"from state.zookeeper import ZooKeeperStore; store = ZooKeeperStore({hosts!r}, {root!r}, {SESSION_SECS})"
         )
 
     def open(self) -> ZooKeeperStore:
@@ -145,9 +144,7 @@ def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch)
 
 
 def hold_from_elsewhere(store, plain, root):
-    holder = attrs.evolve(
-        Holder.of_this_process("elsewhere"), pid=17, host="far-away", machine="another kernel"
-    )
+    holder = attrs.evolve(Holder.of_this_process("elsewhere"), pid=17, host="far-away", machine="another kernel")
     node = f"{root}/leads/a/holder"
     plain.create(f"{root}/leads/a", b"0", makepath=True)
     plain.create(node, holder.to_bytes(), ephemeral=True)
@@ -183,9 +180,7 @@ def test_only_one_of_many_gets_the_lead(place):
 def test_long_write_is_cut_below_the_limit(store):
     """Values that are together far longer than ZooKeeper's 1 MiB are written and read back."""
     lead = store.take_lead("a", "test")
-    lead.write(
-        [Put(f"a/{number}/{'x' * 200}", bytes([number]) * (VALUE_BYTES_MAX // 2)) for number in range(8)]
-    )
+    lead.write([Put(f"a/{number}/{'x' * 200}", bytes([number]) * (VALUE_BYTES_MAX // 2)) for number in range(8)])
     lengths = [len(store.read(f"a/{number}/{'x' * 200}")) for number in range(8)]
     assert lengths == [VALUE_BYTES_MAX // 2] * 8
 
@@ -208,9 +203,7 @@ def test_writes_live_through_a_server_restart(tmp_path):
 
         def write_all():
             for number in range(300):
-                lead.write(
-                    [Put(f"a/log/{number}", b"v"), Put("a/last", str(number).encode()), Delete("a/nothing")]
-                )
+                lead.write([Put(f"a/log/{number}", b"v"), Put("a/last", str(number).encode()), Delete("a/nothing")])
                 if number == 100:
                     half.set()
 

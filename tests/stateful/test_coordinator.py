@@ -96,9 +96,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def an_attempt_fails(self, job: int, attempt: int, *, knows_metadata: bool) -> None:
         jobs = self._answerable()
         chosen = jobs[job % len(jobs)]
-        self.world.answer(
-            chosen, attempt % len(chosen.unanswered), fails=True, knows_metadata=knows_metadata
-        )
+        self.world.answer(chosen, attempt % len(chosen.unanswered), fails=True, knows_metadata=knows_metadata)
 
     @precondition(lambda self: self.world.is_running and self.world.jobs)
     @rule(job=INDEX, is_lost=st.booleans())

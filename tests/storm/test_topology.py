@@ -203,7 +203,10 @@ def test_emissions_of_each_transaction() -> None:
     for partition, rows in SECOND_DATA.items():
         data.setdefault(partition, []).extend(rows)
     report = run_inline(transactional_topology(data, captured), Config(max_spout_pending=2))
-    check(captured, {component: {**STORM_FIRST[component], **STORM_SECOND[component]} for component in STORM_FIRST})
+    check(
+        captured,
+        {component: {**STORM_FIRST[component], **STORM_SECOND[component]} for component in STORM_FIRST},
+    )
     assert report.committed_txid == 4
 
 

@@ -101,28 +101,91 @@ def _frame_below(b: Builder) -> None:
 
 
 MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
-    ("unknown component", lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spuot"), ["'a'", "'spuot'", "did you mean 'spout'"]),
-    ("unknown stream", lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spout", "side"), ["'a'", "'side'", "'default'"]),
-    ("unknown field", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields("wrd")), ["'a'", "'wrd'", "did you mean 'word'"]),
-    ("no keys", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()), ["'a'", "names no field"]),
+    (
+        "unknown component",
+        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spuot"),
+        ["'a'", "'spuot'", "did you mean 'spout'"],
+    ),
+    (
+        "unknown stream",
+        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spout", "side"),
+        ["'a'", "'side'", "'default'"],
+    ),
+    (
+        "unknown field",
+        lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields("wrd")),
+        ["'a'", "'wrd'", "did you mean 'word'"],
+    ),
+    (
+        "no keys",
+        lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()),
+        ["'a'", "names no field"],
+    ),
     ("cycle", _cycle, ["cycle", "'a'", "'b'", "'c'"]),
-    ("duplicate id", lambda b: [b.set_bolt("a", Pass()).shuffle_grouping("spout") for _ in range(2)], ["'a'", "2 times"]),
-    ("spout's id again", lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"), ["'spout'", "2 times"]),
+    (
+        "duplicate id",
+        lambda b: [b.set_bolt("a", Pass()).shuffle_grouping("spout") for _ in range(2)],
+        ["'a'", "2 times"],
+    ),
+    (
+        "spout's id again",
+        lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"),
+        ["'spout'", "2 times"],
+    ),
     ("no input", lambda b: b.set_bolt("a", Pass()), ["'a'", "no input", "shuffle_grouping('spout')"]),
-    ("unset state", lambda b: b.set_bolt("a", Asks()).shuffle_grouping("spout"), ["'a'", "'totals'", "set_state"]),
-    ("no attempt", lambda b: b.set_bolt("a", NoAttempt()).shuffle_grouping("spout"), ["'a'", "attempt", "first"]),
+    (
+        "unset state",
+        lambda b: b.set_bolt("a", Asks()).shuffle_grouping("spout"),
+        ["'a'", "'totals'", "set_state"],
+    ),
+    (
+        "no attempt",
+        lambda b: b.set_bolt("a", NoAttempt()).shuffle_grouping("spout"),
+        ["'a'", "attempt", "first"],
+    ),
     ("typed attempt", lambda b: b.set_bolt("a", TypedFirst()).shuffle_grouping("spout"), ["'a'", "attempt"]),
-    ("zero tasks", lambda b: b.set_bolt("a", Pass(), 0).shuffle_grouping("spout"), ["'a'", "parallelism", "0"]),
-    ("text tasks", lambda b: b.set_bolt("a", Pass(), "3").shuffle_grouping("spout"), ["'a'", "parallelism", "'3'"]),
-    ("num tasks", lambda b: b.set_bolt("a", Pass()).set_num_tasks(-1).shuffle_grouping("spout"), ["'a'", "-1"]),
+    (
+        "zero tasks",
+        lambda b: b.set_bolt("a", Pass(), 0).shuffle_grouping("spout"),
+        ["'a'", "parallelism", "0"],
+    ),
+    (
+        "text tasks",
+        lambda b: b.set_bolt("a", Pass(), "3").shuffle_grouping("spout"),
+        ["'a'", "parallelism", "'3'"],
+    ),
+    (
+        "num tasks",
+        lambda b: b.set_bolt("a", Pass()).set_num_tasks(-1).shuffle_grouping("spout"),
+        ["'a'", "-1"],
+    ),
     ("a class", lambda b: b.set_bolt("a", Pass).shuffle_grouping("spout"), ["'a'", "class Pass"]),
     ("not a bolt", lambda b: b.set_bolt("a", object()).shuffle_grouping("spout"), ["'a'", "BatchBolt"]),
-    ("basic committer", lambda b: b.set_committer_bolt("a", Pass()).shuffle_grouping("spout"), ["'a'", "finish_batch"]),
+    (
+        "basic committer",
+        lambda b: b.set_committer_bolt("a", Pass()).shuffle_grouping("spout"),
+        ["'a'", "finish_batch"],
+    ),
     ("no columns", lambda b: b.set_bolt("a", Columns()).shuffle_grouping("spout"), ["'a'", "types"]),
-    ("no output", lambda b: (b.set_bolt("a", Silent()).shuffle_grouping("spout"), b.set_bolt("b", Pass()).shuffle_grouping("a")), ["'b'", "'a'", "output_fields"]),
+    (
+        "no output",
+        lambda b: (
+            b.set_bolt("a", Silent()).shuffle_grouping("spout"),
+            b.set_bolt("b", Pass()).shuffle_grouping("a"),
+        ),
+        ["'b'", "'a'", "output_fields"],
+    ),
     ("not a state", lambda b: b.set_state("totals", {}), ["'totals'", "DeltaState"]),
-    ("state twice", lambda b: [b.set_state("t", MemoryState(Fields("k"), Fields("v"))) for _ in range(2)], ["'t'", "2 times"]),
-    ("custom grouping", lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len), ["'a'", "CustomStreamGrouping"]),
+    (
+        "state twice",
+        lambda b: [b.set_state("t", MemoryState(Fields("k"), Fields("v"))) for _ in range(2)],
+        ["'t'", "2 times"],
+    ),
+    (
+        "custom grouping",
+        lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len),
+        ["'a'", "CustomStreamGrouping"],
+    ),
     ("frame below a committer", _frame_below, ["'frame'", "committer"]),
 ]
 

@@ -22,11 +22,7 @@ _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
 def draw_text(plan: Plan) -> Tree:
     """Return the graph: each phase with its components, each component with inputs, outputs and states."""
-    spout = (
-        "opaque spout: a replay may carry other tuples"
-        if plan.is_opaque
-        else "a replay carries the same tuples"
-    )
+    spout = "opaque spout: a replay may carry other tuples" if plan.is_opaque else "a replay carries the same tuples"
     tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {spout}", "dim")))
     for phase, title in PHASE_TITLES.items():
         components = plan.of_phase(phase)
@@ -44,9 +40,7 @@ def draw_text(plan: Plan) -> Tree:
 
 
 def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:
-    head = Text.assemble(
-        (component.id, "bold"), f"  {title_of(component)}", (f"  {class_of(component)}", "dim")
-    )
+    head = Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {class_of(component)}", "dim"))
     node = branch.add(head)
     for edge in plan.inputs(component.id):
         node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))

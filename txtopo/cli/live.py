@@ -80,9 +80,7 @@ class LiveDisplay:
         rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {self._rate.per_second:,.0f}/s   ")
         grid.add_row("tuples", rate.append(self._rate.history, "green"))
         grid.add_row("replays", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
-        subtitle = (
-            "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
-        )
+        subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
         return Panel(
             grid,
             title=f"[bold]{progress.topology_id}[/] [dim]{clock(progress.elapsed_secs)}[/]",

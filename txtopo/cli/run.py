@@ -24,9 +24,7 @@ from txtopo.runner import run as run_topology
 @click.command(cls=Command)
 @target_argument
 @set_option
-@click.option(
-    "--until", type=click.IntRange(min=0), metavar="TXID", help="Stop when this transaction is committed."
-)
+@click.option("--until", type=click.IntRange(min=0), metavar="TXID", help="Stop when this transaction is committed.")
 def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
     """Run a topology until its input is exhausted.
 

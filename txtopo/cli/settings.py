@@ -54,9 +54,7 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
     """
     parameters = settable_parameters(function)
     arguments = {name: convert(text, parameters[name]) for name, text in values.items() if name in parameters}
-    missing = [
-        n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in arguments
-    ]
+    missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in arguments]
     if missing:
         options = " ".join(f"--set {name}=…" for name in missing)
         raise ConfigError(f"the topology needs a value for {', '.join(missing)}; give {options}")

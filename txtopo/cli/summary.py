@@ -42,18 +42,14 @@ def print_summary(console: Console, report: RunReport, spark_secs: float) -> Non
     grid.add_column(style="dim", justify="right")
     grid.add_column(justify="right", style="bold")
     grid.add_column()
-    transactions = (
-        f"committed, {_per_second(report.transactions, report)}/s; the last one is {report.committed_txid}"
-    )
+    transactions = f"committed, {_per_second(report.transactions, report)}/s; the last one is {report.committed_txid}"
     grid.add_row("transactions", f"{report.transactions:,}", transactions)
     grid.add_row("tuples", f"{report.tuples:,}", f"{_per_second(report.tuples, report)}/s")
     grid.add_row("replays", f"{report.replays:,}", f"of {count_of(report.attempts, 'attempt')}")
     if report.dead_letters:
         grid.add_row("dead letters", f"{report.dead_letters:,}", "transactions given up")
     phases = f"processing {report.processing_secs:.1f} s, commit {report.commit_secs:.1f} s"
-    grid.add_row(
-        "time", f"{report.elapsed_secs:.1f} s", f"{phases}; before it {spark_secs:.1f} s to start Spark"
-    )
+    grid.add_row("time", f"{report.elapsed_secs:.1f} s", f"{phases}; before it {spark_secs:.1f} s to start Spark")
     console.print(grid)
 
 

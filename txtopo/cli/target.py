@@ -125,9 +125,7 @@ def find_attribute(module: ModuleType, name: str) -> Any:
             each
             for each, value in vars(module).items()
             if isinstance(value, Topology)
-            or (
-                inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_")
-            )
+            or (inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_"))
         ]
         raise CommandLineError(f"module {module.__name__} has no {name!r}{_near(name, own)}") from error
 

@@ -42,7 +42,7 @@ class OutputFieldsDeclarer:
             self.direct_streams.add(stream)
 
 
-class Component(ABC):
+class Component(ABC):  # noqa: B024 - its kinds have the abstract methods
     """What spouts and bolts have in common: declared output streams."""
 
     output_fields: Fields | None = None

@@ -249,6 +249,4 @@ class DataFrameSpout(Component):
         """Return one transaction's rows: the fields after the attempt, the same rows for the same metadata."""
 
 
-AnySpout = (
-    TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout
-)
+AnySpout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout

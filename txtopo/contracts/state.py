@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self
 
 import attrs
 import pyarrow as pa
@@ -32,9 +32,6 @@ class StateKind(enum.Enum):
     """(value): as in Storm, nothing to recognise a replay by."""
 
 
-Self = TypeVar("Self", bound="StateValue")
-
-
 class StateValue(Protocol):
     """A value as it is kept, with what its kind keeps beside it. Immutable and pure."""
 
@@ -48,7 +45,7 @@ class StateValue(Protocol):
     def value_before(self, txid: int) -> Any:
         """Return the value that transaction ``txid`` starts from."""
 
-    def written(self: Self, txid: int, value: Any) -> Self:
+    def written(self, txid: int, value: Any) -> Self:
         """Return what is kept after transaction ``txid`` has put ``value``."""
 
 

@@ -7,7 +7,7 @@ A Spark retry of a bolt that is not deterministic sends other chunks than those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -34,7 +34,7 @@ class EdgeTally:
         return self.sent == self.received and self.sent_ids == self.received_ids
 
 
-def total(tallies: Iterable[dict[int, EdgeTally]]) -> dict[int, EdgeTally]:
+def total(tallies: Iterable[Mapping[int, EdgeTally]]) -> dict[int, EdgeTally]:
     """Return the tallies of all places together, by edge index."""
     sums: dict[int, EdgeTally] = {}
     for tally in tallies:

@@ -103,14 +103,4 @@ class Stop:
     error: Exception | None = None
 
 
-Action = (
-    CreateMetadata
-    | SaveMetadata
-    | Process
-    | CancelPack
-    | Commit
-    | DeadLetter
-    | InterruptCommit
-    | CleanUp
-    | Stop
-)
+Action = CreateMetadata | SaveMetadata | Process | CancelPack | Commit | DeadLetter | InterruptCommit | CleanUp | Stop

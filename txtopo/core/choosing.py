@@ -15,13 +15,12 @@ def window_end(committed: int, limits: Limits) -> int:
     return end if limits.until is None else min(end, limits.until)
 
 
-def choose_pack(
-    window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits
-) -> list[Transaction]:
+def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits) -> list[Transaction]:
     """Return the transactions of the next pack: the lowest ready one and those ready right behind it.
 
-    An earlier run with a larger window may have begun more than the window takes: they wait. A transaction that a whole pack was lost with goes alone. An opaque spout goes on from the transaction
-    before, so that one must be processed.
+    An earlier run with a larger window may have begun more than the window takes: they wait. A transaction
+    that a whole pack was lost with goes alone. An opaque spout goes on from the transaction before, so that
+    one must be processed.
     """
     pack: list[Transaction] = []
     end = window_end(committed, limits)

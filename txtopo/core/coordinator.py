@@ -121,7 +121,7 @@ class Coordinator:
 
     # Taking in.
 
-    def _take_in(self, event: Event, actions: list[Action]) -> None:
+    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - a case an event
         match event:
             case Recovered():
                 self._recover(event)
@@ -394,11 +394,7 @@ class Coordinator:
 
     def _is_processing(self, txid: int, pack_id: int) -> bool:
         transaction = self._window.get(txid)
-        return (
-            transaction is not None
-            and transaction.pack_id == pack_id
-            and transaction.status is Status.PROCESSING
-        )
+        return transaction is not None and transaction.pack_id == pack_id and transaction.status is Status.PROCESSING
 
     def _committing(self) -> list[Transaction]:
         return [t for t in self._window.values() if t.status is Status.COMMITTING]

@@ -225,9 +225,7 @@ class BatchRun:
         context = TaskContext(self._plan, component, task, self._views)
         collector = TaskCollector(component, task, self.attempt, hand_on)
         carried = self._carried.pop((component.id, task), None)
-        return task_type(component)(
-            self._workshop, component, self.attempt, context, collector, self._watch, carried
-        )
+        return task_type(component)(self._workshop, component, self.attempt, context, collector, self._watch, carried)
 
     def _router(self, edge: Edge, component: PlannedComponent, task: int) -> Router:
         router = self._routers.get((edge.index, task))

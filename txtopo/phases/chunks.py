@@ -32,9 +32,7 @@ class Chunk:
 
     __slots__ = ("_batch", "_rows", "source")
 
-    def __init__(
-        self, source: TupleSource, rows: list[Row] | None = None, batch: pa.RecordBatch | None = None
-    ) -> None:
+    def __init__(self, source: TupleSource, rows: list[Row] | None = None, batch: pa.RecordBatch | None = None) -> None:
         assert (rows is None) != (batch is None), "a chunk is made in one form"
         self.source = source
         self._rows = rows
@@ -72,12 +70,14 @@ class Chunk:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-            return b"A" + sink.getvalue().to_pybytes()
+            encoded: bytes = b"A" + sink.getvalue().to_pybytes()
+            return encoded
         bare = [tuple(row[1:]) for row in self._rows or []]
         try:
             return b"P" + pickle.dumps(bare, protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError):
-            return b"P" + cloudpickle.dumps(bare)
+            bare_bytes: bytes = cloudpickle.dumps(bare)
+            return b"P" + bare_bytes
 
 
 def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> Chunk:
@@ -91,7 +91,7 @@ def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> 
 
 def _to_columns(rows: list[Row], source: TupleSource) -> pa.RecordBatch:
     schema = source.fields.without_attempt().arrow_schema()
-    columns = list(zip(*rows, strict=True))[1:] if rows else [[] for _ in schema]
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True))[1:] if rows else [() for _ in schema]
     arrays = []
     for field, values in zip(schema, columns, strict=True):
         try:

@@ -45,9 +45,7 @@ class TaskCollector(OutputCollector, Placed):
         hand_on: takes each chunk.
     """
 
-    def __init__(
-        self, component: PlannedComponent, task: int, attempt: TransactionAttempt, hand_on: HandOn
-    ) -> None:
+    def __init__(self, component: PlannedComponent, task: int, attempt: TransactionAttempt, hand_on: HandOn) -> None:
         self.place_reference = COLLECTOR
         self._component = component
         self._attempt = attempt
@@ -110,7 +108,9 @@ class TaskCollector(OutputCollector, Placed):
             fields = ", ".join(output.source.fields)
             raise self._misfit(f"{len(values)} values were emitted on stream {stream!r}, whose fields are {fields}")
         if values[0] != self._attempt:
-            raise self._misfit(f"a tuple was emitted with {values[0]!r} first; the attempt {self._attempt} belongs there")
+            raise self._misfit(
+                f"a tuple was emitted with {values[0]!r} first; the attempt {self._attempt} belongs there"
+            )
         return output
 
     def _refuse_stream(self, stream: str) -> _Output:

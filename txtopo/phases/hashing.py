@@ -6,7 +6,7 @@ that are equal (1, 1.0, True, Decimal(1)) hash alike, as a dictionary would have
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import enum
 import fractions
@@ -40,7 +40,7 @@ def stable_hash(value: Any) -> int:
         return combined
     if isinstance(value, enum.Enum):
         return stable_hash(value.name)
-    if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
+    if isinstance(value, (dt.date, dt.time, dt.timedelta, uuid.UUID)):
         return stable_hash(_canonical(value))
     raise FieldsError(
         f"a fields grouping can't group by {value!r} ({type(value).__name__}); use a text, bytes, a number, "
@@ -49,8 +49,8 @@ def stable_hash(value: Any) -> int:
 
 
 def _canonical(value: Any) -> str:
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(datetime.UTC).isoformat()
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC).isoformat()
     return str(value)
 
 

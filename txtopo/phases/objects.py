@@ -64,14 +64,14 @@ def thaw(kind: type, frozen: bytes, place: Place) -> Any:
     whole, state = unpickler.load()
     if whole:
         return state
-    thawed = kind.__new__(kind)
+    thawed: Any = object.__new__(kind)
     _restore(thawed, state)
     return thawed
 
 
 def _state_of(value: Any) -> tuple[bool, Any]:
     kind = type(value)
-    customized = kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__
+    customized = any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
     if customized or hasattr(value, "__getnewargs__") or hasattr(value, "__getnewargs_ex__"):
         return True, value
     return False, value.__getstate__()

@@ -6,6 +6,7 @@ failure is a report too: it fails its own attempt and no other in the pack.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -129,13 +130,13 @@ class StageRun:
         self._workshop.cleanup_before(self._job.committed)
         for item in items:
             if isinstance(item, Parcel) and self._is_for_this_stage(item):
-                self._guard(item.attempt, lambda run, parcel=item: run.receive(parcel))
+                self._guard(item.attempt, functools.partial(_receive, item))
                 yield from self._take_outbox()
             else:
                 yield self._place, item
         for index, (attempt, metadata) in enumerate(self._job.attempts):
             self._emit(index, attempt, metadata)
-            self._guard(attempt, lambda run: self._finish(run))
+            self._guard(attempt, self._finish)
             yield from self._take_outbox()
             report = self._report(index, attempt)
             if report.tasks_finished or report.failure is not None:
@@ -152,15 +153,15 @@ class StageRun:
         for task in range(spout.tasks):
             if self._is_here(index, task):
                 emit = self._emit_opaque if self._plan.is_opaque else self._emit_again
-                self._guard(attempt, lambda run, task=task, emit=emit: emit(run, task, metadata))
+                self._guard(attempt, functools.partial(emit, task, metadata))
 
-    def _emit_again(self, run: BatchRun, task: int, metadata: Any) -> None:
+    def _emit_again(self, task: int, metadata: Any, run: BatchRun) -> None:
         def emit(collector: TaskCollector) -> None:
             self._workshop.emitter(task).emit_batch(run.attempt, metadata, collector)
 
         run.emit(task, emit)
 
-    def _emit_opaque(self, run: BatchRun, task: int, metadata: Any) -> None:
+    def _emit_opaque(self, task: int, metadata: Any, run: BatchRun) -> None:
         """Emit each partition of this task from where the transaction before ended in it."""
         if any(attempt.txid < run.attempt.txid for attempt in self._failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
@@ -257,6 +258,10 @@ class StageRun:
 
     def _is_here(self, transaction_index: int, task: int) -> bool:
         return self._stage.place(transaction_index, task, self._layout.places) == self._place
+
+
+def _receive(parcel: Parcel, run: BatchRun) -> None:
+    run.receive(parcel)
 
 
 def place_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:

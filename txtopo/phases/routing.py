@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ class Router:
             batch = chunk.batch()
             return [
                 ((first + i) % self._tasks, Chunk(chunk.source, batch=batch.slice(start, end - start)))
-                for i, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False))
+                for i, (start, end) in enumerate(itertools.pairwise(bounds))
                 if end > start
             ]
         rows = chunk.rows(attempt)

@@ -61,11 +61,7 @@ class TransactionView(MapState):
             if stored is not None and stored.is_applied(txid):
                 results.append(stored.value)
                 continue
-            if mine is not None:
-                old = mine.value
-            else:
-                old = None if stored is None else stored.value_before(txid)
-            new = function(key, old)
+            new = function(key, _old_value(mine, stored, txid))
             self._write(key, stored, new)
             results.append(new)
         return results
@@ -116,3 +112,10 @@ class TransactionView(MapState):
                 f"a state was kept beyond the commit phase of transaction {self._txid}; "
                 "ask context.state() for it anew in prepare()"
             )
+
+
+def _old_value(mine: StateValue | None, stored: StateValue | None, txid: int) -> Any:
+    """Return what an update starts from: the transaction's own last value, or the one before the transaction."""
+    if mine is not None:
+        return mine.value
+    return None if stored is None else stored.value_before(txid)

@@ -17,8 +17,8 @@ from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.objects import freeze, thaw
-from txtopo.phases.watch import Watch
 from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
+from txtopo.phases.watch import Watch
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 
@@ -39,7 +39,7 @@ def user_code(component: str, attempt: TransactionAttempt) -> Iterator[None]:
             if getattr(error, name) is None:
                 setattr(error, name, value)
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
         raise UserCodeError(
             f"{type(error).__name__}: {error}; raise FailedException to have a transaction replayed",
             **attempt_origin(component, attempt),
@@ -60,7 +60,7 @@ class BoltTask(ABC):
         carried: the state of a bolt that was begun in the processing phase, or None for a fresh one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - a task has that many sides
         self,
         workshop: Workshop,
         component: PlannedComponent,
@@ -182,4 +182,3 @@ def attempt_column(attempt: TransactionAttempt, length: int) -> pa.StructArray:
     txids = pa.array(np.full(length, attempt.txid, dtype=np.int64))
     attempts = pa.array(np.full(length, attempt.attempt, dtype=np.int64))
     return pa.StructArray.from_arrays([txids, attempts], names=["txid", "attempt"])
-

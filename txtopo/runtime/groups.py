@@ -101,12 +101,10 @@ class GroupCommitter:
         state = self._states[self._dead_letters]
         txid = letter.attempt.txid
         value = (letter.attempt.attempt, action.tries, json.dumps(letter.metadata), action.error)
-        writes = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        writes: Writes = {self._dead_letters: {txid: state.make_value(txid, value)}}
         return [*self._write_guarded((letter.attempt,), writes, letter.metadata), GroupEnded(action.group_id)]
 
-    def _write_guarded(
-        self, attempts: tuple[TransactionAttempt, ...], writes: Writes, metadata: object
-    ) -> list[Event]:
+    def _write_guarded(self, attempts: tuple[TransactionAttempt, ...], writes: Writes, metadata: object) -> list[Event]:
         try:
             self._write(attempts[0].txid, attempts[-1].txid, writes, metadata)
         except StopError as error:
@@ -179,4 +177,3 @@ def _failure_events(outcome: GroupOutcome) -> list[Event]:
         case error:
             assert error is not None, "a failed attempt has its failure"
             return [RuleBroken(error)]
-

@@ -129,7 +129,10 @@ class Ledger:
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Count the transactions from ``first`` to that of ``mark`` as committed, and forget their metadata."""
-        changes: list[Change] = [Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))), Delete(self._path(_GROUP))]
+        changes: list[Change] = [
+            Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))),
+            Delete(self._path(_GROUP)),
+        ]
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
         self._lead.write(changes)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -18,33 +17,6 @@ from txtopo.phases.batch_run import CarriedBolt
 from txtopo.phases.layout import Layout, lay_spread, lay_together, runs_together
 from txtopo.phases.processing import PackJob, Report, StagedBolts
 from txtopo.topology.plan import FRAMES, Plan
-
-
-class PackRunner(ABC):
-    """Runs the jobs of packs somewhere. Called from several threads at once."""
-
-    places: int
-    """How many places run at the same time."""
-
-    @abstractmethod
-    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a job to its end and return all reports.
-
-        Args:
-            job: the pack's work.
-            on_progress: called now and then while the work gets on.
-
-        Raises:
-            JobFailure: the job was lost, or cancelled.
-        """
-
-    @abstractmethod
-    def cancel(self, pack_id: int) -> None:
-        """Stop a job that runs; nothing happens if there is none."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of what is held."""
 
 
 @attrs.frozen
@@ -93,7 +65,9 @@ class PackPlanner:
         self._layout = layout
         self._staging_dir = staging_dir
         self._has_acker = has_acker
-        packs_waiting_max = math.ceil(limits.window / min(limits.window, limits.pack_transactions_max)) + limits.jobs_max
+        packs_waiting_max = (
+            math.ceil(limits.window / min(limits.window, limits.pack_transactions_max)) + limits.jobs_max
+        )
         self._report_bytes_max = received_bytes_max // (packs_waiting_max * places)
         self._spread = lay_spread(plan, places)
 
@@ -152,7 +126,7 @@ class PackPlanner:
     def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
         expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)
         finished = sum(report.tasks_finished for report in reports)
-        origin = {"txid": attempt.txid, "attempt": attempt.attempt}
+        origin: dict[str, Any] = {"txid": attempt.txid, "attempt": attempt.attempt}
         if finished != expected:
             return InternalError(f"{finished} tasks reported, {expected} were planned", **origin)
         if not self._has_acker:

@@ -68,7 +68,9 @@ def recover(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> Re
         raise
 
 
-def marks_after(committed: CommittedMark, opened: Mapping[str, OpenedState], written: set[str], txid: int) -> dict[str, StateMark]:
+def marks_after(
+    committed: CommittedMark, opened: Mapping[str, OpenedState], written: set[str], txid: int
+) -> dict[str, StateMark]:
     """Return the state marks after a group that wrote some states as of ``txid``."""
     marks = dict(committed.states)
     for name, state in opened.items():

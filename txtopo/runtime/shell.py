@@ -59,11 +59,12 @@ from txtopo.errors import (
 )
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.batch_run import CarriedBolt
+from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.watch import Watch
 from txtopo.runtime.groups import GroupCommitter
 from txtopo.runtime.interrupts import Interruptible
 from txtopo.runtime.ledger import Ledger
-from txtopo.runtime.packs import PackPlanner, PackRunner, Processing
+from txtopo.runtime.packs import PackPlanner, Processing
 from txtopo.runtime.source import Source
 
 logger = logging.getLogger("txtopo")

@@ -91,9 +91,11 @@ class FrameStages:
         if not to_python:
             return None
         encode = _encode_function(self._package, self._job, component, to_python)
-        return frame.mapInArrow(encode, "place int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
-                                        "source_task int, task int, tag bigint, tuples int, encoded binary"
-                                ).rdd.map(_as_parcel)
+        return frame.mapInArrow(
+            encode,
+            "place int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+            "source_task int, task int, tag bigint, tuples int, encoded binary",
+        ).rdd.map(_as_parcel)
 
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
@@ -109,9 +111,7 @@ class FrameStages:
         source = self._plan.by_id[edge.source]
         fields = source.streams[edge.stream]
         encoded = items.filter(_is_of_edge(edge.index)).map(_as_row)
-        schema = (
-            "attempt struct<txid: bigint, attempt: bigint>, source_task int, encoded binary"
-        )
+        schema = "attempt struct<txid: bigint, attempt: bigint>, source_task int, encoded binary"
         return self._spark.createDataFrame(encoded, schema).mapInArrow(
             _decode_function(edge, fields), from_arrow_schema(_frame_schema(fields))
         )
@@ -138,9 +138,12 @@ def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: Plan
     expected = list(fields.names[1:])
     if frame.columns != expected:
         raise TopologyError(
-            f"read() returned the columns {frame.columns}; output_fields say {expected}", component=component.id
+            f"read() returned the columns {frame.columns}; output_fields say {expected}",
+            component=component.id,
         )
-    struct = F.struct(F.lit(attempt.txid).cast("long").alias("txid"), F.lit(attempt.attempt).cast("long").alias("attempt"))
+    struct = F.struct(
+        F.lit(attempt.txid).cast("long").alias("txid"), F.lit(attempt.attempt).cast("long").alias("attempt")
+    )
     return _cast(frame.select(struct.alias(fields.names[0]), *frame.columns), fields)
 
 
@@ -242,9 +245,7 @@ def _as_row(pair: tuple[int, Item]) -> tuple[Any, ...]:
     return (parcel.attempt.txid, parcel.attempt.attempt), parcel.source_task, bytearray(parcel.encoded)
 
 
-def _decode_function(
-    edge: Edge, fields: Fields
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _decode_function(edge: Edge, fields: Fields) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     source_id, stream, schema = edge.source, edge.stream, _frame_schema(fields)
 
     def decode_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

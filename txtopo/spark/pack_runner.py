@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from txtopo.errors import JobFailure
+from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
-from txtopo.runtime.packs import PackRunner
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.stages import same_place, stage_function
@@ -47,7 +47,10 @@ class SparkPackRunner(PackRunner):
         host = self._context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         self._progress = ProgressListener(host, self._run_key)
         package = RunPackage(
-            self._run_key, pack_up(plan, dict(config), dict(prototypes)), tuple(sys.path), self._progress.address
+            self._run_key,
+            pack_up(plan, dict(config), dict(prototypes)),
+            tuple(sys.path),
+            self._progress.address,
         )
         self._package = self._context.broadcast(package)
         self._has_frames = any(component.kind in FRAMES for component in plan.components)

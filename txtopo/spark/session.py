@@ -80,7 +80,9 @@ def check_java() -> None:
     release = version.partition('"')[2].partition('"')[0].split(".")
     number = release[1] if release[0] == "1" and len(release) > 1 else release[0]
     if not number.isdigit() or int(number) < JAVA_RELEASE_MIN:
-        raise ConfigError(f"Spark needs Java {JAVA_RELEASE_MIN}, and {java} is {'.'.join(release) or 'broken'}: {remedy}")
+        raise ConfigError(
+            f"Spark needs Java {JAVA_RELEASE_MIN}, and {java} is {'.'.join(release) or 'broken'}: {remedy}"
+        )
 
 
 def _start(config: Config, app_name: str) -> SparkSession:
@@ -91,7 +93,12 @@ def _start(config: Config, app_name: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     builder = SparkSession.builder.master(master).appName(app_name)
-    settings = {**_SETTINGS, "spark.log.level": config.spark_log_level, **_java_options(config), **config.spark}
+    settings = {
+        **_SETTINGS,
+        "spark.log.level": config.spark_log_level,
+        **_java_options(config),
+        **config.spark,
+    }
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _quiet(config):

@@ -37,7 +37,9 @@ class RunPackage:
 
 def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) -> bytes:
     """Return the content of a run package."""
-    return cloudpickle.dumps((attrs.evolve(plan, states=dict.fromkeys(plan.states)), config, prototypes))
+    names_only: Any = dict.fromkeys(plan.states)
+    content: bytes = cloudpickle.dumps((attrs.evolve(plan, states=names_only), config, prototypes))
+    return content
 
 
 _workshops: dict[bytes, Workshop] = {}

@@ -66,9 +66,7 @@ class RecordingCollector(OutputCollector):
             columns.insert(0, [self.attempt] * batch.num_rows)
             names.insert(0, ATTEMPT_FIELD)
         else:
-            raise FieldsError(
-                f"the batch has no attempt column ({', '.join(names)}) and no attempt is known here"
-            )
+            raise FieldsError(f"the batch has no attempt column ({', '.join(names)}) and no attempt is known here")
         if self.fields is not None and stream == DEFAULT_STREAM and names[1:] != list(self.fields.names[1:]):
             raise FieldsError(f"the batch's columns are {names[1:]}, the stream's fields {self.fields}")
         for values in zip(*columns, strict=True):

@@ -40,9 +40,7 @@ class PlainContext(TopologyContext):
         if component == self.this_component_id:
             return list(range(self.tasks))
         if component not in self.components:
-            raise TopologyError(
-                f"there is no component {component!r} here; name it in PlainContext(components=…)"
-            )
+            raise TopologyError(f"there is no component {component!r} here; name it in PlainContext(components=…)")
         return list(range(self.components[component]))
 
     def state(self, name: str) -> MapState:

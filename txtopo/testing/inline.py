@@ -17,10 +17,10 @@ import cloudpickle
 from txtopo.config import Config
 from txtopo.monitor.report import RunReport
 from txtopo.phases.layout import runs_together
+from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, Report, StageRun
 from txtopo.runner import run_with
-from txtopo.runtime.packs import PackRunner
 from txtopo.topology.plan import Plan, Topology
 
 
@@ -34,22 +34,22 @@ class InlinePackRunner(PackRunner):
         places: how many places to pretend there are.
     """
 
-    def __init__(
-        self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], places: int = 2
-    ) -> None:
+    def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], places: int = 2) -> None:
         assert runs_together(plan) or plan.is_opaque, "DataFrames need Spark"
         self.places = places
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._workshops = [Workshop(*pickle.loads(package)) for _ in range(places)]  # noqa: S301 - our own bytes
 
-    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
         """Run a job to its end and return all reports."""
         held: dict[int, list[Item]] = defaultdict(list)
         for stage in range(len(job.layout.stages)):
-            sent = list(itertools.chain.from_iterable(
-                StageRun(self._workshops[place], job, stage, place).run(held[place])
-                for place in range(job.layout.places)
-            ))
+            sent = list(
+                itertools.chain.from_iterable(
+                    StageRun(self._workshops[place], job, stage, place).run(held[place])
+                    for place in range(job.layout.places)
+                )
+            )
             held = defaultdict(list)
             for place, item in pickle.loads(pickle.dumps(sent)):  # noqa: S301 - our own bytes
                 held[place].append(item)
@@ -65,7 +65,9 @@ class InlinePackRunner(PackRunner):
             workshop.close()
 
 
-def run_inline(topology: Topology, config: Config | None = None, *, until: int | None = None, places: int = 2) -> RunReport:
+def run_inline(
+    topology: Topology, config: Config | None = None, *, until: int | None = None, places: int = 2
+) -> RunReport:
     """Run a topology in this process, without Spark; see :func:`txtopo.run`."""
 
     @contextlib.contextmanager

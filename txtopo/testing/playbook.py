@@ -297,9 +297,7 @@ def commit(group_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID) -> Commi
     return Commit(group_id, _packed(attempts, metadata))
 
 
-def bury(
-    group_id: int, text: str, *, tries: int, error: str = "it failed", metadata: Any = _OF_ITS_TXID
-) -> DeadLetter:
+def bury(group_id: int, text: str, *, tries: int, error: str = "it failed", metadata: Any = _OF_ITS_TXID) -> DeadLetter:
     """Write a dead letter."""
     (letter,) = _packed((text,), metadata)
     return DeadLetter(group_id, letter, tries, error)

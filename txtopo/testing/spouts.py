@@ -92,9 +92,7 @@ def plan_transactions(
         metadata = coordinator.initialize_transaction(FIRST_TXID + len(begun) + len(plan), previous)
         previous = json.loads(json.dumps(metadata, allow_nan=False))
         plan.append(previous)
-    assert is_endless or coordinator.is_exhausted(), (
-        f"the source does not end in {transactions_max} transactions"
-    )
+    assert is_endless or coordinator.is_exhausted(), f"the source does not end in {transactions_max} transactions"
     return plan
 
 
@@ -122,9 +120,7 @@ class TransactionalSpoutConformance(SpoutConformance):
         previous = None
         for txid, expected in enumerate(self._plan(spout), start=FIRST_TXID):
             metadata = coordinator.initialize_transaction(txid, previous)
-            assert json.loads(json.dumps(metadata, allow_nan=False)) == expected, (
-                "it plans the same from the same"
-            )
+            assert json.loads(json.dumps(metadata, allow_nan=False)) == expected, "it plans the same from the same"
             previous = expected
 
     def test_several_transactions_with_tuples(self, spout: Any) -> None:
@@ -184,9 +180,7 @@ class TransactionalSpoutConformance(SpoutConformance):
         for txid, metadata in enumerate(self._plan(spout), start=FIRST_TXID):
             attempt = self.first_attempt(txid)
             collector = RecordingCollector(attempt, fields)
-            self._transactional(spout).emitter(self.config, PlainContext()).emit_batch(
-                attempt, metadata, collector
-            )
+            self._transactional(spout).emitter(self.config, PlainContext()).emit_batch(attempt, metadata, collector)
             assert {emitted.values[0] for emitted in collector.emitted} <= {attempt}
 
     def test_it_pickles(self, spout: Any) -> None:

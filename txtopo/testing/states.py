@@ -64,9 +64,7 @@ class StatePlace(ABC):
     """Where states lie for one test."""
 
     @abstractmethod
-    def state(
-        self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL
-    ) -> State:
+    def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
         """Return the state that lies here, as a topology would declare it; called anew it is the same one."""
 
     def opened(
@@ -278,9 +276,7 @@ class StateConformance:
         [("other", NAME, LIFE), (TOPOLOGY, "other", LIFE), (TOPOLOGY, NAME, "other")],
         ids=["topology", "name", "life"],
     )
-    def test_what_belongs_elsewhere_is_refused(
-        self, place: StatePlace, topology: str, name: str, life: str
-    ) -> None:
+    def test_what_belongs_elsewhere_is_refused(self, place: StatePlace, topology: str, name: str, life: str) -> None:
         """A state of another topology, name or life is not opened; the error tells how far it had got."""
         opened = place.opened()
         put(opened, 41, {"a": 1})
@@ -329,14 +325,10 @@ class StateConformance:
             opened.snapshot(18)
 
     @pytest.mark.parametrize(("fields", "value"), MISFITS, ids=lambda case: repr(case)[:40])
-    def test_a_value_that_does_not_fit_is_refused(
-        self, place: StatePlace, fields: Fields, value: Any
-    ) -> None:
+    def test_a_value_that_does_not_fit_is_refused(self, place: StatePlace, fields: Fields, value: Any) -> None:
         """A misfit is refused before anything is written, and the error names state, key and value."""
         opened = place.opened(value=fields)
-        good: dict[Key, Any] = {
-            "good": opened.make_value(1, None if len(fields) == 1 else (None,) * len(fields))
-        }
+        good: dict[Key, Any] = {"good": opened.make_value(1, None if len(fields) == 1 else (None,) * len(fields))}
         for write in (opened.write, opened.stage):
             with pytest.raises(FieldsError) as refusal:
                 write(1, {**good, "bad": opened.make_value(1, value)})

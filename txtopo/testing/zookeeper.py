@@ -59,9 +59,7 @@ class ZooKeeperServer:
         assert self._process is None, "it runs already"
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "zoo.cfg"
-        config.write_text(
-            _CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.folder / "data", port=self.port)
-        )
+        config.write_text(_CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.folder / "data", port=self.port))
         command = [
             shutil.which("java") or "java",
             f"-Xmx{self._heap_mb}m",
@@ -93,9 +91,7 @@ class ZooKeeperServer:
                 process.wait(_POLL_SECS)
                 break
         self.kill()
-        raise RuntimeError(
-            f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}"
-        )
+        raise RuntimeError(f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def _ask(self, word: bytes) -> bytes:
         try:
@@ -107,9 +103,7 @@ class ZooKeeperServer:
 
 
 @contextlib.contextmanager
-def running_zookeeper(
-    folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64
-) -> Iterator[ZooKeeperServer]:
+def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64) -> Iterator[ZooKeeperServer]:
     """Run a ZooKeeper server for the time of a ``with`` block.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
 from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
@@ -47,7 +48,7 @@ def check_kinds(graph: Graph) -> Iterator[str]:
         bolt = declared.component
         if not isinstance(bolt, Bolt):
             what = f"the class {bolt.__name__}, not an object of it" if isinstance(bolt, type) else type(bolt).__name__
-            yield f"{declared.id!r}: {what} is not a bolt; subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt"
+            yield f"{declared.id!r}: {what} is no bolt; subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt"
         elif not isinstance(bolt, (BasicBolt, BatchBolt, ArrowBatchBolt, DataFrameBolt)):
             yield f"{declared.id!r}: subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt, not Bolt itself"
         elif declared.is_committer and not isinstance(bolt, (BatchBolt, ArrowBatchBolt)):
@@ -70,7 +71,7 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
                 yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number from 1 on"
 
 
-def check_streams(declared: Declared, streams: Mapping[str, Fields]) -> Iterator[str]:
+def check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[str]:
     """Find output streams whose first field is not the attempt."""
     for stream, fields in streams.items():
         where = f"{declared.id!r}, stream {stream!r}"
@@ -89,7 +90,8 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find inputs from nowhere, unknown fields, and groupings that do not fit."""
     for declared in graph.declared[1:]:
         if not declared.subscriptions:
-            yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({graph.declared[0].id!r})"
+            spout = graph.declared[0].id
+            yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({spout!r})"
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
             if source not in streams:
@@ -141,7 +143,8 @@ def check_cycle(graph: Graph) -> Iterator[str]:
     for start in inputs:
         path = _find_cycle(start, inputs, done, [])
         if path:
-            yield f"the bolts {' → '.join(repr(name) for name in reversed(path))} form a cycle; take one of these groupings out"
+            names = " → ".join(repr(name) for name in reversed(path))
+            yield f"the bolts {names} form a cycle; take one of these groupings out"
             return
 
 

@@ -10,7 +10,6 @@ import attrs
 from txtopo.contracts.bolt import Bolt
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.spout import AnySpout
-from txtopo.contracts.state import State
 from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.topology.groupings import CustomStreamGrouping, Grouping, GroupingKind
 
@@ -122,4 +121,4 @@ class Graph:
 
     topology_id: str
     declared: list[Declared] = attrs.field(factory=list)
-    states: list[tuple[str, State]] = attrs.field(factory=list)
+    states: list[tuple[str, Any]] = attrs.field(factory=list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
 import cloudpickle
 import pyarrow as pa
 
@@ -41,7 +40,10 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
             copy.prepare(component.configuration, context)
         else:
             copy.attempt, copy.collector, copy.context, copy.config = (
-                _ATTEMPT, collector, context, component.configuration,
+                _ATTEMPT,
+                collector,
+                context,
+                component.configuration,
             )
             copy.prepare(component.configuration, context, collector, _ATTEMPT)
     except Exception:  # noqa: BLE001 - only its questions for states matter here; a run shows the rest
@@ -70,16 +72,16 @@ class _ProbeContext(TopologyContext):
 class _ProbeState(MapState):
     """A state that nothing may be asked of yet."""
 
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_put(self, values: Mapping[Key, Any]) -> None:
+    def multi_put(self, values: Mapping[Key, Any]) -> None:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def snapshot(self, txid: int | None = None) -> pa.Table:
+    def snapshot(self, txid: int | None = None) -> pa.Table:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
 

@@ -1,0 +1,35 @@
+"""What runs the jobs of packs: Spark, or whatever else can run the stages of a layout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from txtopo.phases.processing import PackJob, Report
+
+
+class PackRunner(ABC):
+    """Runs the jobs of packs somewhere. Called from several threads at once."""
+
+    places: int
+    """How many places run at the same time."""
+
+    @abstractmethod
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
+        """Run a job to its end and return all reports.
+
+        Args:
+            job: the pack's work.
+            on_progress: called now and then while the work gets on.
+
+        Raises:
+            JobFailure: the job was lost, or cancelled.
+        """
+
+    @abstractmethod
+    def cancel(self, pack_id: int) -> None:
+        """Stop a job that runs; nothing happens if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
