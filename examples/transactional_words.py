@@ -108,12 +108,13 @@ class BucketUpdater(BatchBolt):
         self.deltas[tuple["bucket"]] += tuple["delta"]
 
     def finish_batch(self) -> None:
-        """Update the buckets; one that its last word has left stays in the table, with 0, as in Storm."""
+        """Update the buckets, and remove those that their last word has left."""
 
         def add(bucket: Any, old: int | None) -> int:
             return (old or 0) + self.deltas[bucket]
 
-        self.buckets.multi_update(list(self.deltas), add)
+        counts = self.buckets.multi_update(list(self.deltas), add)
+        self.buckets.multi_remove([b for b, count in zip(self.deltas, counts, strict=True) if count == 0])
 
 
 def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> Topology:

@@ -33,7 +33,7 @@ from state.delta_upkeep import Upkeep, compact, vacuum
 from state.delta_writing import put_rows
 from state.values import KeptValue, first_value
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
 from txtopo.errors import ConfigError, DivergenceError, FailedException
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
@@ -187,7 +187,7 @@ class OpenedDeltaState(OpenedState):
             raise self._failure("its table cannot be read", error) from error
         return list(found)
 
-    def write(self, txid: int, values: Mapping[Key, StateValue]) -> None:
+    def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key, in one Delta write; with no values, note the txid alone.
 
         Raises:
@@ -205,7 +205,7 @@ class OpenedDeltaState(OpenedState):
                 return
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
 
-    def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Write the rows to a file beside the table's data, where no reader of the table sees them.
 
         Raises:
@@ -238,7 +238,7 @@ class OpenedDeltaState(OpenedState):
                 table = self._staging.read(staged)
             except WORLD_ERRORS as error:
                 raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
-            if self._write_once(staged.txid, table, self._rows.read(table)):
+            if self._write_once(staged.txid, table, self._rows.read_writes(table)):
                 return
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
 
@@ -323,7 +323,7 @@ class OpenedDeltaState(OpenedState):
                 txid=txid,
             )
 
-    def _write_once(self, txid: int, rows: pa.Table, values: Mapping[Key, KeptValue]) -> bool:
+    def _write_once(self, txid: int, rows: pa.Table, values: Mapping[Key, KeptValue | None]) -> bool:
         """Write the version after the handle's; return False if another writer took it.
 
         Raises:

@@ -66,13 +66,13 @@ class ValueCache:
                 raise
             raise refusal from error
 
-    def written(self, before: int, after: int, values: Mapping[Key, KeptValue]) -> None:
+    def written(self, before: int, after: int, values: Mapping[Key, KeptValue | None]) -> None:
         """Take in a write of our own.
 
         Args:
             before: the version it was made on.
             after: the version it made; another one than the next means that somebody else wrote too.
-            values: what was written.
+            values: what was written; None for what was removed.
         """
         if self._version != before or after != before + 1:
             self.clear()
@@ -80,6 +80,8 @@ class ValueCache:
         self._version = after
         if self._is_complete:
             self._values.update(values)
+            for key in [key for key, value in values.items() if value is None]:
+                del self._values[key]
             self._is_complete = len(self._values) <= self._keys_max
         else:
             self._keep(values)

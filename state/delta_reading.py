@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 __all__ = ["key_mask", "read_rows", "row_count", "rows_of", "rows_without"]
 
 PORTION_ROWS = 250_000
-"""Rows that are matched with the wanted keys at once; delta-rs yields some 8,000 at a time."""
+"""The fewest rows that are matched with the wanted keys at once; delta-rs yields some 8,000 at a time."""
 
 
 def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
@@ -30,13 +30,13 @@ def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
 
 def rows_of(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are in ``keys``, a table of the key columns."""
-    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(table, schema)]
+    found = [rows.filter(key_mask(rows, keys)) for rows in _portions(table, schema, keys.num_rows)]
     return pa.concat_tables([schema.empty_table(), *found])
 
 
 def rows_without(table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
     """Return the rows whose keys are not in ``keys``, a table of the key columns."""
-    kept = [rows.filter(pc.invert(key_mask(rows, keys))) for rows in _portions(table, schema)]
+    kept = [rows.filter(pc.invert(key_mask(rows, keys))) for rows in _portions(table, schema, keys.num_rows)]
     return pa.concat_tables([schema.empty_table(), *kept])
 
 
@@ -74,14 +74,15 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
     return row_codes, key_codes, len(wanted)
 
 
-def _portions(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows in portions so large that looking at the wanted keys once for each costs little."""
+def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
+    """Yield the rows in portions so large that hashing ``keys`` wanted keys once for each costs little."""
+    portion_rows = max(PORTION_ROWS, 2 * keys)
     waiting: list[pa.Table] = []
     waiting_rows = 0
     for batch in _batches(table, schema):
         waiting.append(batch)
         waiting_rows += batch.num_rows
-        if waiting_rows >= PORTION_ROWS:
+        if waiting_rows >= portion_rows:
             yield pa.concat_tables(waiting)
             waiting, waiting_rows = [], 0
     if waiting:

@@ -12,11 +12,12 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.delta_columns import Column, column_values, find_misfit, fit_column, is_key_type
 from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, StateKind, StateValue
+from txtopo.contracts.state import Key, StateKind, StateValue, Writes
 from txtopo.contracts.types import ddl_name
 from txtopo.errors import FieldsError
 
@@ -40,13 +41,13 @@ class FittedRows:
     """Values that fit their fields.
 
     Args:
-        values: what is kept for each key, as it is read back later.
-        txids: the last transaction in each row, in the order of ``values``.
+        values: what is kept for each key, as it is read back later; None for a key that is removed.
+        txids: the last transaction in each row, in the order of ``values``; None where the row is removed.
         table: the rows in Arrow; None where a field has no type.
     """
 
-    values: dict[Key, KeptValue]
-    txids: Sequence[int]
+    values: dict[Key, KeptValue | None]
+    txids: Sequence[int | None]
     table: Any
 
 
@@ -119,16 +120,21 @@ class RowFormat:
         """Return the columns of a snapshot: key fields, value fields, txid."""
         return [*self.key, *self.value, TXID_FIELD]
 
-    def fit(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
-        """Return ``values`` as rows.
+    def fit(self, txid: int, values: Writes) -> FittedRows:
+        """Return ``values`` as rows; a row without a txid, and without a value, is one to remove.
 
         Args:
             txid: the transaction of the write; kept in rows whose kind keeps none.
-            values: what is to be kept for each key.
+            values: what is to be kept for each key; None for one that is to be removed.
 
         Raises:
             FieldsError: the first key or value that does not fit.
         """
+        removed = [key for key, each in values.items() if each is None]
+        fitted = self._fit_kept(txid, {key: each for key, each in values.items() if each is not None})
+        return self._with_removed(fitted, removed) if removed else fitted
+
+    def _fit_kept(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
         keys = list(values)
         kept = self._own(values.values())
         key_columns = self._key_columns(keys)
@@ -142,7 +148,7 @@ class RowFormat:
         if self._is_rebuilt(kept, columns[len(key_columns) :]):
             previous = _joined_previous(previous_columns) if self._previous else None
             kept = self._kept(txids, _joined(value_columns), previous)
-        fitted = dict(zip(fitted_keys, kept, strict=True))
+        fitted: dict[Key, KeptValue | None] = dict(zip(fitted_keys, kept, strict=True))
         if len(fitted) != len(keys):
             raise FieldsError(
                 f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them"
@@ -152,6 +158,25 @@ class RowFormat:
             arrays = [column.array for column in columns]
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
         return FittedRows(fitted, txids, table)
+
+    def _with_removed(self, fitted: FittedRows, removed: Sequence[Key]) -> FittedRows:
+        fitted_keys = self.fit_keys(removed)
+        values = {**fitted.values, **dict.fromkeys(fitted_keys.keys)}
+        if len(values) != len(fitted.values) + len(removed):
+            raise FieldsError(
+                f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them"
+            )
+        table = fitted.table
+        if table is not None:
+            table = pa.concat_tables([table, fitted_keys.table], promote_options="default").cast(self.schema())
+        return FittedRows(values, [*fitted.txids, *(None for _ in removed)], table)
+
+    def read_writes(self, table: pa.Table) -> dict[Key, KeptValue | None]:
+        """Return what a table of rows to write keeps for each key: None for the rows to remove."""
+        is_removed = pc.is_null(table[TXID_FIELD])
+        kept: dict[Key, KeptValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
+        gone = table.filter(is_removed)
+        return {**kept, **dict.fromkeys(_zipped([column_values(gone[name]) for name in self.key]))}
 
     def read(self, table: pa.Table) -> dict[Key, KeptValue]:
         """Return what is kept for each key in ``table``, which has the columns of :meth:`schema`."""

@@ -4,19 +4,20 @@
   into the next version, which replaces all files.
 - *Merge*: Delta's upsert.
 
-Measured on two cores, one file, medians in ms, merge against rewrite:
+Measured on two busy cores, interleaved, one file, medians in ms, merge against rewrite:
 
-=========  =============  ==========
-keys       1 % touched    all touched
-=========  =============  ==========
-10,000     13 / 6         14 / 5
-100,000    31 / 27        49 / 20
-1,000,000  144 / 120      562 / 74
-=========  =============  ==========
+=========  ============  ============  ===========
+keys       1 % touched   10 % touched  all touched
+=========  ============  ============  ===========
+10,000     12 / 9        13 / 7        16 / 8
+100,000    39 / 24       35 / 21       74 / 28
+1,000,000  387 / 117     613 / 133     1,342 / 762
+=========  ============  ============  ===========
 
-So rewrite is taken for tables of up to 200,000 rows, and wherever a tenth of the keys or more is touched;
-merge for the rest, where it need not touch every file. They are equally safe: both read the handle's version
-and write the one after it or fail (see :mod:`state.delta_fence`), and neither trusts the driver's cache.
+Rewrite holds the table in memory once, in Arrow. So it is taken for tables of up to a million rows, which
+the driver caches anyway, and wherever a tenth of the keys or more is touched; merge for the rest, where it
+need not touch every file. They are equally safe: both read the handle's version and write the one after it
+or fail (see :mod:`state.delta_fence`), and neither trusts the driver's cache.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta_fence import NO_HOOKS, Fence
 from state.delta_reading import row_count, rows_without
+from state.delta_rows import TXID_FIELD
 
 __all__ = ["merge", "put_rows", "rewrite"]
 
-REWRITE_ROWS_MAX = 200_000
+REWRITE_ROWS_MAX = 1_000_000
 """Tables of up to so many rows are always rewritten."""
 
 REWRITE_SHARE = 10
@@ -60,12 +63,13 @@ def put_rows(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: S
 
 
 def rewrite(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Write all rows of the table anew, those of ``rows`` replaced or added."""
+    """Write all rows of the table anew, those of ``rows`` replaced, added or (without a txid) removed."""
+    kept = rows.filter(pc.is_valid(rows[TXID_FIELD]))
     if table.file_uris():
-        rows = pa.concat_tables([rows_without(table, rows.schema, rows.select(keys)), rows])
+        kept = pa.concat_tables([rows_without(table, rows.schema, rows.select(keys)), kept])
     write_deltalake(
         table,
-        rows,
+        kept,
         mode="overwrite",
         commit_properties=fence.properties(txid),
         post_commithook_properties=NO_HOOKS,
@@ -73,7 +77,7 @@ def rewrite(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Se
 
 
 def merge(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Merge ``rows`` into the table by their keys."""
+    """Merge ``rows`` into the table by their keys; one without a txid removes its key."""
     merger = table.merge(
         rows,
         " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in keys),
@@ -82,7 +86,12 @@ def merge(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequ
         commit_properties=fence.properties(txid),
         post_commithook_properties=NO_HOOKS,
     )
-    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+    if rows[TXID_FIELD].null_count:
+        is_kept = f"source.{_quoted(TXID_FIELD)} IS NOT NULL"
+        merger = merger.when_matched_delete(f"source.{_quoted(TXID_FIELD)} IS NULL")
+        merger.when_matched_update_all(is_kept).when_not_matched_insert_all(is_kept).execute()
+    else:
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
 def _quoted(name: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from state.delta_rows import TXID_FIELD, RowFormat, checked_fields
 from state.values import KeptValue, first_value
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
@@ -60,7 +60,7 @@ class _Table:
     last_txid: int | None = None
     rows: dict[Key, _Row] = attrs.field(factory=dict)
     undo: deque[_Undo] = attrs.field(factory=lambda: deque(maxlen=SNAPSHOT_WRITES_MAX))
-    staged: dict[str, dict[Key, KeptValue]] = attrs.field(factory=dict)
+    staged: dict[str, dict[Key, KeptValue | None]] = attrs.field(factory=dict)
 
 
 class MemoryState(State):
@@ -166,7 +166,7 @@ class OpenedMemoryState(OpenedState):
         rows = [self._table.rows.get(key) for key in self._rows.fit_keys(keys).keys]
         return [None if row is None else row.kept for row in rows]
 
-    def write(self, txid: int, values: Mapping[Key, StateValue]) -> None:
+    def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is written already.
 
         Raises:
@@ -180,10 +180,13 @@ class OpenedMemoryState(OpenedState):
             return
         table.undo.append(_Undo(txid, table.last_txid, {key: table.rows.get(key) for key in fitted.values}))
         for (key, kept), row_txid in zip(fitted.values.items(), fitted.txids, strict=True):
-            table.rows[key] = _Row(kept, row_txid)
+            if kept is None or row_txid is None:
+                table.rows.pop(key, None)
+            else:
+                table.rows[key] = _Row(kept, row_txid)
         table.last_txid = txid
 
-    def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Keep a write without making it visible.
 
         Raises:

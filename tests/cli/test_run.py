@@ -113,7 +113,7 @@ def test_every_option_has_a_sentence(command_line, name):
     assert command_line(name, "--help").exit_code == 0
 
 
-def test_the_version_is_told(command_line, monkeypatch):
-    """``--version`` names program and version."""
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.2.3")
-    assert command_line("--version").output == "txtopo, version 1.2.3\n"
+def test_the_version_is_told(command_line):
+    """``--version`` names program and version, and does so from a checkout that is not installed, too."""
+    result = command_line("--version")
+    assert (result.exit_code, result.output.startswith("txtopo, version ")) == (0, True)

@@ -238,15 +238,31 @@ def test_a_job_lost_twice_is_lost_once() -> None:
         story >> ticked(100) << run(2, "1:2")
 
 
-def test_a_transaction_that_was_alone_in_a_lost_job_is_to_blame() -> None:
-    """With bounded tries, a lost job counts for the transaction that was alone in it, and not for the run."""
-    with Playbook(limits(window=2, tries=2, job_failures=1, skip=True)) as story:
+def test_a_transaction_that_loses_its_job_again_and_again_is_to_blame() -> None:
+    """With bounded tries, lost jobs that held it alone count as its own failures, and it is given up, not the run."""
+    with Playbook(limits(window=2, tries=3, job_failures=1, skip=True)) as story:
         begin(story, 2)
         story >> lost(1)
         story >> ticked(100) << run(2, "1:2") << run(3, "2:2")
         story >> processed("2:2")
-        story >> lost(2) << run(4, "1:3")
-        story >> lost(4) << bury(1, "1:4", tries=2, error="an executor died")
+        story >> lost(2)
+        story >> ticked(200) << run(4, "1:3")
+        story >> lost(4)
+        story >> ticked(300) << run(5, "1:4")
+        story >> lost(5) << bury(1, "1:5", tries=3, error="an executor died")
+
+
+def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
+    """One after another loses its job: the run stops. SKIP once wrote the whole input to the dead letters here."""
+    with Playbook(limits(window=3, tries=1, job_failures=2, skip=True)) as story:
+        begin(story, 3)
+        story >> lost(1)
+        story >> ticked(100) << run(2, "1:2") << run(3, "2:2") << run(4, "3:2")
+        story >> lost(2) << bury(1, "1:3", tries=1, error="an executor died")
+        story >> lost(3)
+        story >> buried("1:3") << clean_up(1)
+        story >> group_ended(1) << cancel(4)
+        assert isinstance(story.take_stop().error, JobFailure)
 
 
 # Giving up.

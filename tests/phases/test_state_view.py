@@ -90,3 +90,19 @@ def test_use_after_the_end() -> None:
     view.finish()
     with pytest.raises(StateAccessError, match="transaction 1"):
         view.get("a")
+
+
+def test_removed_key() -> None:
+    """A key that is removed is gone for later transactions, and from the table; it can come back."""
+    state = opened()
+    state.write(1, {"a": state.make_value(1, 10), "b": state.make_value(1, 20)})
+    group = GroupState(state)
+    view = group.begin(2)
+    view.remove("a")
+    view.multi_remove(["b", "never there"])
+    assert view.get("a") is None
+    assert view.update("b", add(1)) == 1
+    view.finish()
+    assert group.begin(3).get("a") is None
+    state.write(2, group.written)
+    assert [kept and kept.value for kept in state.multi_get(["a", "b"])] == [None, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import sys
 
@@ -12,8 +13,15 @@ from txtopo.cli.show import show
 from txtopo.cli.state import state
 
 
+def _version() -> str:
+    try:
+        return importlib.metadata.version("txtopo")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown: it runs from its sources"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="txtopo", prog_name="txtopo", help="Print the version and exit.")
+@click.version_option(_version(), prog_name="txtopo", help="Print the version and exit.")
 def txtopo() -> None:
     """Run transactional topologies, look at their graphs, and read their tables.
 

@@ -72,6 +72,10 @@ class MapState(ABC):
         """Replace each key's value by ``function(key, old)``, old being None at first; return the new ones."""
 
     @abstractmethod
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key and what is kept for it; a key that is not there stays so."""
+
+    @abstractmethod
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows (key fields, value fields, txid), as of transaction ``txid`` or the latest."""
 
@@ -86,6 +90,14 @@ class MapState(ABC):
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of ``key`` by ``function(old)``, old being None at first; return the new one."""
         return self.multi_update([key], lambda _, old: function(old))[0]
+
+    def remove(self, key: Key) -> None:
+        """Remove ``key`` and what is kept for it."""
+        self.multi_remove([key])
+
+
+Writes = Mapping[Key, StateValue | None]
+"""What is to be kept for each key; None for a key that is removed."""
 
 
 @attrs.frozen
@@ -129,8 +141,8 @@ class OpenedState(ABC):
         """
 
     @abstractmethod
-    def write(self, txid: int, values: Mapping[Key, StateValue]) -> None:
-        """Insert or replace the row of each key, atomically, as of transaction ``txid``.
+    def write(self, txid: int, values: Writes) -> None:
+        """Insert or replace the row of each key, or remove it, atomically, as of transaction ``txid``.
 
         Raises:
             FieldsError: a key or value does not fit the fields; nothing was written.
@@ -138,7 +150,7 @@ class OpenedState(ABC):
         """
 
     @abstractmethod
-    def stage(self, txid: int, values: Mapping[Key, StateValue]) -> StagedWrite:
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Make a write durable without making it visible."""
 
     @abstractmethod

@@ -231,13 +231,18 @@ class Coordinator:
 
     def _lose_pack(self, event: PackFailed) -> None:
         is_in_flight = event.pack_id in self._packs and event.pack_id not in self._cancelled
-        held = self._packs.get(event.pack_id, ())
-        if is_in_flight and (len(held) > 1 or self.limits.tries_max is None):
+        if is_in_flight and not self._is_to_blame(self._packs[event.pack_id]):
             self._lost_jobs += 1
         self._end_pack(event.pack_id, event.error)
         if self._lost_jobs > self.limits.job_failures_max:
             message = f"Spark lost {self._lost_jobs} jobs in a row; mend what is below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
+
+    def _is_to_blame(self, held: tuple[int, ...]) -> bool:
+        """Whether a transaction has lost its job before, with bounded tries: then it is given up, not the run."""
+        transaction = self._window.get(held[0])
+        failed_before = transaction is not None and transaction.tries.failures > 0
+        return len(held) == 1 and failed_before and self.limits.tries_max is not None
 
     def _end_pack(self, pack_id: int, error: str) -> None:
         held = self._packs.pop(pack_id, ())

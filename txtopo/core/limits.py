@@ -28,7 +28,8 @@ class Limits:
         timeout_ms: how long an attempt may make no progress.
         tries_max: tries of a transaction in one epoch; None: no bound.
         give_up_policy: what follows then.
-        job_failures_max: lost jobs in a row before the run stops.
+        job_failures_max: lost jobs in a row before the run stops; with bounded tries, those that a transaction
+            alone loses again are its own failures and do not count.
         retry_delay_ms: pause before a job is tried again, doubled at each loss in a row.
         source_poll_ms: pause before a source that waits is asked again.
         until: the last transaction to commit; None: as many as there are.

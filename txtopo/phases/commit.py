@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from txtopo.contracts.state import Key, OpenedState, StateValue
+from txtopo.contracts.state import OpenedState, Writes
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt
@@ -30,7 +30,7 @@ class GroupOutcome:
 
     finished: tuple[TransactionAttempt, ...]
     """The attempts whose commit phases ran to their end, in order."""
-    writes: Mapping[str, Mapping[Key, StateValue]]
+    writes: Mapping[str, Writes]
     """What they put, by state and key."""
     failed: TransactionAttempt | None = None
     """The attempt that failed, if any; those behind it did not run."""

@@ -43,6 +43,10 @@ class StateHandle(MapState, Placed):
         """Replace each key's value by ``function(key, old)``."""
         return self._reach().multi_update(keys, function)
 
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key."""
+        self._reach().multi_remove(keys)
+
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows."""
         return self._reach().snapshot(txid)

@@ -20,8 +20,8 @@ class GroupState:
 
     def __init__(self, opened: OpenedState) -> None:
         self.opened = opened
-        self.written: dict[Key, StateValue] = {}
-        """What the finished transactions of the group have put."""
+        self.written: dict[Key, StateValue | None] = {}
+        """What the finished transactions of the group have put; None for what they have removed."""
 
     def begin(self, txid: int) -> TransactionView:
         """Return the state as transaction ``txid`` sees it."""
@@ -34,14 +34,14 @@ class TransactionView(MapState):
     def __init__(self, group: GroupState, txid: int) -> None:
         self._group = group
         self._txid = txid
-        self._own: dict[Key, StateValue] = {}
+        self._own: dict[Key, StateValue | None] = {}
         self._is_over = False
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key, this transaction's own writes included."""
         self._check_running()
         own, before = self._own, self._before(keys)
-        return [own.get(key, before.get(key)) for key in keys]
+        return [own[key] if key in own else before[key] for key in keys]
 
     def multi_put(self, values: Mapping[Key, Any]) -> None:
         """Put a value for each key; a key that has this transaction in it already stays as it is."""
@@ -56,15 +56,25 @@ class TransactionView(MapState):
         own, before, txid = self._own, self._before(keys), self._txid
         results = []
         for key in keys:
-            mine = own.get(key)
-            stored = before.get(key) if mine is None else None
-            if stored is not None and stored.is_applied(txid):
+            is_own = key in own
+            stored = own[key] if is_own else before[key]
+            if not is_own and stored is not None and stored.is_applied(txid):
                 results.append(stored.value)
                 continue
-            new = function(key, _old_value(mine, stored, txid))
+            old = None if stored is None else stored.value if is_own else stored.value_before(txid)
+            new = function(key, old)
             self._write(key, stored, new)
             results.append(new)
         return results
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key; one that has this transaction in it already stays as it is."""
+        self._check_running()
+        before = self._before(keys)
+        for key in keys:
+            stored = before.get(key)
+            if stored is None or not stored.is_applied(self._txid):
+                self._own[key] = None
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows: those of this commit group are not among them."""
@@ -97,11 +107,10 @@ class TransactionView(MapState):
         missing = []
         for key in keys:
             if key not in own:
-                value = written.get(key)
-                if value is None:
-                    missing.append(key)
+                if key in written:
+                    found[key] = written[key]
                 else:
-                    found[key] = value
+                    missing.append(key)
         if missing:
             found.update(zip(missing, self._group.opened.multi_get(missing), strict=True))
         return found
@@ -112,10 +121,3 @@ class TransactionView(MapState):
                 f"a state was kept beyond the commit phase of transaction {self._txid}; "
                 "ask context.state() for it anew in prepare()"
             )
-
-
-def _old_value(mine: StateValue | None, stored: StateValue | None, txid: int) -> Any:
-    """Return what an update starts from: the transaction's own last value, or the one before the transaction."""
-    if mine is not None:
-        return mine.value
-    return None if stored is None else stored.value_before(txid)

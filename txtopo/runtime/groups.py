@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, StateValue
+from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, RuleBroken
@@ -37,7 +37,7 @@ WRITE_TRIES_MAX = 5
 WRITE_RETRY_SECS = 0.2
 """Pause before a write is tried again, doubled each time."""
 
-Writes = Mapping[str, Mapping[Key, StateValue]]
+GroupWrites = Mapping[str, Writes]
 
 
 class GroupCommitter:
@@ -101,10 +101,10 @@ class GroupCommitter:
         state = self._states[self._dead_letters]
         txid = letter.attempt.txid
         value = (letter.attempt.attempt, action.tries, json.dumps(letter.metadata), action.error)
-        writes: Writes = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
         return [*self._write_guarded((letter.attempt,), writes, letter.metadata), GroupEnded(action.group_id)]
 
-    def _write_guarded(self, attempts: tuple[TransactionAttempt, ...], writes: Writes, metadata: object) -> list[Event]:
+    def _write_guarded(self, attempts: tuple[TransactionAttempt, ...], writes: GroupWrites, metadata: object) -> list[Event]:
         try:
             self._write(attempts[0].txid, attempts[-1].txid, writes, metadata)
         except StopError as error:
@@ -115,7 +115,7 @@ class GroupCommitter:
             self._maintain(state)
         return [Committed(attempts)]
 
-    def _write(self, first: int, last: int, writes: Writes, metadata: object) -> None:
+    def _write(self, first: int, last: int, writes: GroupWrites, metadata: object) -> None:
         staged: list[StagedWrite] = []
         if writes:
             if len(writes) > 1:
@@ -130,7 +130,7 @@ class GroupCommitter:
             for name in writes:
                 self._states[name].discard_staged()
 
-    def _write_states(self, txid: int, writes: Writes, is_staged: bool) -> None:  # noqa: FBT001 - private
+    def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
         for name, values in writes.items():
             try:
                 self._write_state(self._states[name], txid, values)
@@ -139,7 +139,7 @@ class GroupCommitter:
                     self._ledger.drop_group()
                 raise
 
-    def _write_state(self, state: OpenedState, txid: int, values: Mapping[Key, StateValue]) -> None:
+    def _write_state(self, state: OpenedState, txid: int, values: Writes) -> None:
         """Write one state; a failure is looked up, for the write may have landed without its answer."""
         pause_secs = WRITE_RETRY_SECS
         for tries_left in reversed(range(WRITE_TRIES_MAX)):

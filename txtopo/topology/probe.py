@@ -81,6 +81,9 @@ class _ProbeState(MapState):
     def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
+    def multi_remove(self, keys: Sequence[Key]) -> None:  # noqa: ARG002
+        raise StateAccessError("state can be read and written in the commit phase only")
+
     def snapshot(self, txid: int | None = None) -> pa.Table:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
