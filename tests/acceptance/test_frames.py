@@ -1,0 +1,134 @@
+"""DataFrame spouts and bolts, between each other and between Python bolts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from committers import ReduceCommitter
+from spouts import Coordinator, DataFrameSpout, MemoryTransactionalSpout
+from state import MemoryState
+from txtopo import BatchBolt, Config, DataFrameBolt, FailedException, Fields, TransactionalTopologyBuilder, run
+from txtopo.errors import TopologyError
+
+ROWS = 600
+STEP = 100
+
+
+class Ranges(Coordinator):
+    def __init__(self) -> None:
+        self.end = 0
+
+    def resume(self, txid, metadata):
+        self.end = metadata[1] if metadata else 0
+
+    def initialize_transaction(self, txid, previous_metadata):
+        start, self.end = self.end, self.end + STEP
+        return [start, self.end]
+
+    def is_exhausted(self):
+        return self.end >= ROWS
+
+
+class Numbers(DataFrameSpout):
+    output_fields = Fields("attempt", "k: long", "v: string")
+
+    def coordinator(self, config, context):
+        return Ranges()
+
+    def read(self, spark, metadata):
+        return spark.range(*metadata).selectExpr("id % 7 AS k", "concat('v', id) AS v")
+
+
+class CountByKey(DataFrameBolt):
+    output_fields = Fields("attempt", "k: long", "n: long")
+
+    def transform(self, frame):
+        return frame.groupBy("attempt", "k").agg(F.count("*").alias("n"))
+
+
+class SumByKey(DataFrameBolt):
+    output_fields = Fields("attempt", "k: long", "n: long")
+
+    def transform(self, frame):
+        return frame.groupBy("attempt", "k").agg(F.sum("n").alias("n"))
+
+
+class WrongColumns(CountByKey):
+    def transform(self, frame):
+        return frame.groupBy("attempt", "k").count()
+
+
+class PythonCount(BatchBolt):
+    output_fields = Fields("attempt", "k: long", "n: long")
+
+    def prepare(self, config, context, collector, attempt):
+        self.counts: Counter[int] = Counter()
+
+    def execute(self, tuple):
+        self.counts[tuple["k"]] += 1
+        if tuple["k"] == 3 and self.attempt.txid == 2 and self.attempt.attempt == 1:
+            raise FailedException("once")
+
+    def finish_batch(self):
+        for k, n in self.counts.items():
+            self.collector.emit((self.attempt, k, n))
+
+
+EXPECTED = dict(Counter(i % 7 for i in range(ROWS)))
+
+
+def counts() -> MemoryState:
+    return MemoryState(Fields("k: long"), Fields("n: long"))
+
+
+def add_sum(builder: TransactionalTopologyBuilder, source: str, state: MemoryState) -> None:
+    builder.set_bolt("sum", ReduceCommitter("counts", "k", "n"), 2).fields_grouping(source, Fields("k"))
+    builder.set_state("counts", state)
+
+
+@pytest.mark.parametrize("shape", ["frames", "frame to python", "python to frame"])
+def test_frames(spark: SparkSession, shape: str) -> None:
+    """DataFrames go on as DataFrames, become tuples, and are made of tuples; a failure replays its own."""
+    state = counts()
+    builder = TransactionalTopologyBuilder("frames", "spout", Numbers(), 1)
+    if shape == "frames":
+        builder.set_bolt("count", CountByKey()).shuffle_grouping("spout")
+        builder.set_bolt("again", SumByKey()).shuffle_grouping("count")
+        add_sum(builder, "again", state)
+    elif shape == "frame to python":
+        builder.set_bolt("count", PythonCount(), 3).fields_grouping("spout", Fields("k"))
+        add_sum(builder, "count", state)
+    else:
+        builder.set_bolt("count", PythonCount(), 3).shuffle_grouping("spout")
+        builder.set_bolt("again", SumByKey()).shuffle_grouping("count")
+        add_sum(builder, "again", state)
+    report = run(builder.build(), Config(max_spout_pending=8))
+    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
+    assert report.transactions == ROWS // STEP
+    assert report.failures == (0 if shape == "frames" else 1)
+
+
+def test_memory_spout_into_frame(spark: SparkSession) -> None:
+    """A Python spout with typed fields feeds a DataFrame bolt."""
+    state = counts()
+    spout = MemoryTransactionalSpout({0: [[i % 7] for i in range(ROWS)]}, Fields("k: long"), STEP)
+    builder = TransactionalTopologyBuilder("frames", "spout", spout, 1)
+    builder.set_bolt("count", CountByKey()).shuffle_grouping("spout")
+    add_sum(builder, "count", state)
+    report = run(builder.build())
+    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
+    assert report.tuples == ROWS
+
+
+def test_wrong_columns(spark: SparkSession) -> None:
+    """A transform() whose columns are not its output fields is refused by name, and the run stops."""
+    builder = TransactionalTopologyBuilder("frames", "spout", Numbers(), 1)
+    builder.set_bolt("count", WrongColumns()).shuffle_grouping("spout")
+    add_sum(builder, "count", counts())
+    with pytest.raises(TopologyError, match="'count'") as raised:
+        run(builder.build())
+    assert raised.value.component == "count"
