@@ -32,6 +32,8 @@ def test_topology(tmp_path: pathlib.Path) -> None:
 def test_commands() -> None:
     """The two commands of the README are the ones that CI and newcomers run."""
     text = README.read_text(encoding="utf-8")
-    assert "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/txtopo run examples.transactional_words" in text
+    assert (
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/txtopo run examples.transactional_words" in text
+    )
     assert "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest" in text
     assert "'.[test]' && .venv/bin/pytest" in (README.parent / ".ci" / "run").read_text(encoding="utf-8")

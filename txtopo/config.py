@@ -221,13 +221,21 @@ class Config(Mapping[str, Any]):
 def _check(name: str, value: Any) -> tuple[str, Any]:
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:
-        if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED):
+        if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
             raise ConfigError(_unknown(name))
         return name, value
     try:
         return setting.name, setting.check(value)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{setting.name} is {value!r}; it must be {error} ({setting.purpose})") from None
+
+
+def _is_misspelt(name: str) -> bool:
+    """Whether a dotted name is so near to one of txtopo's that it can't be meant as your own."""
+    if name.startswith(_OWN_PREFIX):
+        return False
+    candidates = (name, *(prefix + name for prefix in _RESERVED))
+    return any(difflib.get_close_matches(each, SETTINGS, n=1, cutoff=0.9) for each in candidates)
 
 
 def _unknown(name: str) -> str:

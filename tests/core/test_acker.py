@@ -30,8 +30,9 @@ def test_an_edge(tally: EdgeTally, *, is_settled: bool) -> None:
 def test_all_places_together() -> None:
     """Each place saw a part; only the sum over all places, edge by edge, tells."""
     here = {0: EdgeTally(sent=3, sent_ids=0b101), 1: EdgeTally(received=1, received_ids=0b1)}
-    there = {0: EdgeTally(received=3, received_ids=0b101), 2: EdgeTally(sent=1)}
-    sums = total([here, there])
+    there = {0: EdgeTally(received=2, received_ids=0b110), 2: EdgeTally(sent=1)}
+    elsewhere = {0: EdgeTally(received=1, received_ids=0b011)}
+    sums = total([here, there, elsewhere])
     assert sums == {
         0: EdgeTally(sent=3, sent_ids=0b101, received=3, received_ids=0b101),
         1: EdgeTally(received=1, received_ids=0b1),

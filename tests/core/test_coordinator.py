@@ -197,6 +197,16 @@ def test_a_commit_out_of_turn_is_our_bug() -> None:
             Playbook.__rshift__(story, committed(late))
 
 
+def test_a_commit_of_what_was_not_handed_out_is_our_bug() -> None:
+    """2 is processed, and next; but nobody was told to commit it."""
+    story = Playbook(limits(window=2))
+    begin(story, 2)
+    story >> processed("1:1") << commit(1, "1:1")
+    story >> processed("2:1")
+    with pytest.raises(InternalError, match="no transition 'committed' from status 'processed'"):
+        Playbook.__rshift__(story, committed("1:1", "2:1"))
+
+
 def test_the_end_of_another_group_is_our_bug() -> None:
     """Only the group in flight can end."""
     story = Playbook(limits()) >> recovered() << ask(1, 4)

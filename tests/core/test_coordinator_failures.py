@@ -165,6 +165,26 @@ def test_a_commit_phase_without_progress_is_interrupted() -> None:
         story >> processed("1:2") << commit(2, "1:2", "2:1")
 
 
+def test_the_commit_phase_has_its_own_timeout() -> None:
+    """It begins when the transaction is handed out to commit, not when it was processed."""
+    with Playbook(limits(window=1)) as story:
+        begin(story, 1)
+        story >> ticked(900)
+        story >> processed("1:1") << commit(1, "1:1")
+        story >> ticked(1_899)
+        story >> ticked(1_900) << interrupt(1)
+
+
+def test_progress_in_both_phases_at_once() -> None:
+    """One message may tell of attempts in both phases: each gets on."""
+    with Playbook(limits(window=2)) as story:
+        begin(story, 2)
+        story >> processed("1:1") << commit(1, "1:1")
+        story >> ticked(999)
+        story >> progressed("1:1", "2:1")
+        story >> ticked(1_998)
+
+
 def test_progress_of_one_renews_its_whole_group() -> None:
     """Commit phases run one after another: while one gets on, those that wait for their turn do not time out.
 
@@ -263,6 +283,22 @@ def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
         story >> buried("1:3") << clean_up(1)
         story >> group_ended(1) << cancel(4)
         assert isinstance(story.take_stop().error, JobFailure)
+
+
+def test_nothing_is_kept_of_what_is_over() -> None:
+    """However much fails, what is committed leaves no trace: a run may last for years."""
+    with Playbook(limits(window=1)) as story:
+        begin(story, 1)
+        story >> ticked(1_000) << cancel(1) << run(2, "1:2")
+        story >> lost(1, "cancelled")
+        story >> lost(2)
+        story >> ticked(1_100) << run(3, "1:3")
+        story >> processed("1:3") << commit(1, "1:3")
+        story >> pack_ended(3)
+        story >> committed("1:3") << clean_up(1) << ask(2, 1)
+        story >> group_ended(1)
+        core = story.coordinator
+        assert [*core._window, *core._tries, *core._packs, *core._cancelled, *core._abandoned] == []
 
 
 # Giving up.

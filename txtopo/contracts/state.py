@@ -68,7 +68,7 @@ class MapState(ABC):
         """Put a value for each key, as of the running transaction."""
 
     @abstractmethod
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:
         """Replace each key's value by ``function(key, old)``, old being None at first; return the new ones."""
 
     @abstractmethod

@@ -339,7 +339,6 @@ class Coordinator:
         first = self._window.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD:
             letter = PackedAttempt(first.begin_attempt(self._epoch, Trigger.BURY), first.metadata)
-            self._renew(first)
             self._group = self._take_group_id()
             actions.append(DeadLetter(self._group, letter, first.tries.failures, first.tries.error))
             return

@@ -39,7 +39,7 @@ class StateHandle(MapState, Placed):
         """Put a value for each key."""
         self._reach().multi_put(values)
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
         return self._reach().multi_update(keys, function)
 

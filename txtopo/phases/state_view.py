@@ -50,7 +50,7 @@ class TransactionView(MapState):
         for key, value in values.items():
             self._write(key, before.get(key), value)
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:
         """Replace each key's value by ``function(key, old)``; return the new values."""
         self._check_running()
         own, before, txid = self._own, self._before(keys), self._txid

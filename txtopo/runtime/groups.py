@@ -104,7 +104,9 @@ class GroupCommitter:
         writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
         return [*self._write_guarded((letter.attempt,), writes, letter.metadata), GroupEnded(action.group_id)]
 
-    def _write_guarded(self, attempts: tuple[TransactionAttempt, ...], writes: GroupWrites, metadata: object) -> list[Event]:
+    def _write_guarded(
+        self, attempts: tuple[TransactionAttempt, ...], writes: GroupWrites, metadata: object
+    ) -> list[Event]:
         try:
             self._write(attempts[0].txid, attempts[-1].txid, writes, metadata)
         except StopError as error:

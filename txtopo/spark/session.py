@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -101,7 +102,7 @@ def _start(config: Config, app_name: str) -> SparkSession:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _quiet(config):
+    with _quiet(config), _signals_as_they_were():
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(config.spark_log_level)
     if "spark.sql.shuffle.partitions" not in config.spark:  # Spark's own 200 is for far larger batches
@@ -136,6 +137,19 @@ def _quiet(config: Config) -> Iterator[None]:
     finally:
         os.dup2(saved, 2)
         os.close(saved)
+
+
+@contextlib.contextmanager
+def _signals_as_they_were() -> Iterator[None]:
+    """Keep the caller's SIGINT handler: a Spark context puts its own in its place when it starts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _copy_lines(reading: int, writing: int) -> None:

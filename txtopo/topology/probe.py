@@ -78,7 +78,7 @@ class _ProbeState(MapState):
     def multi_put(self, values: Mapping[Key, Any]) -> None:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Key, Any], Any]) -> list[Any]:  # noqa: ARG002
+    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
     def multi_remove(self, keys: Sequence[Key]) -> None:  # noqa: ARG002
