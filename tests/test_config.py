@@ -25,7 +25,7 @@ def test_both_spellings() -> None:
     [
         ("max_spout_pendin", "max_spout_pending"),
         ("topology.max.spout.pnding", "topology.max.spout.pending"),
-        ("max.spout.pending", "max.spout.pending"),
+        ("max.spout.pending", "max_spout_pending"),
         ("topolgy.max.spout.pending", "topology.max.spout.pending"),
         ("topology.message.timeout", "topology.message.timeout.secs"),
     ],

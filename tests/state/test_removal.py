@@ -6,8 +6,7 @@ import pathlib
 
 import pytest
 
-from state import DeltaState, read_table
-from state import delta_writing
+from state import DeltaState, delta_writing, read_table
 from txtopo import Fields
 from txtopo.contracts.state import OpenedState, StateKind
 

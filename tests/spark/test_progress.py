@@ -1,0 +1,54 @@
+"""Progress: a watch that moves is told to the driver; one that stands still is not."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from txtopo.phases.watch import Watch
+from txtopo.spark.progress import ProgressListener, ProgressSender
+
+KEY, OTHER = b"k" * 16, b"o" * 16
+
+
+def test_told() -> None:
+    """Datagrams of this run and pack reach the listener; another run's and pack's do not."""
+    listener = ProgressListener("127.0.0.1", KEY)
+    told: queue.Queue[str] = queue.Queue()
+    listener.listen(1, lambda: told.put("pack 1"))
+    watches = [Watch() for _ in range(4)]
+    places = [(OTHER, 1), (KEY, 2), (KEY, 1)]
+    senders = [ProgressSender(listener.address, *place, watch) for place, watch in zip(places, watches, strict=False)]
+    try:
+        for sender in senders:
+            sender.__enter__()
+        for watch in watches:
+            watch.rows = iter([1, 2, 3])
+        assert told.get(timeout=30) == "pack 1"
+        assert told.empty()
+    finally:
+        for sender in senders:
+            sender.__exit__()
+        listener.close()
+
+
+def test_position_moves_tuple_by_tuple() -> None:
+    """A watch sees each row that is taken, without the work counting anything."""
+    watch = Watch()
+    watch.rows = rows = iter([1, 2, 3])
+    before = watch.position()
+    next(rows)
+    assert watch.position() != before
+
+
+def test_standing_still() -> None:
+    """A watch that does not move sends nothing."""
+    listener = ProgressListener("127.0.0.1", KEY)
+    told: queue.Queue[None] = queue.Queue()
+    listener.listen(1, lambda: told.put(None))
+    try:
+        with ProgressSender(listener.address, KEY, 1, Watch()), pytest.raises(queue.Empty):
+            told.get(timeout=0.8)
+    finally:
+        listener.close()
