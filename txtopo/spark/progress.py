@@ -74,6 +74,7 @@ class ProgressSender:
         self._address = address
         self._message = _MESSAGE.pack(run_key, pack_id)
         self._watch = watch
+        self._begun_at = watch.position()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
 
@@ -85,7 +86,7 @@ class ProgressSender:
 
     def _look(self) -> None:
         with socket.socket(_family(self._address[0]), socket.SOCK_DGRAM) as out:
-            position = self._watch.position()
+            position = self._begun_at
             while not self._is_over.wait(_LOOK_SECS):
                 before, position = position, self._watch.position()
                 if position != before:
