@@ -54,6 +54,7 @@ class TransactionView(MapState):
         """Replace each key's value by ``function(key, old)``; return the new values."""
         self._check_running()
         own, before, txid = self._own, self._before(keys), self._txid
+        make_value = self._group.opened.make_value
         results = []
         for key in keys:
             is_own = key in own
@@ -63,7 +64,7 @@ class TransactionView(MapState):
                 continue
             old = None if stored is None else stored.value if is_own else stored.value_before(txid)
             new = function(key, old)
-            self._write(key, stored, new)
+            own[key] = make_value(txid, new) if stored is None else stored.written(txid, new)
             results.append(new)
         return results
 

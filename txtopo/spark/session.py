@@ -55,6 +55,7 @@ def spark_session(config: Config, app_name: str, given: SparkSession | None = No
     """
     active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if active is not None and active._jsc is not None and not active.sparkContext._jsc.sc().isStopped():  # noqa: SLF001
+        _use_this_python(active)
         yield active
         return
     check_java()
@@ -64,6 +65,16 @@ def spark_session(config: Config, app_name: str, given: SparkSession | None = No
     finally:
         with contextlib.suppress(Py4JError):  # the JVM may be gone already
             session.stop()
+
+
+def _use_this_python(session: SparkSession) -> None:
+    """Let tasks on this machine run in this interpreter, which has what the topology imports.
+
+    A session that was started without PYSPARK_PYTHON takes whichever python3 is first on the path.
+    """
+    context = session.sparkContext
+    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
 
 
 def check_java() -> None:
