@@ -115,6 +115,11 @@ def run_with(
     plan = topology.plan
     states = _states(plan, config)
     with contextlib.ExitStack() as stack:
+        prototypes = prototypes_of(plan)
+        workshop = Workshop(plan, config, prototypes)
+        stack.callback(workshop.close)
+        source = _make_source(plan, config, workshop)  # first of all: bad input is told of before anything is written
+        stack.callback(source.close)
         store = make_store(plan, config)
         if store not in _memory_stores.values():
             stack.callback(store.close)
@@ -124,11 +129,6 @@ def run_with(
         recovered = recover(plan.topology_id, states, ledger)
         for state in recovered.states.values():
             stack.callback(state.close)
-        prototypes = prototypes_of(plan)
-        workshop = Workshop(plan, config, prototypes)
-        stack.callback(workshop.close)
-        source = _make_source(plan, config, workshop)
-        stack.callback(source.close)
         staging_dir = home_of(plan, config) / "staging" / f"{os.getpid()}-{ledger.epoch}"
         stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
         limits = _limits(plan, config, until)

@@ -15,6 +15,7 @@ from txtopo.core.events import Failed, Processed, Progressed, SourceStatus, Stop
 from txtopo.core.limits import GiveUpPolicy, Limits
 
 INDEX = st.integers(0, 11)
+ENDS = [*["go on"] * 12, "crash", "crash among the next actions", "be asked to stop"]
 
 
 @st.composite
@@ -30,7 +31,7 @@ def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
         give_up_policy=draw(st.sampled_from(GiveUpPolicy)),
         job_failures_max=draw(st.integers(0, 4)),
         retry_delay_ms=100,
-        until=draw(st.none() | st.integers(0, 12)),
+        until=draw(st.none() | st.none() | st.integers(0, 40)),
         opaque=is_opaque,
     )
 
@@ -40,27 +41,40 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     is_opaque = False
 
-    @initialize(total=st.integers(0, 12), data=st.data())
+    @initialize(total=st.integers(0, 24), data=st.data())
     def begin(self, total: int, data: st.DataObject) -> None:
         self.world = World(total, is_opaque=self.is_opaque)
         self.world.start(data.draw(bounds(is_opaque=self.is_opaque)))
 
     # Leaders.
 
-    @rule(data=st.data())
-    def a_new_leader_starts(self, data: st.DataObject) -> None:
-        self.world.start(data.draw(bounds(is_opaque=self.is_opaque)))
+    @precondition(lambda self: not self.world.is_running)
+    @rule(data=st.data(), more=st.integers(0, 12))
+    def a_new_leader_starts(self, data: st.DataObject, more: int) -> None:
+        self.world.start(data.draw(bounds(is_opaque=self.is_opaque)), more)
 
     @precondition(lambda self: self.world.is_running)
-    @rule(actions_max=st.integers(0, 3))
-    def it_will_crash_among_the_next_actions(self, actions_max: int) -> None:
-        self.world.actions_max = actions_max
+    @rule(end=st.sampled_from(ENDS), actions_max=st.integers(0, 3))
+    def the_leader_may_end(self, end: str, actions_max: int) -> None:
+        """Rarely, or no story would come far."""
+        match end:
+            case "crash":
+                self.world.has_crashed = True
+            case "crash among the next actions":
+                self.world.actions_max = actions_max
+            case "be asked to stop":
+                self.world.has_asked_to_stop = True
+                self.world.tell(StopRequested())
+            case _:
+                pass
 
     @precondition(lambda self: self.world.is_running)
-    @rule()
-    def a_stop_is_asked_for(self) -> None:
-        self.world.has_asked_to_stop = True
-        self.world.tell(StopRequested())
+    @rule(choices=st.lists(INDEX, min_size=1, max_size=20))
+    def all_goes_well_for_a_while(self, choices: list[int]) -> None:
+        """Without it no story would come far."""
+        for choice in choices:
+            if self.world.is_running:
+                self.world.go_well(choice)
 
     # The source.
 
@@ -125,10 +139,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.world.commit(count, fails=fails)
 
     @precondition(lambda self: self.world.is_running and self._group_runs())
-    @rule()
-    def the_whole_group_commits(self) -> None:
+    @rule(before=INDEX)
+    def one_of_the_group_fails(self, before: int) -> None:
         assert self.world.group is not None
-        self.world.commit(len(self.world.group.attempts), fails=False)
+        self.world.commit(before % len(self.world.group.attempts), fails=True)
+        while self.world.is_running and self._group_has_run():
+            self.world.tell_of_group()
 
     @precondition(lambda self: self.world.is_running and self._group_has_run())
     @rule()
@@ -151,7 +167,6 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All is committed once the faults stop."""
         if hasattr(self, "world"):
-            self.world.actions_max = None
             self.world.finish(Limits(4, 4, 2, 4, 1_000, opaque=self.is_opaque))
 
     # Leaves.

@@ -139,9 +139,16 @@ class World:
         """Whether a coordinator takes events."""
         return not self.core.has_stopped and not self.has_crashed
 
-    def start(self, limits: Limits) -> None:
-        """Crash, if something runs, and let a new coordinator take the lead."""
+    def start(self, limits: Limits, more: int = 0) -> None:
+        """Crash, if something runs, and let a new coordinator take the lead.
+
+        Args:
+            limits: its bounds.
+            more: what the source has gained meanwhile.
+        """
         self._lead(limits)
+        self.total += more
+        self.is_finished = False
         self.epoch += 1
         last = len(self.committed)
         begun = [TransactionMetadata(txid, self.metadata[txid]) for txid in sorted(self.metadata) if txid > last]
@@ -226,27 +233,38 @@ class World:
         self.now_ms += duration_ms
         self.tell(Ticked(self.now_ms))
 
+    def go_well(self, choice: int = 0) -> None:
+        """Take one step without a fault: answer something that was asked, or let time pass if nothing was.
+
+        Args:
+            choice: which of all that is under way is answered for.
+        """
+        under_way = [*(["question"] if self.question else []), *(["group"] if self.group else []), *self.jobs]
+        if not under_way:
+            self.pass_time(PAUSE_MS)
+            return
+        chosen = under_way[choice % len(under_way)]
+        if self.question is not None and chosen == "question":
+            self.answer_source(self.question.asked.count, SourceStatus.READY)
+        elif self.group is not None and chosen == "group":
+            if self.group.to_tell is None:
+                self.commit(len(self.group.attempts), fails=False)
+            self.tell_of_group()
+        elif self.jobs[chosen].unanswered:
+            self.answer(self.jobs[chosen], 0, fails=False)
+        else:
+            self.end_job(chosen, is_lost=False)
+
     def finish(self, limits: Limits) -> None:
         """Go on without any faults, and see that all is committed within a bounded number of steps."""
+        self.actions_max = None
         for _ in range(STEPS_MAX + STEPS_EACH_MAX * self.total):
             if self.is_finished:
                 return
-            if not self.is_running:
-                self.start(limits)
-            elif self.question is not None:
-                self.answer_source(limits.window, SourceStatus.READY)
-            elif self.group is not None and self.group.to_tell is None:
-                self.commit(len(self.group.attempts), fails=False)
-            elif self.group is not None:
-                self.tell_of_group()
-            elif self.jobs:
-                pack_id, job = next(iter(self.jobs.items()))
-                if job.unanswered:
-                    self.answer(job, 0, fails=False)
-                else:
-                    self.end_job(pack_id, is_lost=False)
+            if self.is_running:
+                self.go_well()
             else:
-                self.pass_time(PAUSE_MS)
+                self.start(limits)
         raise AssertionError(f"it does not come to an end; {self.committed} of {self.total} are committed")
 
     # What the coordinator says.
@@ -310,6 +328,7 @@ class World:
             self._rise(attempt)
             if self.is_opaque:
                 assert end != UNKNOWN, "the chain of metadata has no hole"
+                assert packed.metadata == UNKNOWN, "it is begun anew"
                 start, end = end, min(self.total, end + 1 + (attempt.txid + attempt.attempt) % 3)
                 self.emitted[attempt] = Span(start, end)
             else:
