@@ -239,21 +239,22 @@ class World:
         Args:
             choice: which of all that is under way is answered for.
         """
-        under_way = [*(["question"] if self.question else []), *(["group"] if self.group else []), *self.jobs]
+        under_way: list[Question | Group | int] = [*self.jobs]
+        under_way += [each for each in (self.question, self.group) if each is not None]
         if not under_way:
             self.pass_time(PAUSE_MS)
             return
-        chosen = under_way[choice % len(under_way)]
-        if self.question is not None and chosen == "question":
-            self.answer_source(self.question.asked.count, SourceStatus.READY)
-        elif self.group is not None and chosen == "group":
-            if self.group.to_tell is None:
-                self.commit(len(self.group.attempts), fails=False)
-            self.tell_of_group()
-        elif self.jobs[chosen].unanswered:
-            self.answer(self.jobs[chosen], 0, fails=False)
-        else:
-            self.end_job(chosen, is_lost=False)
+        match under_way[choice % len(under_way)]:
+            case Question() as question:
+                self.answer_source(question.asked.count, SourceStatus.READY)
+            case Group() as group:
+                if group.to_tell is None:
+                    self.commit(len(group.attempts), fails=False)
+                self.tell_of_group()
+            case pack_id if self.jobs[pack_id].unanswered:
+                self.answer(self.jobs[pack_id], 0, fails=False)
+            case pack_id:
+                self.end_job(pack_id, is_lost=False)
 
     def finish(self, limits: Limits) -> None:
         """Go on without any faults, and see that all is committed within a bounded number of steps."""
