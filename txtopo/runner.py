@@ -126,6 +126,7 @@ def run_with(
         lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
         stack.callback(lead.release)
         ledger = Ledger(store, lead, plan.topology_id)
+        ledger.check_spout("opaque" if plan.is_opaque else "repeatable")
         recovered = recover(plan.topology_id, states, ledger)
         for state in recovered.states.values():
             stack.callback(state.close)

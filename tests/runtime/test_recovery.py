@@ -106,3 +106,17 @@ def test_bad_input_leaves_nothing(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         run_inline(builder.build())
     assert not (tmp_path / "out").exists()
+
+
+def test_another_kind_of_spout(tmp_path: pathlib.Path) -> None:
+    """A repeatable spout's metadata means nothing to an opaque one: the exchange is refused."""
+    from spouts import OpaqueMemoryTransactionalSpout
+
+    run_until(tmp_path, 3)
+    spout = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), 3)
+    builder = TransactionalTopologyBuilder("recovery", "spout", spout)
+    builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
+    builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
+    builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
+    with pytest.raises(DivergenceError, match="opaque"):
+        run_inline(builder.build())

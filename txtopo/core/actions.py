@@ -81,7 +81,7 @@ class InterruptCommit:
 
 @attrs.frozen
 class CleanUp:
-    """Remove what is kept for transactions below ``txid``: they are never asked for again."""
+    """Let go of what is kept for transactions up to ``txid``: they are never asked for again."""
 
     txid: int
 

@@ -90,12 +90,17 @@ class Coordinator:
 
     # The door.
 
-    def handle(self, event: Event) -> list[Action]:
-        """Take in one event and return what to do now, in order."""
+    def handle(self, *events: Event) -> list[Action]:
+        """Take in one event, or several that came together, and return what to do now, in order.
+
+        Answers that come together are best handed in together: what they make possible is then seen at once,
+        and all processed transactions of a pack may commit in one group.
+        """
         if self._stopped:
             return []
         actions: list[Action] = []
-        self._take_in(event, actions)
+        for event in events:
+            self._take_in(event, actions)
         self._advance(actions)
         return actions
 

@@ -2,6 +2,7 @@
 
 ========================  ===================================================================
 ``<topology>/life``       drawn when the ledger was begun; tables remember it
+``<topology>/spout``      whether the spout is a repeatable or an opaque one
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
 ``<topology>/group``      the commit group whose writes are under way, if one is
@@ -26,7 +27,7 @@ from txtopo.contracts.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, S
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, RuleError
 
-_LIFE, _COMMITTED, _METADATA, _GROUP = "life", "committed", "metadata", "group"
+_LIFE, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
 
 
 @attrs.frozen
@@ -135,6 +136,25 @@ class Ledger:
         ]
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
         self._lead.write(changes)
+
+    def check_spout(self, kind: str) -> None:
+        """Refuse a spout of another kind than the one whose metadata is kept here.
+
+        Args:
+            kind: ``repeatable`` or ``opaque``.
+
+        Raises:
+            DivergenceError: it was the other kind before.
+        """
+        known = self._read(_SPOUT)
+        if known is None:
+            self._lead.write([Put(self._path(_SPOUT), _encode(kind))])
+        elif known != kind:
+            raise DivergenceError(
+                f"topology {self.topology_id!r} has run with a spout that is {known} up to transaction "
+                f"{self.committed().txid}; this one is {kind}, whose metadata means something else. Go on with the "
+                "former spout, or give the topology another id and new tables"
+            )
 
     def _begin_life(self) -> str:
         life = self._read(_LIFE)

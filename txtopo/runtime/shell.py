@@ -38,6 +38,7 @@ from txtopo.core.events import (
     Event,
     Failed,
     Fenced,
+    GroupEnded,
     PackEnded,
     PackFailed,
     Processed,
@@ -112,7 +113,7 @@ class Shell:
         self._parts = parts
         self._core = parts.coordinator
         self._on_progress = on_progress
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._counts = _Counts()
@@ -128,7 +129,7 @@ class Shell:
 
     def request_stop(self) -> None:
         """Ask for an orderly stop; safe to call from a signal handler or another thread."""
-        self._events.put(StopRequested())
+        self._events.put((StopRequested(),))
 
     def run(self, recovered: Recovered) -> RunReport:
         """Run until the core says stop.
@@ -144,7 +145,7 @@ class Shell:
             while self._stop is None:
                 self._tick()
                 with contextlib.suppress(queue.Empty):
-                    self._handle(self._events.get(timeout=TICK_SECS))
+                    self._handle(*self._events.get(timeout=TICK_SECS))
         finally:
             self._shut_down()
         self._tell_progress()
@@ -154,20 +155,22 @@ class Shell:
 
     # The loop.
 
-    def _handle(self, event: Event) -> None:
-        logger.debug("event %s", event)
-        self._note(event)
-        actions = self._core.handle(event)
-        for action in actions:
+    def _handle(self, *events: Event) -> None:
+        for event in events:
+            logger.debug("event %s", event)
+            self._note(event)
+        for action in self._core.handle(*events):
             logger.debug("action %s", action)
             try:
                 self._carry_out(action)
             except StopError as error:
                 self._handle(Fenced(error))
                 return
-            except RuleError as error:
+            except RuleError as error:  # what could not be saved must not be acted upon
                 self._handle(RuleBroken(error))
-        self._forget(event)
+                return
+        for event in events:
+            self._forget(event)
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -256,15 +259,14 @@ class Shell:
             bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
             bug.__cause__ = error
             events = [Fenced(bug)]
-        for event in events:
-            self._events.put(event)
+        self._events.put(tuple(events))
 
     def _process(self, action: Process, committed: int) -> list[Event]:
         attempts = tuple(packed.attempt for packed in action.pack)
         job = self._parts.planner.job(action, committed)
         started = time.monotonic()
         try:
-            reports = self._parts.runner.run(job, lambda: self._events.put(Progressed(attempts)))
+            reports = self._parts.runner.run(job, lambda: self._events.put((Progressed(attempts),)))
             outcomes = self._parts.planner.judge(job, reports)
         except JobFailure as error:
             return [PackFailed(action.pack_id, str(error))]
@@ -275,14 +277,23 @@ class Shell:
         return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id)]
 
     def _commit(self, action: Commit) -> list[Event]:
+        committer = self._parts.committer
         with self._committing():
-            return self._parts.committer.commit(
-                action.group_id, action.group, self._load, self._commit_watch, self._interruptible
-            )
+            try:
+                return committer.commit(
+                    action.group_id, action.group, self._load, self._commit_watch, self._interruptible
+                )
+            except FailedException as error:  # an interrupt between two commit phases: nothing was written
+                return [Failed(action.group[0].attempt, str(error)), GroupEnded(action.group_id)]
+            except RuleError as error:
+                return [RuleBroken(error), GroupEnded(action.group_id)]
 
     def _bury(self, action: DeadLetter) -> list[Event]:
         with self._committing():
-            return self._parts.committer.bury(action)
+            try:
+                return self._parts.committer.bury(action)
+            except RuleError as error:
+                return [RuleBroken(error), GroupEnded(action.group_id)]
 
     def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
         with self._results_lock:
