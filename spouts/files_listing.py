@@ -123,7 +123,7 @@ def _matches(path: str) -> tuple[str, list[str]]:
 
 
 def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every file at or below ``path``, following links; ``above`` are the folders that lead here."""
+    """Yield every file at or below ``path``; ``above`` are the folders that lead here."""
     try:
         status = Path(path).stat()
     except OSError as error:
@@ -133,7 +133,9 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
         if here in above:
             raise InputError(f"folder {path} links to a folder that it is in; remove the link")
         for name in _names(path):
-            yield from _walk(str(Path(path) / name), (*above, here))
+            below = Path(path) / name
+            if not (below.is_symlink() and below.is_dir()):  # as os.walk: what it links to may be counted already
+                yield from _walk(str(below), (*above, here))
         return
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is neither a file nor a folder; remove it, or give a narrower path")

@@ -98,7 +98,7 @@ class DeltaState(State):
         self.path = os.fspath(path)
         self.key = key
         self.value = value
-        self.kind = kind
+        self.kind = StateKind(kind)
         self._options = _Options(
             storage=dict(storage_options) if storage_options is not None else None,
             cached_keys_max=cached_keys_max,
@@ -109,6 +109,15 @@ class DeltaState(State):
     def home(self) -> str | None:
         """The folder that holds the table's; None for a table in an object store."""
         return parent_of(self.path)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        Raises:
+            ConfigError: there is no table yet.
+            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+        """
+        return read_table(self.path, txid, storage_options=self._options.storage)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaState:
         """Open the table, made now if there is none, and write the marker of ``epoch``.
@@ -186,6 +195,10 @@ class OpenedDeltaState(OpenedState):
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be read", error) from error
         return list(found)
+
+    def check(self, txid: int, values: Writes) -> None:
+        """Refuse a key or value that does not fit."""
+        self._rows.fit(txid, values)
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key, in one Delta write; with no values, note the txid alone.

@@ -25,6 +25,8 @@ __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
 SNAPSHOT_WRITES_MAX = 1_000
 """A snapshot goes back so many writes, no further."""
 
+_KEY, _VALUE = Fields("key"), Fields("value")
+
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -75,11 +77,11 @@ class MemoryState(State):
         FieldsError: a field has no name of its own, or a type that keys cannot have.
     """
 
-    def __init__(self, key: Fields, value: Fields, kind: StateKind = StateKind.TRANSACTIONAL) -> None:
+    def __init__(self, key: Fields = _KEY, value: Fields = _VALUE, kind: StateKind = StateKind.TRANSACTIONAL) -> None:
         checked_fields(key, value, kind, typed=False)
         self.key = key
         self.value = value
-        self.kind = kind
+        self.kind = StateKind(kind)
         self._table = _Table()
 
     @property
@@ -109,6 +111,17 @@ class MemoryState(State):
         table.owner = owner
         table.epoch = epoch
         return opened
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
+        owner = self._table.owner or _Owner("", "", "")
+        rows = RowFormat(owner.state, self.key, self.value, self.kind)
+        return OpenedMemoryState(self._table, rows, owner, self._table.epoch).snapshot(txid)
+
+    def get(self, key: Key) -> KeptValue | None:
+        """Return what is kept for ``key``, or None."""
+        row = self._table.rows.get(key)
+        return None if row is None else row.kept
 
     def items(self) -> dict[Key, KeptValue]:
         """Return what is kept for each key, as of the last write."""
@@ -165,6 +178,10 @@ class OpenedMemoryState(OpenedState):
             raise refusal
         rows = [self._table.rows.get(key) for key in self._rows.fit_keys(keys).keys]
         return [None if row is None else row.kept for row in rows]
+
+    def check(self, txid: int, values: Writes) -> None:
+        """Refuse a key or value that does not fit."""
+        self._rows.fit(txid, values)
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is written already.

@@ -90,7 +90,7 @@ class TxtopoError(Exception):
             f"{name} {value}"
             for name, value in (
                 ("component", self.component and repr(self.component)),
-                ("transaction", self.txid),
+                ("txid", self.txid),
                 ("attempt", self.attempt),
             )
             if value is not None

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,7 +59,7 @@ MakeRunner = Callable[[Plan, Config, dict[str, bytes]], contextlib.AbstractConte
 
 def run(
     topology: Topology,
-    config: Config | None = None,
+    config: Config | Mapping[str, Any] | None = None,
     *,
     spark: SparkSession | None = None,
     until: int | None = None,
@@ -86,7 +86,7 @@ def run(
         StopError: another process runs the topology or has taken the lead, or coordinator state and
             tables do not belong together.
     """
-    config = config or Config()
+    config = config if isinstance(config, Config) else Config(config)
 
     @contextlib.contextmanager
     def spark_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
@@ -208,7 +208,8 @@ def _make_source(plan: Plan, config: Config, workshop: Workshop) -> Source:
     spout = plan.spout
     context = TaskContext(plan, spout, 0, None)
     configuration = {**config, **workshop.configuration(spout)}
-    return Source(spout.id, spout.component.coordinator(configuration, context))
+    coordinator = spout.component.coordinator(configuration, context)
+    return Source(spout.id, coordinator, is_opaque=plan.is_opaque)
 
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:

@@ -195,7 +195,7 @@ def test_reported_failure(spark: SparkSession, tmp_path: pathlib.Path, caplog: p
     assert total(tmp_path) == 40
     assert report.failures == 1
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert any("look at this" in message and "transaction 2" in message for message in errors)
+    assert any("look at this" in message and "txid 2" in message for message in errors)
 
 
 def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
@@ -229,8 +229,9 @@ def test_bug_names_are_checked_early(spark: SparkSession, tmp_path: pathlib.Path
 
 def test_value_of_the_wrong_type(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """A value that does not fit the state's fields is an error; nothing is written, and the run can go on."""
-    with pytest.raises(FieldsError, match="many"):
+    with pytest.raises(FieldsError, match="many") as raised:
         run(topology(tmp_path, committer=WrongType()))
+    assert (raised.value.component, raised.value.txid) == ("sum", 1)
     assert total(tmp_path) == 0
     run(topology(tmp_path))
     assert total(tmp_path) == 40

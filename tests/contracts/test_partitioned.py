@@ -162,5 +162,5 @@ def test_metadata_that_is_not_json_is_named():
             emitter.emit_new_batch = lambda attempt, collector, partition, previous: {1, 2}
             return emitter
 
-    with pytest.raises(UserCodeError, match=r"transaction 4.*the metadata of partition \"a\" must be JSON"):
+    with pytest.raises(UserCodeError, match=r"txid 4.*the metadata of partition \"a\" must be JSON"):
         begin(Wrong(Log({"a": ["x"]})), 4)

@@ -106,3 +106,36 @@ def test_removed_key() -> None:
     assert group.begin(3).get("a") is None
     state.write(2, group.written)
     assert [kept and kept.value for kept in state.multi_get(["a", "b"])] == [None, 1]
+
+
+def test_ways_to_put_and_update_several() -> None:
+    """Several keys: a mapping or keys and values; one function of key and old, of old alone, or one a key."""
+    view = GroupState(opened()).begin(1)
+    view.multi_put({"a": 1, "b": 2})
+    view.multi_put(["c", "d"], [3, 4])
+    assert [kept.value for kept in view.multi_get(["a", "b", "c", "d"])] == [1, 2, 3, 4]
+    assert view.multi_update(["a", "b"], lambda key, old: f"{key}{old}") == ["a1", "b2"]
+    assert view.multi_update(["c", "d"], lambda old: old * 10) == [30, 40]
+    assert view.multi_update(["c", "d"], [add(1), add(2)]) == [31, 42]
+
+
+def test_value_put_whole() -> None:
+    """What get returns may be put back whole, as in Storm, in the same transaction."""
+    from state import TransactionalValue
+
+    view = GroupState(opened()).begin(4)
+    view.put("a", TransactionalValue(4, 9))
+    assert view.get("a") == TransactionalValue(4, 9)
+    with pytest.raises(StateAccessError, match="transaction 3"):
+        view.put("a", TransactionalValue(3, 9))
+
+
+def test_misfit_is_told_while_its_owner_is_known() -> None:
+    """A value that does not fit is refused when the component has finished, not when the group is written."""
+    from txtopo.errors import FieldsError
+
+    state = MemoryState(Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
+    view = GroupState(state).begin(1)
+    view.put("a", "many")
+    with pytest.raises(FieldsError, match="many"):
+        view.check()

@@ -94,6 +94,9 @@ class CrashingState(State):
         self.key, self.value, self.kind = inner.key, inner.value, inner.kind
         self._fuse = fuse
 
+    def snapshot(self, txid=None):
+        return self.inner.snapshot(txid)
+
     def open(self, topology_id, name, life, epoch):
         return CrashingOpened(self.inner.open(topology_id, name, life, epoch), self._fuse)
 

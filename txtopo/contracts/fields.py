@@ -98,6 +98,9 @@ class Fields:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __getitem__(self, position: int) -> str:
+        return self.names[position]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 

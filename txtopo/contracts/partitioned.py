@@ -23,6 +23,7 @@ import pyarrow as pa
 from txtopo.contracts.bolt import OutputFieldsDeclarer
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.spout import (
     Coordinator,
     Emitter,
@@ -105,7 +106,7 @@ class _AdaptedCoordinator(Coordinator):
 
     def resume(self, txid: int, metadata: Metadata) -> None:
         last = _Shares.decode(metadata).last
-        self._coordinator.resume(txid, {key: value for key, (_, value) in last.items()})
+        call_if_there(self._coordinator, "resume", txid, {key: value for key, (_, value) in last.items()})
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         last = dict(_Shares.decode(previous_metadata).last)
@@ -122,18 +123,18 @@ class _AdaptedCoordinator(Coordinator):
                 )
                 last.pop(key, None)
         shares = _Shares(taken, last)
-        self._coordinator.resume(txid, {key: value for key, (_, value) in shares.last.items()})
+        call_if_there(self._coordinator, "resume", txid, {key: value for key, (_, value) in shares.last.items()})
         return shares.encode()
 
     def is_ready(self) -> bool:
-        return self._coordinator.is_ready()
+        return bool(call_if_there(self._coordinator, "is_ready", default=True))
 
     def is_exhausted(self) -> bool:
-        return self._coordinator.is_exhausted()
+        return bool(call_if_there(self._coordinator, "is_exhausted", default=False))
 
     def close(self) -> None:
-        self._emitter.close()
-        self._coordinator.close()
+        call_if_there(self._emitter, "close")
+        call_if_there(self._coordinator, "close")
 
 
 class _AdaptedEmitter(Emitter):
@@ -147,10 +148,10 @@ class _AdaptedEmitter(Emitter):
             self._emitter.emit_batch(attempt, collector, partition, share)
 
     def cleanup_before(self, txid: int) -> None:
-        self._emitter.cleanup_before(txid)
+        call_if_there(self._emitter, "cleanup_before", txid)
 
     def close(self) -> None:
-        self._emitter.close()
+        call_if_there(self._emitter, "close")
 
 
 @attrs.frozen

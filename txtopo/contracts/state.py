@@ -49,6 +49,10 @@ class StateValue(Protocol):
         """Return what is kept after transaction ``txid`` has put ``value``."""
 
 
+Updater = Callable[[Any, Any], Any] | Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
+"""What ``multi_update`` makes new values by."""
+
+
 class MapState(ABC):
     """What a bolt sees of a state in the commit phase.
 
@@ -64,12 +68,20 @@ class MapState(ABC):
         """Return what is kept for each key, None where there is nothing."""
 
     @abstractmethod
-    def multi_put(self, values: Mapping[Key, Any]) -> None:
-        """Put a value for each key, as of the running transaction."""
+    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
+        """Put a value for each key, as of the running transaction.
+
+        Args:
+            values: a value for each key; or the keys, with their values in ``of_keys``.
+            of_keys: the values of the keys, where ``values`` is a sequence of keys.
+        """
 
     @abstractmethod
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:
-        """Replace each key's value by ``function(key, old)``, old being None at first; return the new ones."""
+    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``, old being None at first; return the new ones.
+
+        ``function`` may take ``old`` alone, and may be a sequence of such functions, one for each key.
+        """
 
     @abstractmethod
     def multi_remove(self, keys: Sequence[Key]) -> None:
@@ -140,6 +152,13 @@ class OpenedState(ABC):
             FieldsError: a key does not fit the key fields.
         """
 
+    def check(self, txid: int, values: Writes) -> None:
+        """Refuse what :meth:`write` would refuse; called while it is known who has put it.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields.
+        """
+
     @abstractmethod
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key, or remove it, atomically, as of transaction ``txid``.
@@ -193,6 +212,13 @@ class State(ABC):
         Raises:
             DivergenceError: the state belongs to another topology, another state name or another life.
             LostLead: a newer epoch has opened it.
+        """
+
+    @abstractmethod
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        For reading from outside, without a topology.
         """
 
     @property

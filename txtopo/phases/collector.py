@@ -114,6 +114,8 @@ class TaskCollector(OutputCollector, Placed):
         return output
 
     def _refuse_stream(self, stream: str) -> _Output:
+        if not isinstance(stream, str):
+            raise self._misfit("emit takes the values first and then the stream: emit(values, stream)")
         known = ", ".join(map(repr, self._outputs)) or "none; set output_fields to declare the default stream"
         raise self._misfit(f"stream {stream!r} is not declared; streams declared: {known}")
 

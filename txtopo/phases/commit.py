@@ -17,6 +17,7 @@ from txtopo.errors import TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt
 from txtopo.phases.places import Workshop
 from txtopo.phases.state_view import GroupState
+from txtopo.phases.tasks import user_code
 from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase
 
@@ -85,6 +86,9 @@ def _run_commit_phase(
     try:
         for component in workshop.plan.of_phase(Phase.COMMIT):
             run.finish(component)
+            with user_code(component.id, attempt):
+                for view in views.values():
+                    view.check()
         for edge, tally in run.tallies.items():
             if not tally.is_settled:
                 name = workshop.plan.edges[edge].target

@@ -9,7 +9,8 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.state import Key, MapState, StateValue
+from txtopo.contracts.optional import call_if_there
+from txtopo.contracts.state import Key, MapState, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
@@ -35,11 +36,11 @@ class StateHandle(MapState, Placed):
         """Return what is kept for each key."""
         return self._reach().multi_get(keys)
 
-    def multi_put(self, values: Mapping[Key, Any]) -> None:
+    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
-        self._reach().multi_put(values)
+        self._reach().multi_put(values, of_keys)
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:
+    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
         return self._reach().multi_update(keys, function)
 
@@ -143,13 +144,12 @@ class Workshop:
     def cleanup_before(self, txid: int) -> None:
         """Tell every emitter made here that transactions below ``txid`` are done with."""
         for emitter in self._emitters.values():
-            if hasattr(emitter, "cleanup_before"):
-                emitter.cleanup_before(txid)
+            call_if_there(emitter, "cleanup_before", txid)
 
     def close(self) -> None:
         """Close the emitters."""
         while self._emitters:
-            self._emitters.popitem()[1].close()
+            call_if_there(self._emitters.popitem()[1], "close")
 
 
 def prototypes_of(plan: Plan) -> dict[str, bytes]:

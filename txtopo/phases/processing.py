@@ -25,6 +25,7 @@ from txtopo.phases.batch_run import BatchRun, CarriedBolt, Parcel
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.layout import Layout
 from txtopo.phases.places import Workshop
+from txtopo.phases.tasks import user_code
 from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase, PlannedComponent
 
@@ -127,7 +128,7 @@ class StageRun:
         Args:
             items: what earlier stages sent to this place; what is for later stages passes through.
         """
-        self._workshop.cleanup_before(self._job.committed)
+        self._clean_up()
         for item in items:
             if isinstance(item, Parcel) and self._is_for_this_stage(item):
                 self._guard(item.attempt, functools.partial(_receive, item))
@@ -142,6 +143,14 @@ class StageRun:
             if report.tasks_finished or report.failure is not None:
                 yield self._place, report
             self._runs.pop(attempt, None)
+
+    def _clean_up(self) -> None:
+        """Tell the emitters what is committed; one that fails at it fails the pack's attempts here."""
+        try:
+            with user_code(self._plan.spout.id, self._job.attempts[0][0]):
+                self._workshop.cleanup_before(self._job.committed)
+        except (FailedException, RuleError) as error:
+            self._failures.update({attempt: error for attempt, _ in self._job.attempts})
 
     def _is_for_this_stage(self, parcel: Parcel) -> bool:
         return self._plan.edges[parcel.edge].target in self._stage.components

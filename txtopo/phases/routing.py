@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.optional import call_if_there
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TopologyError
 from txtopo.phases.chunks import Chunk, Row
@@ -45,7 +46,7 @@ class Router:
             fields = plan.by_id[edge.source].streams[edge.stream]
             self._positions = [fields.index(name) for name in edge.grouping.fields]
         if self._custom is not None:
-            self._custom.prepare(context, edge.stream, list(range(self._tasks)))
+            call_if_there(self._custom, "prepare", context, edge.stream, list(range(self._tasks)))
 
     def route(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
         """Return each target task that gets tuples, with the chunk of them."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.partitioned import partition_list
-from txtopo.contracts.spout import Coordinator, PartitionedCoordinator
 from txtopo.core.actions import CreateMetadata
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
@@ -23,10 +23,12 @@ class Source:
     Args:
         spout_id: the spout, for errors.
         coordinator: the user's coordinator.
+        is_opaque: whether it is an opaque spout's, which knows partitions instead of beginning transactions.
     """
 
-    def __init__(self, spout_id: str, coordinator: Coordinator | PartitionedCoordinator) -> None:
+    def __init__(self, spout_id: str, coordinator: Any, *, is_opaque: bool) -> None:
         self._spout_id = spout_id
+        self._is_opaque = is_opaque
         self._coordinator = coordinator
         self._has_resumed = False
 
@@ -56,21 +58,21 @@ class Source:
 
     def close(self) -> None:
         """Close the user's coordinator."""
-        self._coordinator.close()
+        call_if_there(self._coordinator, "close")
 
     def _resume(self, txid: int, metadata: Any) -> None:
         """Tell the coordinator how far things are: at the start; and an opaque one, which can't know, always."""
-        is_opaque = isinstance(self._coordinator, PartitionedCoordinator)
-        if is_opaque or not self._has_resumed:
-            self._coordinator.resume(txid, (metadata or {}) if is_opaque else metadata)
+        if self._is_opaque or not self._has_resumed:
+            call_if_there(self._coordinator, "resume", txid, (metadata or {}) if self._is_opaque else metadata)
         self._has_resumed = True
 
     def _status(self) -> SourceStatus:
-        if self._coordinator.is_exhausted():
+        if call_if_there(self._coordinator, "is_exhausted", default=False):
             return SourceStatus.EXHAUSTED
-        return SourceStatus.READY if self._coordinator.is_ready() else SourceStatus.WAITING
+        is_ready = call_if_there(self._coordinator, "is_ready", default=True)
+        return SourceStatus.READY if is_ready else SourceStatus.WAITING
 
     def _begin(self, txid: int, previous: Any) -> Any:
-        if isinstance(self._coordinator, PartitionedCoordinator):
+        if self._is_opaque:
             return {"partitions": partition_list(self._coordinator.partitions())}
         return self._coordinator.initialize_transaction(txid, previous)

@@ -86,7 +86,14 @@ class TransactionalTopologyBuilder:
             TopologyError: the graph has mistakes; the message names each with its remedy.
         """
         graph = self._graph
-        _refuse([*checks.check_ids(graph), *checks.check_kinds(graph), *checks.check_parallelism(graph)])
+        _refuse(
+            [
+                *checks.check_ids(graph),
+                *checks.check_kinds(graph),
+                *checks.check_parallelism(graph),
+                *checks.check_settings(graph),
+            ]
+        )
         streams = {declared.id: _streams_of(declared) for declared in graph.declared}
         _refuse([mistake for d in graph.declared for mistake in checks.check_streams(d, streams[d.id])])
         _refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
@@ -111,7 +118,18 @@ def _refuse(mistakes: list[str]) -> None:
 def _streams_of(declared: Declared) -> Mapping[str, Fields]:
     declarer = OutputFieldsDeclarer()
     declared.component.declare_output_fields(declarer)
+    if isinstance(
+        declared.component, DataFrameSpout
+    ):  # read() returns no attempt: it is added here, and may be left out
+        return {
+            stream: fields.with_attempt() if _is_typed(fields) else fields
+            for stream, fields in declarer.streams.items()
+        }
     return declarer.streams
+
+
+def _is_typed(fields: Fields) -> bool:
+    return isinstance(fields, Fields) and bool(fields.names) and fields.types[0] is not None
 
 
 def _in_topological_order(graph: Graph) -> list[Declared]:

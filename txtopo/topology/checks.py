@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from txtopo.config import Config
 from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
 from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.contracts.spout import AnySpout, DataFrameSpout
 from txtopo.contracts.state import State
+from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
-from txtopo.topology.groupings import KEYED, CustomStreamGrouping, GroupingKind
+from txtopo.topology.groupings import KEYED, GroupingKind
 
 Streams = Mapping[str, Mapping[str, Fields]]
 """The fields of each stream of each component."""
@@ -71,6 +73,15 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
                 yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number from 1 on"
 
 
+def check_settings(graph: Graph) -> Iterator[str]:
+    """Find settings of a component whose name is nearly one of txtopo's, or whose value is wrong."""
+    for declared in graph.declared:
+        try:
+            Config(declared.configuration)
+        except ConfigError as error:
+            yield f"{declared.id!r}: {error}"
+
+
 def check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[str]:
     """Find output streams whose first field is not the attempt."""
     for stream, fields in streams.items():
@@ -104,7 +115,7 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
             fields = streams[source][stream]
             if grouping.kind in KEYED:
                 yield from _check_keys(declared.id, source, grouping.fields, fields)
-            if grouping.kind is GroupingKind.CUSTOM and not isinstance(grouping.custom, CustomStreamGrouping):
+            if grouping.kind is GroupingKind.CUSTOM and not hasattr(grouping.custom, "choose_tasks"):
                 yield f"bolt {declared.id!r}: custom_grouping takes a CustomStreamGrouping, not {grouping.custom!r}"
             if isinstance(declared.component, (ArrowBatchBolt, DataFrameBolt)) and not fields.columnar:
                 yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.state import Key, MapState, StateValue
+from txtopo.contracts.state import Key, MapState, StateValue, Updater
 from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
@@ -75,10 +75,10 @@ class _ProbeState(MapState):
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_put(self, values: Mapping[Key, Any]) -> None:  # noqa: ARG002
+    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    def multi_update(self, keys: Sequence[Key], function: Callable[[Any, Any], Any]) -> list[Any]:  # noqa: ARG002
+    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
 
     def multi_remove(self, keys: Sequence[Key]) -> None:  # noqa: ARG002
