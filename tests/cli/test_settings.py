@@ -69,10 +69,13 @@ def test_parameters_and_settings_are_told_apart():
 
 
 def test_an_unknown_name_is_refused_with_what_there_is():
-    """Both the nearest setting and the function's parameters are named."""
+    """The nearest right name is named: a parameter of the function, or else a setting and all parameters."""
     with pytest.raises(ConfigError) as caught:
         divide({"paralelism": "2"}, make, Config())
-    assert str(caught.value).startswith("there is no setting 'paralelism'")
+    assert str(caught.value) == "there is no setting or parameter 'paralelism'; did you mean 'parallelism'?"
+    with pytest.raises(ConfigError) as caught:
+        divide({"max_spout_pendin": "2"}, make, Config())
+    assert "did you mean 'max_spout_pending'?" in str(caught.value)
     assert str(caught.value).endswith("the parameters of the topology are 'input', 'parallelism', 'rate', 'strict'")
 
 

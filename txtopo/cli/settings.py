@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import types
 import typing
@@ -63,9 +64,17 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
     except ConfigError as error:
         if not parameters or not str(error).startswith("there is no setting"):
             raise
-        names = ", ".join(map(repr, parameters))
-        raise ConfigError(f"{error}; the parameters of the topology are {names}") from error
+        raise ConfigError(_with_parameters(str(error), values, parameters)) from error
     return Given(arguments, config)
+
+
+def _with_parameters(message: str, values: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]) -> str:
+    """Return what to say of an unknown name: the nearest parameter if one is near, else all of them."""
+    for name in values:
+        close = difflib.get_close_matches(name, parameters, n=1, cutoff=0.7)
+        if close and name not in parameters:
+            return f"there is no setting or parameter {name!r}; did you mean {close[0]!r}?"
+    return f"{message}; the parameters of the topology are {', '.join(map(repr, parameters))}"
 
 
 def settable_parameters(function: Callable[..., Any] | None) -> dict[str, inspect.Parameter]:

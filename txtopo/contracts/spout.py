@@ -92,7 +92,11 @@ class Emitter(ABC):
 
 
 class TransactionalSpout(Component):
-    """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first."""
+    """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first.
+
+    With a parallelism above 1 every task's emitter is asked to emit every batch: each emits its own share,
+    by ``context.this_task_index``. One that pays no heed to it emits everything as often as there are tasks.
+    """
 
     @abstractmethod
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
