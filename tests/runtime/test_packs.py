@@ -1,0 +1,55 @@
+"""Packs are judged: what was sent on each edge must be what was received, for each attempt."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+import txtopo.testing.inline
+from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from txtopo import Config
+from txtopo.phases.batch_run import Parcel
+from txtopo.phases.processing import StageRun
+from txtopo.testing.inline import run_inline
+
+DATA = make_data(2, 20)
+
+
+class TamperingStage(StageRun):
+    """Loses or doubles the first parcel of the first pack, as a stage that ran twice and differed might."""
+
+    copies = 1
+    is_done = False
+
+    def run(self, items):
+        for place, item in super().run(items):
+            copies = 1
+            if isinstance(item, Parcel) and not TamperingStage.is_done:
+                TamperingStage.is_done, copies = True, self.copies
+            for _ in range(copies):
+                yield place, item
+
+
+@pytest.mark.parametrize("copies", [0, 2], ids=["lost", "doubled"])
+def test_lost_and_doubled_tuples_are_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """A parcel that is lost or doubled on its way fails its attempt, which is replayed; totals are exact."""
+    monkeypatch.setattr(txtopo.testing.inline, "StageRun", TamperingStage)
+    monkeypatch.setattr(TamperingStage, "copies", copies)
+    monkeypatch.setattr(TamperingStage, "is_done", False)
+    report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread"))
+    assert report.failures == 1
+    assert read_words(tmp_path) == counts_of(DATA)
+    assert read_total(tmp_path) == sum(counts_of(DATA).values())
+
+
+def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With topology.acker.executors = 0 nobody looks: the test above tests what it says."""
+    monkeypatch.setattr(txtopo.testing.inline, "StageRun", TamperingStage)
+    monkeypatch.setattr(TamperingStage, "copies", 0)
+    monkeypatch.setattr(TamperingStage, "is_done", False)
+    report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread", acker_executors=0))
+    assert report.failures == 0
+    assert sum(read_words(tmp_path).values()) < sum(counts_of(DATA).values())

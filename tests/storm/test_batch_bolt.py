@@ -1,0 +1,54 @@
+"""Storm's transactional_test.clj: test-batch-bolt. Transactions, and attempts at one transaction, are independent."""
+
+from __future__ import annotations
+
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from tests.storm.test_topology import Capture, CountingBatchBolt
+from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.contracts.tuples import TupleSource
+from txtopo.phases.batch_run import BatchRun, Parcel
+from txtopo.phases.chunks import Chunk, decode
+from txtopo.phases.places import Workshop, prototypes_of
+
+
+class Executor:
+    """One task of the counting bolt, fed tuple by tuple, as Storm's BatchBoltExecutor is."""
+
+    def __init__(self) -> None:
+        builder = TransactionalTopologyBuilder("id", "spout", MemoryTransactionalSpout({}, Fields("word"), 1))
+        builder.set_bolt("count", CountingBatchBolt()).global_grouping("spout")
+        builder.set_bolt("capture", Capture("count")).global_grouping("count")
+        builder.set_state("captured", MemoryState(Fields("component", "tx"), Fields("tuples")))
+        self.plan = builder.build().plan
+        self.workshop = Workshop(self.plan, {}, prototypes_of(self.plan))
+        self.runs: dict[TransactionAttempt, BatchRun] = {}
+        self.sent: list[Parcel] = []
+
+    def execute(self, attempt: TransactionAttempt) -> None:
+        source = TupleSource("spout", "default", 0, self.plan.spout.streams["default"])
+        encoded = Chunk(source, rows=[(attempt, "word")]).encode()
+        run = self.runs.setdefault(
+            attempt,
+            BatchRun(self.workshop, attempt, is_local=lambda name, _: name == "count", send=self.sent.append),
+        )
+        run.receive(Parcel(attempt, 0, 0, 0, 0, 1, encoded))
+
+    def finish(self, attempt: TransactionAttempt) -> list[tuple[object, ...]]:
+        """Finish a batch and return what was emitted since the last time."""
+        self.runs.pop(attempt).finish(self.plan.by_id["count"])
+        source = TupleSource("count", "default", 0, self.plan.by_id["count"].streams["default"])
+        sent, self.sent[:] = list(self.sent), []
+        return [tuple(row) for p in sent for row in decode(p.encoded, source, p.attempt).rows(p.attempt)]
+
+
+def test_transactions_are_independent() -> None:
+    """Tuples of several attempts come mixed; each attempt's batch counts its own, and only when it is finished."""
+    bolt = Executor()
+    first, again, second = TransactionAttempt(1, 1), TransactionAttempt(1, 2), TransactionAttempt(2, 1)
+    for attempt in (first, first, again, second, first):
+        bolt.execute(attempt)
+    assert bolt.finish(first) == [(first, 3)]
+    bolt.execute(again)
+    assert bolt.finish(second) == [(second, 1)]
+    assert bolt.finish(again) == [(again, 2)]
