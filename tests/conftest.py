@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, and the profiles of hypothesis."""
+"""What all tests share: one Spark session, one ZooKeeper, and the profiles of hypothesis."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.spark.session import spark_session
+from txtopo.testing.zookeeper import ZooKeeperServer, shared_zookeeper
 
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -23,3 +24,9 @@ def spark() -> Iterator[SparkSession]:
     """One Spark session on two cores, which run() finds by itself."""
     with spark_session(Config(spark_master="local[2]"), "txtopo-tests") as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> ZooKeeperServer:
+    """One running ZooKeeper server for the whole test session."""
+    return shared_zookeeper()

@@ -14,15 +14,9 @@ from tests.acceptance.test_kill import committed, start
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config, run
 from txtopo.errors import AlreadyRunning, DivergenceError
-from txtopo.testing.zookeeper import ZooKeeperServer, shared_zookeeper
+from txtopo.testing.zookeeper import ZooKeeperServer
 
 DATA = make_data(3, 60)
-
-
-@pytest.fixture(scope="session")
-def zookeeper() -> ZooKeeperServer:
-    """One running ZooKeeper server for the whole test session."""
-    return shared_zookeeper()
 
 
 def settings(zookeeper: ZooKeeperServer, root: str) -> dict[str, object]:

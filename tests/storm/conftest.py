@@ -6,15 +6,7 @@ import itertools
 
 import pytest
 
-from txtopo.testing.zookeeper import ZooKeeperServer, shared_zookeeper
-
 _ROOTS = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def zookeeper() -> ZooKeeperServer:
-    """One running ZooKeeper server for the whole test session."""
-    return shared_zookeeper()
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class MapState(ABC):
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of ``key`` by ``function(old)``, old being None at first; return the new one."""
-        return self.multi_update([key], lambda _, old: function(old))[0]
+        return self.multi_update([key], [function])[0]
 
     def remove(self, key: Key) -> None:
         """Remove ``key`` and what is kept for it."""

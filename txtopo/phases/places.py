@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -51,18 +51,6 @@ class StateHandle(MapState, Placed):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows."""
         return self._reach().snapshot(txid)
-
-    def get(self, key: Key) -> Any:
-        """Return what is kept for ``key``, or None."""
-        return self._reach().get(key)
-
-    def put(self, key: Key, value: Any) -> None:
-        """Put ``value`` for ``key``."""
-        self._reach().put(key, value)
-
-    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
-        """Replace the value of ``key`` by ``function(old)``."""
-        return self._reach().update(key, function)
 
     def _reach(self) -> MapState:
         if self._view is None:
