@@ -35,6 +35,7 @@ from state.values import KeptValue, first_value
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
 from txtopo.errors import ConfigError, DivergenceError, FailedException
+from txtopo.failpoints import reach
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 
@@ -104,6 +105,11 @@ class DeltaState(State):
             cached_keys_max=cached_keys_max,
             upkeep=Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours),
         )
+
+    @property
+    def address(self) -> str | None:
+        """The table's path, or its address in an object store."""
+        return self.path
 
     @property
     def home(self) -> str | None:
@@ -345,11 +351,13 @@ class OpenedDeltaState(OpenedState):
         """
         before = self._table.version()
         files = set(self._table.file_uris())
+        reach("delta.write.checked")
         try:
             put_rows(self._table, self._fence, txid, rows, list(self._rows.key))
             self._table.update_incremental()
         except WORLD_ERRORS as error:
             return self._recover(txid, error)
+        reach("delta.write.landed")
         self._sync(txid, before + 1, set(self._table.file_uris()) - files)
         self._cache.written(before, self._table.version(), values)
         self._foreign_change = None

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from state.delta_location import LOG_FOLDER
+from txtopo.failpoints import reach
 
 __all__ = ["sync_folder", "sync_version", "write_durably"]
 
@@ -19,6 +20,7 @@ def write_durably(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    reach("delta.stage.drafted")
     draft.replace(path)
     sync_folder(path.parent)
 

@@ -122,6 +122,12 @@ SETTINGS: Mapping[str, Setting] = {
             _text_or_none,
             "Delta table of the transactions that SKIP gives up",
         ),
+        Setting(
+            "topology.journal.bytes.max",
+            1024 * 1024 * 1024,
+            _whole(0),
+            "bytes of the journal that audit, replay and repair read; the oldest part goes first; 0: no journal",
+        ),
         Setting("topology.debug", False, _flag, "log every event and action"),
         Setting(
             "topology.state.dir",

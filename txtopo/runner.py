@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import pathlib
@@ -15,21 +16,27 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
+
 from txtopo.config import Config
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.state import State
 from txtopo.contracts.store import Store
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.errors import ConfigError
+from txtopo.failpoints import durable_step
+from txtopo.monitor.journal import FOLDER, JournalHeader, JournalTable, JournalWriter
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
-from txtopo.runtime.groups import GroupCommitter
+from txtopo.runtime.crew import Crew, ThreadCrew
+from txtopo.runtime.groups import GroupCommitter, Journal
 from txtopo.runtime.ledger import Ledger
 from txtopo.runtime.packs import PackPlanner
-from txtopo.runtime.recovery import recover
+from txtopo.runtime.recovery import RecoveredRun, recover
 from txtopo.runtime.shell import Parts, Shell
 from txtopo.runtime.source import Source
 from txtopo.topology.plan import Plan, Topology
@@ -55,6 +62,33 @@ _memory_stores: weakref.WeakKeyDictionary[Any, Store] = weakref.WeakKeyDictionar
 """The coordinator state of topologies whose states live in memory: it lives as long as they do."""
 
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], contextlib.AbstractContextManager[PackRunner]]
+
+
+@attrs.frozen
+class Outfit:
+    """What a run is given from outside; a simulator gives other things than ``run`` does.
+
+    Args:
+        make_runner: makes what runs packs.
+        make_crew: makes the threads and the clock, for so many jobs in flight.
+        make_coordinator: makes the core.
+        make_store: makes the store of coordinator state; None: what the configuration says.
+        make_journal: begins the journal; None: a folder beside the tables, if there are any.
+    """
+
+    make_runner: MakeRunner
+    make_crew: Callable[[int], Crew] = ThreadCrew
+    make_coordinator: Callable[[Limits], Coordinator] = Coordinator
+    make_store: Callable[[], Store] | None = None
+    make_journal: Callable[[JournalHeader], Journal | None] | None = None
+
+
+@attrs.frozen
+class Assembly:
+    """A run that is put together and recovered, and what it starts from."""
+
+    shell: Shell
+    start: Recovered
 
 
 def run(
@@ -100,18 +134,33 @@ def run(
             finally:
                 runner.close()
 
-    return run_with(topology, config, spark_runner, until=until, on_progress=on_progress)
+    return run_with(topology, config, Outfit(spark_runner), until=until, on_progress=on_progress)
 
 
 def run_with(
     topology: Topology,
     config: Config,
-    make_runner: MakeRunner,
+    outfit: Outfit,
     *,
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunReport:
-    """Run a topology on whatever ``make_runner`` makes; see :func:`run`."""
+    """Run a topology with whatever ``outfit`` gives it; see :func:`run`."""
+    run = assembled(topology, config, outfit, until=until, on_progress=on_progress)
+    with run as assembly, _stop_on_signals(assembly.shell):
+        return assembly.shell.run(assembly.start)
+
+
+@contextlib.contextmanager
+def assembled(
+    topology: Topology,
+    config: Config,
+    outfit: Outfit,
+    *,
+    until: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Iterator[Assembly]:
+    """Put a run together: take the lead, recover, and make all that the shell needs; let go of it at the end."""
     plan = topology.plan
     states = _states(plan, config)
     with contextlib.ExitStack() as stack:
@@ -120,20 +169,27 @@ def run_with(
         stack.callback(workshop.close)
         source = _make_source(plan, config, workshop)  # first of all: bad input is told of before anything is written
         stack.callback(source.close)
-        store = make_store(plan, config)
+        store = make_store(plan, config) if outfit.make_store is None else outfit.make_store()
         if store not in _memory_stores.values():
             stack.callback(store.close)
-        lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
+        with durable_step("lead.take"):
+            lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
         stack.callback(lead.release)
         ledger = Ledger(store, lead, plan.topology_id)
-        ledger.check_spout("opaque" if plan.is_opaque else "repeatable")
+        spout_kind = "opaque" if plan.is_opaque else "repeatable"
+        ledger.check_spout(spout_kind)
         recovered = recover(plan.topology_id, states, ledger)
         for state in recovered.states.values():
             stack.callback(state.close)
+        header = _journal_header(plan, states, recovered, ledger, spout_kind, home_of(plan, config))
+        journal = _begin_journal(header, plan, config) if outfit.make_journal is None else outfit.make_journal(header)
+        if isinstance(journal, JournalWriter):
+            stack.callback(journal.close)
         staging_dir = home_of(plan, config) / "staging" / f"{os.getpid()}-{ledger.epoch}"
         stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
         limits = _limits(plan, config, until)
-        runner = stack.enter_context(make_runner(plan, config, prototypes))
+        runner = stack.enter_context(outfit.make_runner(plan, config, prototypes))
+        crew = outfit.make_crew(limits.jobs_max)
         planner = PackPlanner(
             plan,
             limits,
@@ -144,14 +200,56 @@ def run_with(
             has_acker=config.acker_executors > 0,
         )
         dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
-        committer = GroupCommitter(workshop, recovered.states, ledger, recovered.committed, dead_letters)
-        parts = Parts(plan.topology_id, Coordinator(limits), source, planner, runner, committer, ledger)
-        shell = Shell(parts, limits.jobs_max, on_progress)
+        committer = GroupCommitter(
+            workshop,
+            recovered.states,
+            ledger,
+            recovered.committed,
+            sleep=crew.sleep,
+            journal=journal,
+            input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+            dead_letters=dead_letters,
+        )
+        core = outfit.make_coordinator(limits)
+        parts = Parts(plan.topology_id, crew, core, source, planner, runner, committer, ledger)
+        shell = Shell(parts, on_progress)
         start = Recovered(
             ledger.epoch, recovered.committed.txid, recovered.committed.metadata, recovered.begun, now_ms=0
         )
-        with _stop_on_signals(shell):
-            return shell.run(start)
+        yield Assembly(shell, start)
+
+
+def _journal_header(  # noqa: PLR0913, PLR0917 - what stands fast comes from everywhere
+    plan: Plan, states: Mapping[str, State], recovered: RecoveredRun, ledger: Ledger, spout: str, home: pathlib.Path
+) -> JournalHeader:
+    return JournalHeader(
+        topology=plan.topology_id,
+        life=ledger.life,
+        epoch=ledger.epoch,
+        spout=spout,
+        committed=recovered.committed.txid,
+        metadata=recovered.committed.metadata,
+        tables={
+            name: JournalTable(_address_from(home.parent, state.address), recovered.states[name].identity)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        states={name: state.last_txid for name, state in recovered.states.items()},
+    )
+
+
+def _address_from(folder: pathlib.Path, address: str) -> str:
+    """Return a table's address relative to a folder that it lies below, so that both can be moved together."""
+    if "://" in address:
+        return address
+    path = pathlib.Path(address).absolute()
+    return str(path.relative_to(folder.absolute())) if path.is_relative_to(folder.absolute()) else str(path)
+
+
+def _begin_journal(header: JournalHeader, plan: Plan, config: Config) -> JournalWriter | None:
+    bytes_max = config["topology.journal.bytes.max"]
+    has_home = header.tables or config.state_dir is not None
+    return JournalWriter(home_of(plan, config) / FOLDER, header, bytes_max) if has_home and bytes_max else None
 
 
 def home_of(plan: Plan, config: Config) -> pathlib.Path:

@@ -227,6 +227,11 @@ class State(ABC):
         return True
 
     @property
+    def address(self) -> str | None:
+        """Where its table lies, for those who read it without a topology; None if nobody can."""
+        return None
+
+    @property
     def home(self) -> str | None:
         """The folder beside which the topology keeps its own files unless told otherwise; None: no preference."""
         return None

@@ -20,6 +20,7 @@ from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError
 from txtopo.phases.chunks import Chunk, decode
 from txtopo.phases.collector import TaskCollector
+from txtopo.phases.fingerprint import Tracer
 from txtopo.phases.hashing import mix
 from txtopo.phases.places import StateViews, TaskContext, Workshop
 from txtopo.phases.routing import Router
@@ -87,6 +88,7 @@ class BatchRun:
         self.attempt = attempt
         self.tallies: dict[int, EdgeTally] = {}
         self.tuples_emitted = 0
+        self.tracer = Tracer()
         self._workshop = workshop
         self._plan = workshop.plan
         self._is_local = is_local
@@ -162,6 +164,7 @@ class BatchRun:
 
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
         """Route a chunk to every subscriber of its stream; what goes elsewhere is sent, the rest waits."""
+        self.tracer.trace(component.id, task, chunk)
         for edge in self._plan.outputs(component.id, chunk.source.stream):
             router = self._router(edge, component, task)
             if direct is None:

@@ -53,6 +53,11 @@ class Chunk:
             self._rows = list(zip(itertools.repeat(attempt), *columns, strict=False)) if columns else []
         return self._rows
 
+    def bare_rows(self) -> list[Row]:
+        """Return the rows as they are at hand, which they must be."""
+        assert self._rows is not None, "a chunk that is not columnar has rows"
+        return self._rows
+
     def batch(self) -> pa.RecordBatch:
         """Return the columns without the attempt.
 

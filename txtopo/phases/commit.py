@@ -15,6 +15,7 @@ from txtopo.contracts.state import OpenedState, Writes
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt
+from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.places import Workshop
 from txtopo.phases.state_view import GroupState
 from txtopo.phases.tasks import user_code
@@ -36,6 +37,8 @@ class GroupOutcome:
     failed: TransactionAttempt | None = None
     """The attempt that failed, if any; those behind it did not run."""
     failure: TxtopoError | None = None
+    fingerprints: Mapping[TransactionAttempt, Fingerprints] = attrs.field(factory=dict)
+    """What the finished attempts' components emitted in the commit phase."""
 
 
 def run_commit_phases(
@@ -56,16 +59,17 @@ def run_commit_phases(
     """
     group = {name: GroupState(opened) for name, opened in states.items()}
     finished: list[TransactionAttempt] = []
+    fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     failed, failure = None, None
     for attempt in attempts:
         try:
-            _run_commit_phase(workshop, group, attempt, load_carried(attempt), watch)
+            fingerprints[attempt] = _run_commit_phase(workshop, group, attempt, load_carried(attempt), watch)
         except TxtopoError as error:
             failed, failure = attempt, error
             break
         finished.append(attempt)
     writes = {name: state.written for name, state in group.items() if state.written}
-    return GroupOutcome(tuple(finished), writes, failed, failure)
+    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
 
 
 def _run_commit_phase(
@@ -74,7 +78,7 @@ def _run_commit_phase(
     attempt: TransactionAttempt,
     carried: Sequence[CarriedBolt],
     watch: Watch | None,
-) -> None:
+) -> Fingerprints:
     views = {name: state.begin(attempt.txid) for name, state in group.items()}
     run = BatchRun(
         workshop,
@@ -99,3 +103,4 @@ def _run_commit_phase(
         raise
     for view in views.values():
         view.finish()
+    return run.tracer.fingerprints()

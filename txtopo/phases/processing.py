@@ -23,6 +23,7 @@ from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import FailedException, RuleError, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt, Parcel
 from txtopo.phases.collector import TaskCollector
+from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.layout import Layout
 from txtopo.phases.places import Workshop
 from txtopo.phases.tasks import user_code
@@ -84,6 +85,7 @@ class Report:
     staged: StagedBolts | None = None
     opaque_metadata: Mapping[str, Any] | None = None
     failure: TxtopoError | None = None
+    fingerprints: Fingerprints = attrs.field(factory=dict)
 
 
 Item = Parcel | Report
@@ -218,6 +220,7 @@ class StageRun:
             staged=staged,
             opaque_metadata=self._opaque.get(attempt),
             failure=failure,
+            fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
         )
 
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:

@@ -2,11 +2,12 @@
 
 1. The commit phases run in memory, one after another.
 2. A group that writes several states stages each write, so that a crash between two tables can be finished.
-3. The ledger notes the group.
-4. Each state is written, in one atomic step each.
-5. The ledger counts the group as committed and forgets the note, in one step.
+3. The group is entered in the journal.
+4. The ledger notes the group.
+5. Each state is written, in one atomic step each.
+6. The ledger counts the group as committed and forgets the note, in one step.
 
-Before 4 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
+Before 5 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
 here or by the next leader's recovery. A write whose outcome is unknown is looked up: the table tells.
 """
 
@@ -14,16 +15,19 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, RuleBroken
 from txtopo.errors import FailedException, RuleError, StopError, TxtopoError
+from txtopo.failpoints import durable_step
+from txtopo.monitor.journal import JournalEntry, JournalTransaction
 from txtopo.phases.commit import GroupOutcome, LoadCarried, run_commit_phases
+from txtopo.phases.fingerprint import Fingerprints, joined
 from txtopo.phases.places import Workshop
 from txtopo.phases.watch import Watch
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger
@@ -40,6 +44,20 @@ WRITE_RETRY_SECS = 0.2
 GroupWrites = Mapping[str, Writes]
 
 
+class Journal(Protocol):
+    """Where groups are entered."""
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Append an entry; durable on return."""
+
+
+InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
+"""Tells what input a transaction took, by its metadata and that of the one before."""
+
+FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
+"""Tells what an attempt's components emitted in the processing phase."""
+
+
 class GroupCommitter:
     """Commits groups, one at a time.
 
@@ -48,28 +66,39 @@ class GroupCommitter:
         states: the opened states, by name.
         ledger: where groups are noted.
         committed: what is committed at the start.
+        sleep: pauses for so many seconds.
+        journal: where groups are entered, if they are.
+        input_ranges: tells what input a transaction took.
         dead_letters: the state that dead letters go to, if there is one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - committing has that many sides
         self,
         workshop: Workshop,
         states: Mapping[str, OpenedState],
         ledger: Ledger,
         committed: CommittedMark,
+        *,
+        sleep: Callable[[float], None],
+        journal: Journal | None,
+        input_ranges: InputRanges,
         dead_letters: str | None = None,
     ) -> None:
         self._workshop = workshop
         self._states = states
         self._ledger = ledger
         self._committed = committed
+        self._sleep = sleep
+        self._journal = journal
+        self._input_ranges = input_ranges
         self._dead_letters = dead_letters
 
-    def commit(
+    def commit(  # noqa: PLR0913, PLR0917 - as above
         self,
         group_id: int,
         group: Sequence[PackedAttempt],
         load_carried: LoadCarried,
+        fingerprints_of: FingerprintsOf,
         watch: Watch,
         interruptible: AbstractContextManager[object],
     ) -> list[Event]:
@@ -79,6 +108,7 @@ class GroupCommitter:
             group_id: the group.
             group: its attempts in txid order, with their metadata.
             load_carried: returns what was carried over from an attempt's processing phase.
+            fingerprints_of: returns what its components emitted there.
             watch: shows where the work stands.
             interruptible: entered while commit phases run, and left before anything is written.
         """
@@ -88,8 +118,9 @@ class GroupCommitter:
             outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, watch)
         events: list[Event] = []
         if outcome.finished:
-            metadata = group[len(outcome.finished) - 1].metadata
-            events += self._write_guarded(outcome.finished, outcome.writes, metadata)
+            done = group[: len(outcome.finished)]
+            fingerprints = {a: joined([fingerprints_of(a), outcome.fingerprints[a]]) for a in outcome.finished}
+            events += self._write_guarded(done, outcome.writes, fingerprints)
         if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
             events += _failure_events(outcome)
         return [*events, GroupEnded(group_id)]
@@ -102,35 +133,80 @@ class GroupCommitter:
         txid = letter.attempt.txid
         value = (letter.attempt.attempt, action.tries, json.dumps(letter.metadata), action.error)
         writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
-        return [*self._write_guarded((letter.attempt,), writes, letter.metadata), GroupEnded(action.group_id)]
+        return [*self._write_guarded((letter,), writes, None), GroupEnded(action.group_id)]
 
     def _write_guarded(
-        self, attempts: tuple[TransactionAttempt, ...], writes: GroupWrites, metadata: object
+        self,
+        group: Sequence[PackedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
     ) -> list[Event]:
         try:
-            self._write(attempts[0].txid, attempts[-1].txid, writes, metadata)
+            self._write(group, writes, fingerprints)
         except StopError as error:
             return [Fenced(error)]
         except TxtopoError as error:
             return [RuleBroken(error)]
         for state in self._states.values():
             self._maintain(state)
-        return [Committed(attempts)]
+        return [Committed(tuple(packed.attempt for packed in group))]
 
-    def _write(self, first: int, last: int, writes: GroupWrites, metadata: object) -> None:
+    def _write(
+        self,
+        group: Sequence[PackedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> None:
+        first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
         staged: list[StagedWrite] = []
+        if len(writes) > 1:
+            staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
+        if self._journal is not None:
+            entry = self._entry(group, writes, fingerprints)
+            with durable_step("group.journal"):
+                self._journal.enter(entry)
         if writes:
-            if len(writes) > 1:
-                staged = [self._states[name].stage(last, values) for name, values in writes.items()]
-            self._ledger.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
+            with durable_step("group.begin"):
+                self._ledger.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
             self._write_states(last, writes, bool(staged))
         marks = marks_after(self._committed, self._states, set(writes), last)
         committed = CommittedMark(last, metadata, marks)
-        self._ledger.commit(committed, first)
+        with durable_step("group.commit"):
+            self._ledger.commit(committed, first)
         self._committed = committed
         if staged:
-            for name in writes:
-                self._states[name].discard_staged()
+            with durable_step("group.clear"):
+                for name in writes:
+                    self._states[name].discard_staged()
+
+    def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
+        with durable_step("group.stage"):
+            return state.stage(txid, values)
+
+    def _entry(
+        self,
+        group: Sequence[PackedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> JournalEntry:
+        transactions = []
+        previous = self._committed.metadata
+        for packed in group:
+            own = {} if fingerprints is None else fingerprints[packed.attempt]
+            transactions.append(
+                JournalTransaction(
+                    txid=packed.attempt.txid,
+                    attempt=packed.attempt.attempt,
+                    metadata=packed.metadata,
+                    fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
+                    ranges=self._input_ranges(packed.metadata, previous),
+                    is_dead_letter=fingerprints is None,
+                )
+            )
+            previous = packed.metadata
+        removed = {name: sum(value is None for value in values.values()) for name, values in writes.items()}
+        states = {name: (len(values) - removed[name], removed[name]) for name, values in writes.items()}
+        return JournalEntry(states, tuple(transactions))
 
     def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
         for name, values in writes.items():
@@ -146,7 +222,8 @@ class GroupCommitter:
         pause_secs = WRITE_RETRY_SECS
         for tries_left in reversed(range(WRITE_TRIES_MAX)):
             try:
-                state.write(txid, values)
+                with durable_step("table.write"):
+                    state.write(txid, values)
             except FailedException as error:
                 if tries_left == 0:
                     raise StopError(
@@ -156,14 +233,15 @@ class GroupCommitter:
                         cause=str(error),
                     ) from error
                 logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
-                time.sleep(pause_secs)
+                self._sleep(pause_secs)
                 pause_secs *= 2
             else:
                 return
 
     def _maintain(self, state: OpenedState) -> None:
         try:
-            state.maintain()
+            with durable_step("table.maintain"):
+                state.maintain()
         except FailedException as error:
             logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
 

@@ -14,6 +14,7 @@ from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.limits import Limits
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import CarriedBolt
+from txtopo.phases.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.phases.layout import Layout, lay_spread, lay_together, runs_together
 from txtopo.phases.processing import PackJob, Report, StagedBolts
 from txtopo.topology.plan import FRAMES, Plan
@@ -30,6 +31,8 @@ class Processing:
     metadata: Any
     """What an opaque spout emitted, cumulative; None if it did not get to the end."""
     failure: TxtopoError | None
+    fingerprints: Fingerprints
+    """What each component emitted; in a spread layout, where tuples arrive in any order, the spout's alone is sure."""
 
     def load(self) -> list[CarriedBolt]:
         """Return the bolts that go on in the commit phase."""
@@ -121,7 +124,18 @@ class PackPlanner:
             staged=tuple(report.staged for report in reports if report.staged is not None),
             metadata=metadata,
             failure=failure,
+            fingerprints=self._fingerprints(layout, reports),
         )
+
+    def _fingerprints(self, layout: Layout, reports: Sequence[Report]) -> Fingerprints:
+        together = joined(report.fingerprints for report in reports)
+        if len(layout.stages) == 1:
+            return together
+        spout = self._plan.spout.id
+        return {
+            name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
+            for name, fingerprint in together.items()
+        }
 
     def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
         expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)

@@ -21,6 +21,7 @@ import attrs
 from txtopo.contracts.state import OpenedState, State
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError
+from txtopo.failpoints import durable_step
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger, StateMark
 
 
@@ -38,7 +39,8 @@ def open_states(topology_id: str, states: Mapping[str, State], ledger: Ledger) -
     opened: dict[str, OpenedState] = {}
     try:
         for name, state in states.items():
-            opened[name] = state.open(topology_id, name, ledger.life, ledger.epoch)
+            with durable_step("table.open"):
+                opened[name] = state.open(topology_id, name, ledger.life, ledger.epoch)
     except BaseException:
         for each in opened.values():
             each.close()
@@ -92,14 +94,17 @@ def _settle(
         )
     landed = {name for name in group.states if opened[name].last_txid == group.last}
     if not landed:
-        ledger.drop_group()
+        with durable_step("recovery.drop"):
+            ledger.drop_group()
         return committed
     for write in group.staged:
-        opened[write.state].write_staged(write)
+        with durable_step("recovery.write"):
+            opened[write.state].write_staged(write)
     marks = marks_after(committed, opened, set(group.states), group.last)
     settled = CommittedMark(group.last, group.metadata, marks)
     _check(ledger.topology_id, settled, opened)
-    ledger.commit(settled, group.first)
+    with durable_step("recovery.commit"):
+        ledger.commit(settled, group.first)
     return settled
 
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import assert_never
 
 import attrs
@@ -58,12 +55,14 @@ from txtopo.errors import (
     StopError,
     TxtopoError,
 )
+from txtopo.failpoints import durable_step
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.batch_run import CarriedBolt
+from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.watch import Watch
+from txtopo.runtime.crew import Crew, Role
 from txtopo.runtime.groups import GroupCommitter
-from txtopo.runtime.interrupts import Interruptible
 from txtopo.runtime.ledger import Ledger
 from txtopo.runtime.packs import PackPlanner, Processing
 from txtopo.runtime.source import Source
@@ -92,6 +91,7 @@ class Parts:
     """What a shell is put together from."""
 
     topology_id: str
+    crew: Crew
     coordinator: Coordinator
     source: Source
     planner: PackPlanner
@@ -105,31 +105,31 @@ class Shell:
 
     Args:
         parts: the core and what carries out its decisions.
-        jobs_max: packs in flight.
         on_progress: told how the run stands, several times a second.
     """
 
-    def __init__(self, parts: Parts, jobs_max: int, on_progress: OnProgress | None = None) -> None:
+    def __init__(self, parts: Parts, on_progress: OnProgress | None = None) -> None:
         self._parts = parts
+        self._crew = parts.crew
         self._core = parts.coordinator
         self._on_progress = on_progress
-        self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._counts = _Counts()
-        self._source_thread = ThreadPoolExecutor(1, "txtopo-source")
-        self._commit_thread = ThreadPoolExecutor(1, "txtopo-commit")
-        self._job_threads = ThreadPoolExecutor(jobs_max + 1, "txtopo-job")
-        self._interruptible = Interruptible()
         self._commit_watch = Watch()
         self._commit_position: tuple[object, ...] = ()
-        self._started = time.monotonic()
-        self._ticked = 0.0
+        self._started = self._crew.now_secs()
+        self._ticked = self._started - TICK_SECS
         self._stop: Stop | None = None
 
     def request_stop(self) -> None:
         """Ask for an orderly stop; safe to call from a signal handler or another thread."""
-        self._events.put((StopRequested(),))
+        self._crew.post((StopRequested(),))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the core has not said stop."""
+        return self._stop is None
 
     def run(self, recovered: Recovered) -> RunReport:
         """Run until the core says stop.
@@ -141,13 +141,31 @@ class Shell:
             TxtopoError: what the run stopped for, where that is an error.
         """
         try:
-            self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
-            while self._stop is None:
-                self._tick()
-                with contextlib.suppress(queue.Empty):
-                    self._handle(*self._events.get(timeout=TICK_SECS))
+            self.start(recovered)
+            while self.is_running:
+                self.step()
         finally:
-            self._shut_down()
+            self.shut_down()
+        return self.end()
+
+    def start(self, recovered: Recovered) -> None:
+        """Let the core begin."""
+        self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
+
+    def step(self) -> None:
+        """Let time pass if it is due, and take in what was posted, waiting a moment for it."""
+        self._tick()
+        events = self._crew.take(TICK_SECS)
+        if events:
+            self._handle(*events)
+
+    def end(self) -> RunReport:
+        """Return what the run did, once the core has said stop.
+
+        Raises:
+            TxtopoError: what the run stopped for, where that is an error.
+        """
+        assert self._stop is not None, "the core has said stop"
         self._tell_progress()
         if self._stop.error is not None:
             raise self._stop.error
@@ -175,22 +193,23 @@ class Shell:
     def _carry_out(self, action: Action) -> None:
         match action:
             case CreateMetadata():
-                self._source_thread.submit(self._in_thread, lambda: [self._parts.source.create(action)])
+                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action)])
             case SaveMetadata():
-                self._parts.ledger.save_metadata(action.begun)
+                with durable_step("metadata.save"):
+                    self._parts.ledger.save_metadata(action.begun)
             case Process():
                 self._counts.attempts += len(action.pack)
                 committed = self._core.committed
-                self._job_threads.submit(self._in_thread, lambda: self._process(action, committed))
+                self._submit(Role.JOB, lambda: self._process(action, committed))
             case CancelPack():
                 self._parts.runner.cancel(action.pack_id)
             case Commit():
-                self._commit_thread.submit(self._in_thread, lambda: self._commit(action))
+                self._submit(Role.COMMIT, lambda: self._commit(action))
             case DeadLetter():
-                self._commit_thread.submit(self._in_thread, lambda: self._bury(action))
+                self._submit(Role.COMMIT, lambda: self._bury(action))
             case InterruptCommit():
                 logger.warning("a commit phase has made no progress within the timeout")
-                self._interruptible.interrupt()
+                self._crew.interrupt()
             case CleanUp():
                 self._drop_results(lambda attempt: attempt.txid <= action.txid)
             case Stop():
@@ -199,7 +218,7 @@ class Shell:
                 assert_never(action)
 
     def _tick(self) -> None:
-        now = time.monotonic()
+        now = self._crew.now_secs()
         if now - self._ticked >= TICK_SECS:
             self._ticked = now
             self._look_at_commit()
@@ -246,6 +265,9 @@ class Shell:
 
     # Other threads.
 
+    def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
+        self._crew.submit(role, lambda: self._in_thread(work))
+
     def _in_thread(self, work: Callable[[], list[Event]]) -> None:
         """Do work in another thread; the one home of exceptions that nobody expected."""
         try:
@@ -259,19 +281,19 @@ class Shell:
             bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
             bug.__cause__ = error
             events = [Fenced(bug)]
-        self._events.put(tuple(events))
+        self._crew.post(tuple(events))
 
     def _process(self, action: Process, committed: int) -> list[Event]:
         attempts = tuple(packed.attempt for packed in action.pack)
         job = self._parts.planner.job(action, committed)
-        started = time.monotonic()
+        started = self._crew.now_secs()
         try:
-            reports = self._parts.runner.run(job, lambda: self._events.put((Progressed(attempts),)))
+            reports = self._parts.runner.run(job, lambda: self._crew.post((Progressed(attempts),)))
             outcomes = self._parts.planner.judge(job, reports)
         except JobFailure as error:
             return [PackFailed(action.pack_id, str(error))]
         finally:
-            self._counts.processing_secs += time.monotonic() - started
+            self._counts.processing_secs += self._crew.now_secs() - started
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id)]
@@ -281,7 +303,12 @@ class Shell:
         with self._committing():
             try:
                 return committer.commit(
-                    action.group_id, action.group, self._load, self._commit_watch, self._interruptible
+                    action.group_id,
+                    action.group,
+                    self._load,
+                    self._fingerprints_of,
+                    self._commit_watch,
+                    self._crew.interruptible(),
                 )
             except FailedException as error:  # an interrupt between two commit phases: nothing was written
                 return [Failed(action.group[0].attempt, str(error)), GroupEnded(action.group_id)]
@@ -300,25 +327,28 @@ class Shell:
             result = self._results[attempt]
         return result.load()
 
+    def _fingerprints_of(self, attempt: TransactionAttempt) -> Fingerprints:
+        with self._results_lock:
+            return self._results[attempt].fingerprints
+
     @contextlib.contextmanager
     def _committing(self) -> Iterator[None]:
-        started = time.monotonic()
+        started = self._crew.now_secs()
         try:
             yield
         finally:
-            self._counts.commit_secs += time.monotonic() - started
+            self._counts.commit_secs += self._crew.now_secs() - started
 
     # The end.
 
-    def _shut_down(self) -> None:
-        for pool in (self._source_thread, self._job_threads):
-            pool.shutdown(wait=False, cancel_futures=True)
-        self._commit_thread.shutdown(wait=True, cancel_futures=True)
+    def shut_down(self) -> None:
+        """End all work, what commits just now last."""
+        self._crew.shut_down(self._cancel_jobs)
+        self._drop_results(lambda _: True)
+
+    def _cancel_jobs(self) -> None:
         for pack_id in list(self._core.packs):
             self._parts.runner.cancel(pack_id)
-        for pool in (self._source_thread, self._job_threads):
-            pool.shutdown(wait=True)
-        self._drop_results(lambda _: True)
 
     def _report(self, reason: StopReason) -> RunReport:
         counts = attrs.asdict(self._counts)
@@ -326,7 +356,7 @@ class Shell:
             topology_id=self._parts.topology_id,
             reason=reason.value,
             committed_txid=self._core.committed,
-            elapsed_secs=time.monotonic() - self._started,
+            elapsed_secs=self._crew.now_secs() - self._started,
             **counts,
         )
 
@@ -348,12 +378,12 @@ class Shell:
                 dead_letters=self._counts.dead_letters,
                 tuples=self._counts.tuples,
                 failures=self._counts.failures,
-                elapsed_secs=time.monotonic() - self._started,
+                elapsed_secs=self._crew.now_secs() - self._started,
             )
         )
 
     def _now_ms(self) -> int:
-        return int((time.monotonic() - self._started) * 1000)
+        return int((self._crew.now_secs() - self._started) * 1000)
 
 
 def _answer(outcome: Processing) -> Event:

@@ -20,7 +20,7 @@ from txtopo.phases.layout import runs_together
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, Report, StageRun
-from txtopo.runner import run_with
+from txtopo.runner import Outfit, run_with
 from txtopo.topology.plan import Plan, Topology
 
 
@@ -78,4 +78,4 @@ def run_inline(
         finally:
             runner.close()
 
-    return run_with(topology, config or Config(), make_runner, until=until)
+    return run_with(topology, config or Config(), Outfit(make_runner), until=until)

@@ -1,0 +1,243 @@
+"""The journal: which transactions each coordinator has committed, from what input, into which tables.
+
+A folder of JSON-lines files, ``<epoch>-<part>.jsonl``, written by one coordinator each, so that one that has
+lost its lead spoils nobody else's. The first line of a file is its header, each further line a commit group:
+
+1. A group is entered before its first table is written; so an entry alone does not say that it was committed.
+2. A new coordinator settles what the one before it left, and begins a file that says what is committed. So an
+   entry of an earlier epoch counts if its transactions are not above that of the next epoch's header.
+3. An entry of the last epoch counts if every table that it names has got so far.
+
+The journal is evidence, for ``txtopo audit``, ``replay`` and ``repair``, and what consistent reading asks.
+Recovery never needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.errors import DivergenceError
+
+FOLDER = "journal"
+"""Its place in the folder that a topology keeps its own files in."""
+
+PART_BYTES_MAX = 64 * 1024 * 1024
+"""A file that is longer is followed by another."""
+
+_NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
+
+
+@attrs.frozen
+class JournalTable:
+    """A state's table, as the journal knows it."""
+
+    address: str
+    """Where it lies: absolute, or relative to the folder that holds the topology's own one."""
+    identity: str
+
+
+@attrs.frozen
+class JournalHeader:
+    """What stood fast when a file was begun."""
+
+    topology: str
+    life: str
+    epoch: int
+    spout: str
+    """``repeatable`` or ``opaque``."""
+    committed: int
+    """The last committed txid."""
+    metadata: Any
+    """That transaction's metadata."""
+    tables: Mapping[str, JournalTable]
+    states: Mapping[str, int | None]
+    """The last txid written to each state, by name."""
+
+
+@attrs.frozen
+class JournalTransaction:
+    """One transaction of a group."""
+
+    txid: int
+    attempt: int
+    metadata: Any
+    fingerprints: Mapping[str, tuple[int, int | None]]
+    """What each component emitted: tuples, and a checksum of them or None."""
+    ranges: Mapping[str, tuple[Any, Any]] | None = None
+    """The input it took, start and end by partition, where the spout tells."""
+    is_dead_letter: bool = False
+
+
+@attrs.frozen
+class JournalEntry:
+    """One commit group."""
+
+    states: Mapping[str, tuple[int, int]]
+    """Rows put and rows removed, by the states that it wrote."""
+    transactions: tuple[JournalTransaction, ...]
+
+    @property
+    def first(self) -> int:
+        """The txid of its first transaction."""
+        return self.transactions[0].txid
+
+    @property
+    def last(self) -> int:
+        """The txid of its last transaction, which its tables are written as of."""
+        return self.transactions[-1].txid
+
+
+@attrs.frozen
+class JournalPart:
+    """What one coordinator has entered, from its header on."""
+
+    header: JournalHeader
+    entries: tuple[JournalEntry, ...]
+
+
+class JournalWriter:
+    """Enters the groups of one coordinator.
+
+    Args:
+        folder: the journal's folder, made if need be.
+        header: what stands fast; parts after the first take it on with what was entered meanwhile.
+        bytes_max: how long all files together may be; the oldest go first.
+    """
+
+    def __init__(self, folder: Path, header: JournalHeader, bytes_max: int) -> None:
+        self._folder = folder
+        self._header = header
+        self._bytes_max = bytes_max
+        self._part = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = self._begin_part()
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Append an entry; durable on return."""
+        if self._file.tell() > PART_BYTES_MAX:
+            self._next_part()
+        self._append(_encode(entry))
+        last = entry.transactions[-1]
+        states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
+        self._header = attrs.evolve(self._header, committed=last.txid, metadata=last.metadata, states=states)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _begin_part(self) -> Any:
+        path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
+        file = path.open("ab")
+        self._file = file
+        self._append(_encode(self._header))
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return file
+
+    def _next_part(self) -> None:
+        self._file.close()
+        self._part += 1
+        self._file = self._begin_part()
+        files = sorted(path for path in self._folder.iterdir() if _NAME.match(path.name))
+        sizes = [path.stat().st_size for path in files]
+        for path, size in zip(files[:-1], sizes[:-1], strict=True):
+            if sum(sizes) <= self._bytes_max:
+                return
+            path.unlink(missing_ok=True)
+            sizes.remove(size)
+
+    def _append(self, line: bytes) -> None:
+        self._file.write(line + b"\n")
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+
+
+def read_journal(folder: Path) -> list[JournalPart]:
+    """Return what is in a journal, one part an epoch, oldest first; empty if there is none.
+
+    Args:
+        folder: its folder.
+
+    Raises:
+        DivergenceError: a file is damaged; the message names file and line. A last line that was not
+            written whole is no damage: its group was not begun.
+    """
+    parts: dict[int, JournalPart] = {}
+    names = sorted(path for path in folder.iterdir() if _NAME.match(path.name)) if folder.is_dir() else []
+    for path in names:
+        header, entries = _read_file(path)
+        if header is None:
+            continue
+        known = parts.get(header.epoch)
+        before = known.entries if known is not None else ()
+        parts[header.epoch] = JournalPart(known.header if known is not None else header, (*before, *entries))
+    return [parts[epoch] for epoch in sorted(parts)]
+
+
+def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalEntry]:
+    """Return the entries whose groups were committed, in order.
+
+    Args:
+        parts: the journal.
+        is_written: whether all tables that an entry names have got so far; asked for the last epoch's last one.
+    """
+    entries: list[JournalEntry] = []
+    for position, part in enumerate(parts):
+        if position + 1 < len(parts):
+            bound = parts[position + 1].header.committed
+            entries += [entry for entry in part.entries if entry.last <= bound]
+        else:
+            entries += part.entries
+            if part.entries and not is_written(part.entries[-1]):
+                entries.pop()
+    return entries
+
+
+def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
+    header: JournalHeader | None = None
+    entries: list[JournalEntry] = []
+    lines = path.read_bytes().split(b"\n")
+    lines.pop()  # empty, or a line that a crash cut off
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line)
+            if header is None:
+                tables = {name: JournalTable(**table) for name, table in value.pop("tables").items()}
+                header = JournalHeader(tables=tables, **value)
+            else:
+                entries.append(_entry(value))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DivergenceError(
+                f"line {number} of the journal's file {path} can't be read ({error}); the file is damaged: "
+                "restore it, or move the journal's folder away to begin a new one"
+            ) from error
+    return header, entries
+
+
+def _entry(value: Mapping[str, Any]) -> JournalEntry:
+    transactions = tuple(
+        JournalTransaction(
+            txid=each["txid"],
+            attempt=each["attempt"],
+            metadata=each["metadata"],
+            fingerprints={name: (tuples, checksum) for name, (tuples, checksum) in each["fingerprints"].items()},
+            ranges=None if each["ranges"] is None else {p: (s, e) for p, (s, e) in each["ranges"].items()},
+            is_dead_letter=each["is_dead_letter"],
+        )
+        for each in value["transactions"]
+    )
+    return JournalEntry({name: (put, removed) for name, (put, removed) in value["states"].items()}, transactions)
+
+
+def _encode(value: JournalHeader | JournalEntry) -> bytes:
+    return json.dumps(attrs.asdict(value), separators=(",", ":")).encode()
