@@ -135,6 +135,15 @@ class FilesTransactionalSpout(TransactionalSpout):
         tasks = len(context.component_tasks(context.this_component_id))
         return _FilesEmitter(self, context.this_task_index, tasks)
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return where the transaction begins and ends in each file that it took from."""
+        del previous_metadata
+        told: dict[str, tuple[Any, Any]] = {}
+        for piece in itertools.starmap(FileRange, metadata["ranges"]):
+            start, _ = told.get(piece.name, (piece.start, piece.end))
+            told[piece.name] = (start, piece.end)
+        return told
+
 
 class _FilesCoordinator(Coordinator):
     def __init__(

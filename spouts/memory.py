@@ -57,6 +57,11 @@ class MemoryTransactionalSpout(TransactionalSpout):
         tasks = len(context.component_tasks(context.this_component_id))
         return _MemoryEmitter(self.rows, context.this_task_index, tasks)
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return the numbers of the first row and the one after the last, by partition."""
+        del previous_metadata
+        return {partition: (start, end) for partition, (start, end) in metadata.items()}
+
 
 class MemoryRows:
     """Checked rows by partition: what there was at the last reading, here and in every pickled copy.

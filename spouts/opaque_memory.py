@@ -67,6 +67,12 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         del config, context
         return _OpaqueMemoryEmitter(self.rows, self.take_per_batch)
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return the numbers of the first row and the one after the last, for partitions that emitted something."""
+        previous = previous_metadata or {}
+        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
+        return {key: (start, end) for key, (start, end) in moved.items()}
+
 
 class _OpaqueMemoryCoordinator(PartitionedCoordinator):
     def __init__(self, lengths: Mapping[Partition, int], disabled: set[Partition]) -> None:

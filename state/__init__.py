@@ -2,10 +2,12 @@
 
 ``DeltaState`` and ``MemoryState`` are what ``builder.set_state`` takes. ``TransactionalState`` and
 ``RotatingTransactionalState`` are for your own coordinators and emitters, over a ``SqliteStore`` (one file,
-no server), a ``ZooKeeperStore`` or a ``MemoryStore``.
+no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without a topology, and
+``read_tables`` all of a topology as of one transaction.
 """
 
 from state.delta import DeltaState, read_table
+from state.delta_consistent import ConsistentView, read_tables
 from state.memory import MemoryState
 from state.memory_store import MemoryStore
 from state.sqlite import SqliteStore
@@ -15,6 +17,7 @@ from state.zookeeper import ZooKeeperStore
 from txtopo.contracts.state import MapState, StateKind
 
 __all__ = [
+    "ConsistentView",
     "DeltaState",
     "MapState",
     "MemoryState",
@@ -28,4 +31,5 @@ __all__ = [
     "TransactionalValue",
     "ZooKeeperStore",
     "read_table",
+    "read_tables",
 ]

@@ -5,15 +5,16 @@ brings to light is dealt with before anything is written:
 
 1. A newer marker: another coordinator leads. LostLead.
 2. The transaction itself: it is written already.
-3. Rows that somebody else has changed since values were read: what is to be written was computed from what
-   is no longer there. DivergenceError; the next start replays from what is there now.
+3. Rows that somebody else has changed: totals are not what the transactions make them any more.
+   DivergenceError; the next start says so, too, until ``txtopo repair`` has settled it.
 4. A version that changed no row, a vacuum for example: go on.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import pyarrow as pa
@@ -26,9 +27,12 @@ from state.delta_foreign import foreign_change
 from state.delta_history import read_snapshot, read_table, shown_schema
 from state.delta_location import Location, parent_of
 from state.delta_owner import Owner
+from state.delta_past import PastDeltaState
+from state.delta_rollback import roll_back
 from state.delta_rows import RowFormat, checked_fields
 from state.delta_staging import Staging
 from state.delta_sync import sync_version
+from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep, compact, vacuum
 from state.delta_writing import put_rows
 from state.values import KeptValue, first_value
@@ -125,6 +129,26 @@ class DeltaState(State):
         """
         return read_table(self.path, txid, storage_options=self._options.storage)
 
+    def table(self) -> DeltaStateTable:
+        """Return the table, to be looked at without opening it."""
+        location = Location.resolve(self.path, self._options.storage)
+        return DeltaStateTable(location, self.kind, RowFormat("", self.key, self.value, self.kind).schema())
+
+    def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
+        """Open what the table held as of a transaction, for reading only; it fences nobody.
+
+        Args:
+            topology_id: the topology that the state belongs to.
+            name: the state's name in it.
+            txid: the last transaction to see.
+
+        Raises:
+            ConfigError: there is no table.
+            StateAccessError: what it held then is no longer kept.
+        """
+        location = Location.resolve(self.path, self._options.storage)
+        return PastDeltaState(topology_id, location, RowFormat(name, self.key, self.value, self.kind), txid)
+
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaState:
         """Open the table, made now if there is none, and write the marker of ``epoch``.
 
@@ -166,6 +190,8 @@ class OpenedDeltaState(OpenedState):
         self._upkeep = options.upkeep
         self._cache = ValueCache(rows, options.cached_keys_max)
         self._staging = Staging(fence.state, fence.epoch, location)
+        self._own_version = table.version()
+        self._seen_version = table.version()
         self._foreign_change: str | None = None
         self._writes = 0
         self._checkpoints = 0
@@ -184,6 +210,11 @@ class OpenedDeltaState(OpenedState):
             FailedException: the table cannot be read.
         """
         return self._fence.last_txid(self._fresh_handle())
+
+    @property
+    def version(self) -> int:
+        """The version that this coordinator has made last: by its marker, or by a write."""
+        return self._own_version
 
     def make_value(self, txid: int, value: object) -> KeptValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
@@ -212,15 +243,15 @@ class OpenedDeltaState(OpenedState):
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the table; nothing was written.
-            DivergenceError: somebody else has changed rows since values were read; nothing was written.
+            DivergenceError: somebody else has changed rows; nothing was written.
             FailedException: the write failed; it may be tried again.
         """
         rows = self._rows.fit(txid, values)
         for _ in range(WRITE_TRIES_MAX):
             if self._is_visible(txid):
                 return
-            self._refuse_stale_reads(txid)
-            if self._write_once(txid, rows.table, rows.values):
+            self._refuse_foreign_change(txid)
+            if self._put(txid, rows.table, rows.values):
                 return
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
 
@@ -231,12 +262,12 @@ class OpenedDeltaState(OpenedState):
             FieldsError: a key or value does not fit; nothing was written.
             ConfigError: the table lies in an object store.
             LostLead: a newer epoch has opened the table.
-            DivergenceError: somebody else has changed rows since values were read.
+            DivergenceError: somebody else has changed rows.
             FailedException: the file cannot be written.
         """
         rows = self._rows.fit(txid, values)
         self._is_visible(txid)
-        self._refuse_stale_reads(txid)
+        self._refuse_foreign_change(txid)
         try:
             return self._staging.stage(txid, rows.table)
         except OSError as error:
@@ -253,11 +284,12 @@ class OpenedDeltaState(OpenedState):
         for _ in range(WRITE_TRIES_MAX):
             if self._is_visible(staged.txid):
                 return
+            self._refuse_foreign_change(staged.txid)
             try:
                 table = self._staging.read(staged)
             except WORLD_ERRORS as error:
                 raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
-            if self._write_once(staged.txid, table, self._rows.read_writes(table)):
+            if self._put(staged.txid, table, self._rows.read_writes(table)):
                 return
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
 
@@ -279,6 +311,38 @@ class OpenedDeltaState(OpenedState):
         application = state_application(self._fence.topology_id, self._fence.state)
         return read_snapshot(self._location, application, shown_schema(self._table, self._rows.kind), txid)
 
+    def roll_back(self, txid: int | None) -> None:
+        """Write a version that equals the one which transaction ``txid`` made; see :meth:`OpenedState.roll_back`.
+
+        Raises:
+            StateAccessError: that version is not kept.
+            LostLead: a newer epoch has opened the table; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        for _ in range(WRITE_TRIES_MAX):
+            self._is_visible(txid or 0)
+            if (self._fence.last_txid(self._table) or 0) == (txid or 0) and self._changed_since(None) is None:
+                return
+            self._write_once(txid or 0, lambda: roll_back(self._location, self._table, self._fence, txid), {})
+            self._cache.clear()
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
+
+    def adopt(self) -> None:
+        """Note the last transaction again, on top of what somebody else has written.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        for _ in range(WRITE_TRIES_MAX):
+            last = self.last_txid or 0
+            self._is_visible(last)
+            if self._changed_since(None) is None:
+                return
+            self._write_once(last, functools.partial(self._fence.mark, self._table, last), {})
+            self._cache.clear()
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None)
+
     def maintain(self) -> None:
         """Checkpoint the log every so many own writes; compact and vacuum where that is due.
 
@@ -297,6 +361,8 @@ class OpenedDeltaState(OpenedState):
                 compact(self._table, self._fence)
                 self._table.update_incremental()
                 self._cache.written(before, self._table.version(), {})
+                if self._foreign_change is None:
+                    self._own_version = self._seen_version = before + 1
             if self._upkeep.is_vacuum_due(self._checkpoints):
                 vacuum(self._table, self._upkeep.vacuum_retention_hours or 0)
         except WORLD_ERRORS as error:
@@ -309,6 +375,10 @@ class OpenedDeltaState(OpenedState):
         """Let go of the cached values."""
         self._cache.clear()
 
+    def _put(self, txid: int, rows: pa.Table, values: Mapping[Key, KeptValue | None]) -> bool:
+        keys = list(self._rows.key)
+        return self._write_once(txid, lambda: put_rows(self._table, self._fence, txid, rows, keys), values)
+
     def _is_visible(self, txid: int) -> bool:
         """Bring the writing handle up to date, and ask it: may we write, and is it written already?"""
         try:
@@ -320,29 +390,32 @@ class OpenedDeltaState(OpenedState):
 
     def _advance(self) -> None:
         """Bring the handle up to date and check the fence; forget what was read from an older version."""
-        before = self._table.version()
         self._table.update_incremental()
         self._fence.check(self._table)
-        self._forget_reads(before)
+        self._see_others()
 
-    def _forget_reads(self, before: int) -> None:
-        if self._table.version() == before:
+    def _see_others(self) -> None:
+        """Look at versions that have come from elsewhere; forget what was read from an older one."""
+        if self._table.version() == self._seen_version:
             return
-        if self._cache.is_used and self._foreign_change is None:
-            self._foreign_change = foreign_change(self._table, before)
+        self._foreign_change = self._foreign_change or self._changed_since(self._own_version)
+        self._seen_version = self._table.version()
         self._cache.clear()
 
-    def _refuse_stale_reads(self, txid: int) -> None:
+    def _changed_since(self, version: int | None) -> str | None:
+        return foreign_change(self._location, self._table, version)
+
+    def _refuse_foreign_change(self, txid: int) -> None:
         if self._foreign_change is not None:
+            last = self._fence.last_txid(self._table)
             raise DivergenceError(
-                f"state {self._fence.state!r}: another writer changed the table at {self._location.address} "
-                f"after values were read from it ({self._foreign_change}), nothing was written; "
-                "let txtopo alone write to it, and start again: the transaction is replayed from what the "
-                "table holds now",
+                f"state {self._fence.state!r}: somebody else has changed the table at {self._location.address} "
+                f"({self._foreign_change}) since its last transaction, {last}; nothing of transaction {txid} was "
+                "written to it. Let txtopo alone write to it; 'txtopo repair' takes the change back, or accepts it",
                 txid=txid,
             )
 
-    def _write_once(self, txid: int, rows: pa.Table, values: Mapping[Key, KeptValue | None]) -> bool:
+    def _write_once(self, txid: int, write: Callable[[], None], values: Mapping[Key, KeptValue | None]) -> bool:
         """Write the version after the handle's; return False if another writer took it.
 
         Raises:
@@ -353,14 +426,16 @@ class OpenedDeltaState(OpenedState):
         files = set(self._table.file_uris())
         reach("delta.write.checked")
         try:
-            put_rows(self._table, self._fence, txid, rows, list(self._rows.key))
+            write()
             self._table.update_incremental()
         except WORLD_ERRORS as error:
-            return self._recover(txid, error)
+            return self._recover(txid, before, error)
         reach("delta.write.landed")
         self._sync(txid, before + 1, set(self._table.file_uris()) - files)
         self._cache.written(before, self._table.version(), values)
+        self._own_version = self._seen_version = before + 1
         self._foreign_change = None
+        self._see_others()
         self._writes += 1
         return True
 
@@ -372,20 +447,18 @@ class OpenedDeltaState(OpenedState):
         except OSError as error:
             raise self._failure("it was written, but may not outlive a loss of power", error, txid) from error
 
-    def _recover(self, txid: int, error: Exception) -> bool:
+    def _recover(self, txid: int, before: int, error: Exception) -> bool:
         """Find out what became of a write that raised ``error``.
 
         1. A newer coordinator has opened the table: LostLead. 2. The write is there, what failed came
         after it: fine. 3. Another version took its place: it may be tried again. 4. Anything else.
         """
-        before = self._table.version()
         self._table = self._fresh_handle()
         self._fence.check(self._table)
+        self._see_others()
         last = self._fence.last_txid(self._table)
         if last is not None and last >= txid:
-            self._cache.clear()
             return True
-        self._forget_reads(before)
         if self._table.version() > before:
             return False
         raise self._failure("its table could not be written", error, txid) from error

@@ -21,9 +21,18 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state.delta_location import Location
+from state.delta_log import EPOCH_NOTE, TXID_NOTE
 from txtopo.errors import ConfigError, FailedException, LostLead
 
-__all__ = ["NO_HOOKS", "WORLD_ERRORS", "Fence", "state_application"]
+__all__ = [
+    "NO_HOOKS",
+    "WORLD_ERRORS",
+    "Fence",
+    "epoch_application",
+    "epoch_of",
+    "rolled_back_application",
+    "state_application",
+]
 
 _EPOCH = "epoch"
 
@@ -66,23 +75,29 @@ class Fence:
         Raises:
             LostLead: one has.
         """
-        marker = table.transaction_version(self._epoch_application)
-        if marker is not None and marker > self.epoch:
+        marker = epoch_of(table, self.topology_id)
+        if marker > self.epoch:
             raise LostLead(
                 f"state {self.state!r} of topology {self.topology_id!r} was opened by a coordinator of epoch "
                 f"{marker}; this one has epoch {self.epoch} and writes nothing more",
             )
 
-    def properties(self, txid: int | None = None) -> CommitProperties:
+    def properties(self, txid: int | None = None, rolled_back_at: int | None = None) -> CommitProperties:
         """Return what a Delta write must carry.
 
         Args:
             txid: the transaction it makes visible; None for upkeep.
+            rolled_back_at: the version it makes, if that is an older one again.
         """
-        transactions = [Transaction(self._epoch_application, self.epoch)]
+        transactions = [Transaction(epoch_application(self.topology_id), self.epoch)]
+        notes = {EPOCH_NOTE: str(self.epoch)}
         if txid is not None:
             transactions.append(Transaction(state_application(self.topology_id, self.state), txid))
-        return CommitProperties(app_transactions=transactions, max_commit_retries=0)
+            notes[TXID_NOTE] = str(txid)
+        if rolled_back_at is not None:
+            application = rolled_back_application(state_application(self.topology_id, self.state))
+            transactions.append(Transaction(application, rolled_back_at))
+        return CommitProperties(custom_metadata=notes, app_transactions=transactions, max_commit_retries=0)
 
     def mark(self, table: DeltaTable, txid: int | None = None) -> None:
         """Write the application transactions and nothing else; the handle is brought up to date.
@@ -121,11 +136,26 @@ class Fence:
             f"epoch {self.epoch} at {location.address}; stop what writes to this table",
         )
 
-    @property
-    def _epoch_application(self) -> str:
-        return f"{self.topology_id}/{_EPOCH}"
+
+def epoch_of(table: DeltaTable, topology_id: str) -> int:
+    """Return the newest epoch that has opened a table, as its handle knows it; 0 if none has."""
+    return table.transaction_version(epoch_application(topology_id)) or 0
 
 
 def state_application(topology_id: str, state: str) -> str:
     """Return the application id that carries the txids of a state's table."""
     return f"{topology_id}/{state}"
+
+
+def rolled_back_application(application: str) -> str:
+    """Return the application id that carries the last version which was rolled back to an older one.
+
+    Args:
+        application: that of the state's txids.
+    """
+    return f"{application}/rolled-back"
+
+
+def epoch_application(topology_id: str) -> str:
+    """Return the application id that carries the epochs that have opened a table."""
+    return f"{topology_id}/{_EPOCH}"

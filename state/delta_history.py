@@ -1,7 +1,9 @@
 """What a Delta table held as of a transaction.
 
-The application transaction ``<topology>/<state>`` only rises from version to version, so the newest version
-whose txid is not above the wanted one is found by bisection. Versions whose log is gone count as too old.
+The application transaction ``<topology>/<state>`` rises from version to version, so the newest version whose
+txid is not above the wanted one is found by bisection, from the end on. It falls only where ``txtopo repair``
+has rolled the table back: each version knows the last one that did, and what is not found from there on is
+looked for before it. Versions whose log is gone count as too old.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from state.delta_fence import WORLD_ERRORS, state_application
+from state.delta_fence import WORLD_ERRORS, rolled_back_application, state_application
 from state.delta_location import Location
 from state.delta_owner import Owner
 from state.delta_reading import read_rows
@@ -20,7 +22,7 @@ from state.delta_rows import TXID_FIELD
 from txtopo.contracts.state import StateKind
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = ["read_snapshot", "read_table", "shown_schema"]
+__all__ = ["read_snapshot", "read_table", "shown_schema", "version_as_of"]
 
 
 def read_table(
@@ -93,24 +95,45 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
             f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
             txid=txid,
         )
-    if txid == last:
-        return latest
-    low, high = 0, latest.version()
-    found: DeltaTable | None = None
-    while low < high:  # the version wanted is in [low, high)
-        middle = (low + high) // 2
-        table = _kept_version(location, middle)
-        if table is not None and (table.transaction_version(application) or 0) > txid:
-            high = middle
-        else:
-            found = table
-            low = middle + 1
+    found = version_as_of(location, latest, application, txid)
     if found is None:
         raise StateAccessError(
             f"what the table at {location.address} held as of transaction {txid} is no longer kept: its log "
             f"begins later; ask for a transaction nearer to {last}",
             txid=txid,
         )
+    return found
+
+
+def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
+    """Return a handle of the newest version whose txid is not above a wanted one; None if it is no longer kept.
+
+    Most often it is one of the last few, so those are looked at first.
+
+    Args:
+        location: where the table lies.
+        latest: a handle of it, as new as any that may be returned.
+        application: the application id that carries its txids.
+        txid: the last transaction to see.
+    """
+    if (latest.transaction_version(application) or 0) <= txid:
+        return latest
+    low, high = latest.transaction_version(rolled_back_application(application)) or 0, latest.version()
+    rolled_back = _kept_version(location, low) if low else None
+    if rolled_back is not None and (rolled_back.transaction_version(application) or 0) > txid:
+        before = _kept_version(location, low - 1)
+        return None if before is None else version_as_of(location, before, application, txid)
+    step = 1
+    found: DeltaTable | None = None
+    while low < high:  # the version wanted is in [low, high), and what ``found`` is, is the one before ``low``
+        middle = max((low + high) // 2, high - step)
+        step *= 2
+        table = _kept_version(location, middle)
+        if table is not None and (table.transaction_version(application) or 0) > txid:
+            high = middle
+        else:
+            found = table
+            low = middle + 1
     return found
 
 

@@ -6,23 +6,26 @@ refused before anything is written, and so is whatever txtopo did not make.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from state.delta_fence import state_application
 from state.delta_location import Location
+from state.delta_log import EPOCH_NOTE
 from txtopo.contracts.state import StateKind
 from txtopo.errors import DivergenceError
 
-__all__ = ["Owner"]
+__all__ = ["Owner", "columns_text", "not_empty", "not_ours"]
 
 _TOPOLOGY, _STATE, _LIFE, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
 
 _WAY_OUT = (
     "Give the state another path; or, if the table is no longer needed, remove it; or, if it belongs to "
-    "coordinator state that was lost, bring that back"
+    "coordinator state that was lost, bring that back, or see what 'txtopo repair' can do"
 )
 
 
@@ -67,14 +70,12 @@ class Owner:
         table = location.existing() or self._make(location, schema)
         found = Owner.of(table)
         if found is None:
-            raise DivergenceError(
-                f"state {self.state!r}: the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.",
-            )
+            raise not_ours(location)
         if found != self:
             raise self._divergence(location, table, f"it is of {found.text()}")
         if table.schema() != Schema.from_arrow(schema):
-            columns = _columns(pa.schema(table.schema()))
-            raise self._divergence(location, table, f"its columns are {columns} and not {_columns(schema)}")
+            columns = columns_text(pa.schema(table.schema()))
+            raise self._divergence(location, table, f"its columns are {columns} and not {columns_text(schema)}")
         return table
 
     def text(self) -> str:
@@ -85,10 +86,7 @@ class Owner:
     def _make(self, location: Location, schema: pa.Schema) -> DeltaTable:
         foreign = location.foreign_file()
         if foreign is not None:
-            raise DivergenceError(
-                f"state {self.state!r}: {location.address} is no Delta table, and it is not empty: "
-                f"{foreign.name} lies there. {_WAY_OUT}.",
-            )
+            raise not_empty(location, foreign)
         if location.folder is not None:
             location.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -104,6 +102,7 @@ class Owner:
                     _KIND: self.kind.value,
                 },
                 storage_options=location.options,
+                commit_properties=CommitProperties(custom_metadata={EPOCH_NOTE: "0"}),
                 raise_if_key_not_exists=False,
             )
         except DeltaError:
@@ -123,5 +122,18 @@ class Owner:
         )
 
 
-def _columns(schema: pa.Schema) -> str:
+def not_ours(location: Location) -> DivergenceError:
+    """Return the error for a Delta table that txtopo did not make."""
+    return DivergenceError(f"the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.")
+
+
+def not_empty(location: Location, foreign: Path) -> DivergenceError:
+    """Return the error for a place where something else lies."""
+    return DivergenceError(
+        f"{location.address} is no Delta table, and it is not empty: {foreign.name} lies there. {_WAY_OUT}."
+    )
+
+
+def columns_text(schema: pa.Schema) -> str:
+    """Return the columns of a table in words."""
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

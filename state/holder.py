@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -94,6 +95,7 @@ def loss(topology_id: str, epoch: int, stored: int | None) -> LostLead:
     return LostLead(f"the lead of topology {topology_id!r}, epoch {epoch}, is lost: {reason}; nothing was written")
 
 
+@functools.cache
 def _machine() -> str:
     # A boot id alone is shared by all containers of a machine, whose process ids are not comparable.
     with contextlib.suppress(OSError):

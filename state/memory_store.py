@@ -55,7 +55,7 @@ class MemoryStore(Store):
             below = [other[len(prefix) :] for other in self.place.values if other.startswith(prefix)]
         return sorted({rest.split("/", 1)[0] for rest in below})
 
-    def take_lead(self, topology_id: str, owner: str) -> Lead:
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
         """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`."""
         checked_topology_id(topology_id)
         with self.place.lock:
@@ -63,7 +63,7 @@ class MemoryStore(Store):
             if holder is not None:
                 raise refusal(topology_id, holder)
             holder = Holder.of_this_process(owner)
-            epoch = self.place.epochs.get(topology_id, 0) + 1
+            epoch = max(self.place.epochs.get(topology_id, 0) + 1, epoch_min)
             self.place.epochs[topology_id] = epoch
             self.place.holders[topology_id] = holder
             lead = MemoryLead(self.place, topology_id, holder, epoch)
@@ -88,7 +88,7 @@ class MemoryLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """How many times this topology's lead was taken before, plus one."""
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
         return self._epoch
 
     def write(self, changes: Sequence[Change]) -> None:

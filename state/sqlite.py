@@ -78,7 +78,7 @@ class SqliteStore(Store):
         start = len(path) + 1 if path else 0
         return sorted({other[start:].split("/", 1)[0] for (other,) in rows})
 
-    def take_lead(self, topology_id: str, owner: str) -> SqliteLead:
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> SqliteLead:
         """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`."""
         checked_topology_id(topology_id)
         lock_path = self.path.with_name(f"{self.path.name}.{file_name(topology_id)}.lock")
@@ -87,8 +87,9 @@ class SqliteStore(Store):
         try:
             with self._transaction() as connection:
                 connection.execute(
-                    "INSERT INTO lead VALUES (?, 1) ON CONFLICT (topology_id) DO UPDATE SET epoch = epoch + 1",
-                    (topology_id,),
+                    "INSERT INTO lead VALUES (?1, ?2) "
+                    "ON CONFLICT (topology_id) DO UPDATE SET epoch = max(epoch + 1, excluded.epoch)",
+                    (topology_id, epoch_min),
                 )
                 epoch = self._stored_epoch(topology_id)
         except BaseException:
@@ -178,7 +179,7 @@ class SqliteLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """How many times this topology's lead was taken before, plus one."""
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
         return self._epoch
 
     def write(self, changes: Sequence[Change]) -> None:

@@ -40,7 +40,7 @@ import attrs
 from state.holder import GRACE_SECS, Holder, loss, refusal
 from state.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
-from state.zookeeper_session import Answer, Applied, NotAsExpected, Unknown, ZooKeeperSession
+from state.zookeeper_session import Answer, Applied, NotAsExpected, Patience, Unknown, ZooKeeperSession
 from txtopo.contracts.store import Change, Delete, Lead, Store
 from txtopo.errors import InternalError, LostLead, StopError
 
@@ -86,7 +86,7 @@ class ZooKeeperStore(Store):
         node = self.node_of(checked_path(path)) if path else f"{self.root}/values"
         return sorted(decoded_segment(name) for name in self.session.children(node))
 
-    def take_lead(self, topology_id: str, owner: str) -> ZooKeeperLead:
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> ZooKeeperLead:
         """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`.
 
         It waits for a holder on another machine that may be dead, as long as its session can last.
@@ -95,7 +95,7 @@ class ZooKeeperStore(Store):
         self.session.make(f"{self.root}/values", b"")
         self.session.make(epoch_node, b"0")
         holder = Holder.of_this_process(owner, self.session.timeout_secs)
-        term = _Claim(self.session, topology_id, epoch_node, holder).take()
+        term = _Claim(self.session, topology_id, epoch_node, holder, epoch_min).take()
         lead = ZooKeeperLead(self, topology_id, term)
         self._leads.append(lead)
         lead.prepare()
@@ -131,6 +131,7 @@ class _Claim:
     topology_id: str
     epoch_node: str
     holder: Holder
+    epoch_min: int
 
     def take(self) -> _Term:
         """Return the term, once the lead is taken.
@@ -156,10 +157,11 @@ class _Claim:
             if in_place is not None:
                 transaction.delete(holder_node)
             transaction.create(holder_node, self.holder.to_bytes(), ephemeral=True)
-            transaction.set_data(self.epoch_node, str(epoch + 1).encode(), version=version)
-            answer = self.session.commit(transaction, time.monotonic() + self.session.patience_secs)
+            next_epoch = max(epoch + 1, self.epoch_min)
+            transaction.set_data(self.epoch_node, str(next_epoch).encode(), version=version)
+            answer = self.session.commit(transaction, self.session.patience())
             if isinstance(answer, Applied):
-                return _Term(epoch + 1, self.epoch_node, answer.last.version, sessions_lost)
+                return _Term(next_epoch, self.epoch_node, answer.last.version, sessions_lost)
 
     def _epoch(self) -> tuple[int, int]:
         found = self.session.data(self.epoch_node)
@@ -192,7 +194,7 @@ class ZooKeeperLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """How many times this topology's lead was taken before, plus one."""
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
         return self._term.epoch
 
     def prepare(self) -> None:
@@ -217,10 +219,10 @@ class ZooKeeperLead(Lead):
         remaining: list[Change] | None = checked_changes(self._topology_id, changes)
         with self._lock:
             self._in_doubt = False
-            deadline = time.monotonic() + self._session.patience_secs
+            patience = self._session.patience()
             for _ in range(_PLANS_MAX):
                 assert remaining is not None, "the loop ends when nothing remains"
-                remaining = self._try(remaining, deadline)
+                remaining = self._try(remaining, patience)
                 if remaining is None:
                     return
         raise InternalError(
@@ -242,15 +244,15 @@ class ZooKeeperLead(Lead):
             if self._lost is not None:
                 return
             self._lost = loss(self._topology_id, self.epoch, self.epoch)
-            deadline = time.monotonic() + _RELEASE_SECS
+            patience = Patience(_RELEASE_SECS)
             answer: Answer = Unknown()
-            while isinstance(answer, Unknown) and time.monotonic() < deadline:
+            while isinstance(answer, Unknown) and not patience.is_over:
                 transaction = self._session.client.transaction()
                 transaction.check(self._term.epoch_node, self._term.epoch_version)
                 transaction.delete(_holder_node(self._term.epoch_node))
-                answer = self._session.commit(transaction, deadline)
+                answer = self._session.commit(transaction, patience)
 
-    def _try(self, changes: list[Change], deadline: float) -> list[Change] | None:
+    def _try(self, changes: list[Change], patience: Patience) -> list[Change] | None:
         """Apply changes; return those that must be planned anew, None if all are applied."""
         if self._lost is not None:
             raise self._lost
@@ -260,7 +262,7 @@ class ZooKeeperLead(Lead):
             znodes = self._read_znodes()
         done = 0
         for step in steps(znodes, changes):
-            answer = self._session.commit(self._transaction(step), deadline)
+            answer = self._session.commit(self._transaction(step), patience)
             match answer:
                 case Applied():
                     done = step.changes_done

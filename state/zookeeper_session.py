@@ -6,9 +6,10 @@ calls that wait with a deadline, say plainly what became of a transaction, and r
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,11 +32,12 @@ from kazoo.retry import KazooRetry
 
 from txtopo.errors import StopError
 
-__all__ = ["Answer", "Applied", "NotAsExpected", "Unknown", "ZooKeeperSession"]
+__all__ = ["Answer", "Applied", "NotAsExpected", "Patience", "Unknown", "ZooKeeperSession"]
 
 _RETRY_SECS = 0.05
 _RETRY_SECS_MAX = 1.0
 _PATIENCE_MARGIN_SECS = 2.0
+_SLICE_SECS = 0.25
 
 _OUTCOME_UNKNOWN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 _NOT_AS_EXPECTED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
@@ -63,6 +65,55 @@ class Unknown:
 
 
 Answer = Applied | NotAsExpected | Unknown
+
+
+class Patience:
+    """How long answers are waited for, in time that this process was there to wait.
+
+    A history. 1: A process is stopped (SIGSTOP, a machine that sleeps) while it waits. 2: It wakes up long after
+    any deadline, and what the server has to say, or that the session is over, is only just coming in. So waits
+    are cut into slices, and a slice costs no more than it was to last.
+
+    Args:
+        secs: how long, for all waits together.
+    """
+
+    def __init__(self, secs: float) -> None:
+        self._left_secs = secs
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no wait is left."""
+        return self._left_secs <= 0
+
+    def answer(self, sent: Any) -> Any:
+        """Return what an asynchronous result of kazoo comes to.
+
+        Raises:
+            KazooTimeoutError: it has not come in time.
+            KazooException: the answer is an error.
+        """
+        while True:
+            with self._slice() as slice_secs:
+                try:
+                    return sent.get(timeout=slice_secs)
+                except KazooTimeoutError:
+                    if self._left_secs <= slice_secs:
+                        raise
+
+    def wait(self, event: threading.Event, secs: float) -> None:
+        """Wait for an event, for a moment that is no longer than a slice."""
+        with self._slice() as slice_secs:
+            event.wait(min(secs, slice_secs))
+
+    @contextlib.contextmanager
+    def _slice(self) -> Iterator[float]:
+        slice_secs = max(0.0, min(_SLICE_SECS, self._left_secs))
+        started = time.monotonic()
+        try:
+            yield slice_secs
+        finally:
+            self._left_secs -= min(time.monotonic() - started, slice_secs)
 
 
 class ZooKeeperSession:
@@ -143,12 +194,16 @@ class ZooKeeperSession:
         if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
             gone.wait(secs)
 
-    def commit(self, transaction: Any, deadline: float) -> Answer:
+    def patience(self) -> Patience:
+        """Return the patience for one request, however often it is sent."""
+        return Patience(self.patience_secs)
+
+    def commit(self, transaction: Any, patience: Patience) -> Answer:
         """Send a kazoo transaction and wait for its answer.
 
         Args:
             transaction: as made by ``client.transaction()``.
-            deadline: in the time of ``time.monotonic()``.
+            patience: how long.
 
         Raises:
             StopError: no answer came in time (it may have been applied), or the server refuses for a reason
@@ -156,9 +211,9 @@ class ZooKeeperSession:
         """
         self._check_open()
         try:
-            results = transaction.commit_async().get(timeout=max(0.0, deadline - time.monotonic()))
+            results = patience.answer(transaction.commit_async())
         except _OUTCOME_UNKNOWN:
-            self._pause()
+            patience.wait(self._closed, _RETRY_SECS)
             return Unknown()
         except KazooTimeoutError as error:
             raise self._unreachable() from error
@@ -182,16 +237,15 @@ class ZooKeeperSession:
             StopError: no answer came in time.
             KazooException: the server's answer is an error.
         """
-        deadline = time.monotonic() + self.patience_secs
+        patience = self.patience()
         while True:
             self._check_open()
             try:
-                answer = sent if sent is not None else request()
-                return answer.get(timeout=max(0.0, deadline - time.monotonic()))
+                return patience.answer(sent if sent is not None else request())
             except _OUTCOME_UNKNOWN as error:
-                if time.monotonic() > deadline:
+                if patience.is_over:
                     raise self._unreachable() from error
-                self._pause()
+                patience.wait(self._closed, _RETRY_SECS)
                 sent = None
             except KazooTimeoutError as error:
                 raise self._unreachable() from error
@@ -211,9 +265,6 @@ class ZooKeeperSession:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise StopError("the store was closed: use it before close() only")
-
-    def _pause(self) -> None:
-        self._closed.wait(_RETRY_SECS)
 
     def _on_state(self, state: Any) -> None:
         # Called on kazoo's own thread: nothing here may wait.

@@ -1,7 +1,7 @@
 """Failpoints: named places round each durable step, where a test lets the process die, stop or fail.
 
-They are reached in production too, at the price of one look at a variable. Arm them from outside by the
-environment, before the process starts::
+There are some round the user's code, too. All are reached in production, at the price of one look at a
+variable. Arm them from outside by the environment, before the process starts::
 
     TXTOPO_FAILPOINTS="table.write.after=kill:3" txtopo run examples.transactional_words
 
@@ -19,6 +19,7 @@ import difflib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from types import TracebackType
 
 import attrs
 
@@ -32,6 +33,7 @@ _STEPS = {
     "recovery.drop": "recovery strikes out a group none of whose writes landed",
     "recovery.write": "recovery finishes a table's write from what was staged; once for each table",
     "recovery.commit": "recovery counts a finished group as committed",
+    "recovery.confirm": "a new leader writes that it has recovered",
     "metadata.save": "metadata of begun transactions is made durable",
     "group.stage": "a table's write is staged; once for each table of a group that writes several",
     "group.journal": "a group is entered in the journal",
@@ -40,12 +42,19 @@ _STEPS = {
     "group.commit": "a group is counted as committed in the coordinator state",
     "group.clear": "what a group has staged is removed",
     "table.maintain": "a table's upkeep is looked after",
+    "repair.begin": "a repair writes its plan into the coordinator state",
+    "repair.table": "a repair brings a table to where its plan has it; once for each table",
+    "repair.journal": "a repair says in the journal what stands fast",
+    "repair.end": "a repair replaces the coordinator state and strikes its plan out",
 }
 
 _PLACES = {
     "delta.write.checked": "a Delta write has looked at its fence, and not written yet",
     "delta.write.landed": "a Delta write has landed, and nobody knows yet",
     "delta.stage.drafted": "a staged write is on disk under its draft's name",
+    "spout.emit": "an emitter is about to emit its share of a batch",
+    "bolt.execute": "a bolt is about to take some tuples, in either phase",
+    "bolt.finish": "a bolt is about to finish its batch, in either phase",
 }
 
 FAILPOINTS: dict[str, str] = {
@@ -66,12 +75,22 @@ def reach(name: str) -> None:
         _handler(name)
 
 
-@contextlib.contextmanager
-def durable_step(name: str) -> Iterator[None]:
+class durable_step:  # noqa: N801 - reads as what it is: with durable_step(…)
     """Reach ``NAME.before`` and, unless the step fails, ``NAME.after``."""
-    reach(f"{name}.before")
-    yield
-    reach(f"{name}.after")
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        reach(f"{self._name}.before")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            reach(f"{self._name}.after")
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.errors import ConfigError
 from txtopo.failpoints import durable_step
-from txtopo.monitor.journal import FOLDER, JournalHeader, JournalTable, JournalWriter
+from txtopo.monitor.journal import JournalHeader, JournalTable, JournalWriter, find_journal, set_aside_former_life
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
@@ -73,6 +73,8 @@ class Outfit:
         make_crew: makes the threads and the clock, for so many jobs in flight.
         make_coordinator: makes the core.
         make_store: makes the store of coordinator state; None: what the configuration says.
+        make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
+        freeze: freezes the components of a plan.
         make_journal: begins the journal; None: a folder beside the tables, if there are any.
     """
 
@@ -80,6 +82,8 @@ class Outfit:
     make_crew: Callable[[int], Crew] = ThreadCrew
     make_coordinator: Callable[[Limits], Coordinator] = Coordinator
     make_store: Callable[[], Store] | None = None
+    make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
+    freeze: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
 
 
@@ -162,9 +166,9 @@ def assembled(
 ) -> Iterator[Assembly]:
     """Put a run together: take the lead, recover, and make all that the shell needs; let go of it at the end."""
     plan = topology.plan
-    states = _states(plan, config)
+    states = states_of(plan, config, outfit.make_dead_letters)
     with contextlib.ExitStack() as stack:
-        prototypes = prototypes_of(plan)
+        prototypes = outfit.freeze(plan)
         workshop = Workshop(plan, config, prototypes)
         stack.callback(workshop.close)
         source = _make_source(plan, config, workshop)  # first of all: bad input is told of before anything is written
@@ -230,7 +234,7 @@ def _journal_header(  # noqa: PLR0913, PLR0917 - what stands fast comes from eve
         committed=recovered.committed.txid,
         metadata=recovered.committed.metadata,
         tables={
-            name: JournalTable(_address_from(home.parent, state.address), recovered.states[name].identity)
+            name: JournalTable(address_from(home.parent, state.address), recovered.states[name].identity)
             for name, state in states.items()
             if state.address is not None
         },
@@ -238,7 +242,7 @@ def _journal_header(  # noqa: PLR0913, PLR0917 - what stands fast comes from eve
     )
 
 
-def _address_from(folder: pathlib.Path, address: str) -> str:
+def address_from(folder: pathlib.Path, address: str) -> str:
     """Return a table's address relative to a folder that it lies below, so that both can be moved together."""
     if "://" in address:
         return address
@@ -249,7 +253,11 @@ def _address_from(folder: pathlib.Path, address: str) -> str:
 def _begin_journal(header: JournalHeader, plan: Plan, config: Config) -> JournalWriter | None:
     bytes_max = config["topology.journal.bytes.max"]
     has_home = header.tables or config.state_dir is not None
-    return JournalWriter(home_of(plan, config) / FOLDER, header, bytes_max) if has_home and bytes_max else None
+    if not has_home or not bytes_max:
+        return None
+    folder = find_journal(home_of(plan, config), plan.topology_id)
+    set_aside_former_life(folder, header.life)
+    return JournalWriter(folder, header, bytes_max)
 
 
 def home_of(plan: Plan, config: Config) -> pathlib.Path:
@@ -288,16 +296,19 @@ def _plugin(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(importlib.import_module(module), attribute))
 
 
-def _states(plan: Plan, config: Config) -> dict[str, State]:
+def states_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
+) -> dict[str, State]:
+    """Return a topology's states, that of dead letters among them if it has one."""
     states = dict(plan.states)
     if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
         if DEAD_LETTERS in states:
             raise ConfigError(f"state name {DEAD_LETTERS!r} is txtopo's own; give that state another name")
         path = config.dead_letter_path or home_of(plan, config).parent / "dead_letters"
-        states[DEAD_LETTERS] = _plugin("delta")(
+        states[DEAD_LETTERS] = (make_dead_letters or _plugin("delta"))(
             path,
-            key=Fields("transaction: long"),
-            value=Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
+            Fields("transaction: long"),
+            Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
         )
     return states
 

@@ -8,6 +8,14 @@ import pytest
 
 from state import DeltaState
 from txtopo import Fields
+from txtopo.monitor.journal import (
+    FOLDER,
+    JournalEntry,
+    JournalHeader,
+    JournalTable,
+    JournalTransaction,
+    JournalWriter,
+)
 
 
 @pytest.fixture
@@ -70,3 +78,51 @@ def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
     """So is a table that no topology made."""
     result = command_line("state", str(tmp_path))
     assert (result.exit_code, "is no table of a txtopo state" in result.stderr) == (1, True)
+
+
+@pytest.fixture
+def topology_folder(tmp_path, table):
+    """The table's folder with another table and a journal: both tables are at 7, and 8 is half written."""
+    other = DeltaState(tmp_path / "out" / "total", key=Fields("name: string"), value=Fields("n: long"))
+    total = other.open("t", "total", "life", 1)
+    total.write(7, {"all": total.make_value(7, 24)})
+    words = DeltaState(table, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
+    tables = {"words": JournalTable("words", words.identity), "total": JournalTable("total", total.identity)}
+    header = JournalHeader("t", "life", 1, "repeatable", 7, None, tables, {"words": 7, "total": 7})
+    journal = JournalWriter(tmp_path / "out" / "_txtopo" / FOLDER, header, 1 << 20)
+    journal.enter(JournalEntry({"words": (1, 0), "total": (1, 0)}, (JournalTransaction(8, 1, None, {}),)))
+    words.write(8, {"ape": words.make_value(8, 9)})
+    return str(tmp_path / "out")
+
+
+def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folder):
+    """``--consistent`` shows no table ahead of another, and says as of which transaction."""
+    result = command_line("state", "--consistent", topology_folder, "--format", "json")
+    shown = [json.loads(line) for line in result.stdout.splitlines()]
+    assert shown[0] == {"state": "total", "row": {"name": "all", "n": 24, "txid": 7}}
+    assert [each["row"]["n"] for each in shown[1:]] == [3, 20, 1]
+    assert result.stderr == "total: 1 row\nwords: 3 rows\nall tables as of transaction 7\n"
+    drawn = command_line("state", "--consistent", topology_folder, "--txid", "6").stdout
+    assert [line.split() for line in drawn.splitlines()] == [
+        ["total"],
+        ["name", "n", "txid"],
+        ["words"],
+        ["word", "n", "txid"],
+        ["ape", "3", "3"],
+        ["cat", "2", "3"],
+        ["dog", "1", "3"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "expected"),
+    [
+        (("--key", "a"), 2, "--key is for one table"),
+        (("--format", "csv"), 2, "CSV has room for one table"),
+        (("--txid", "8"), 1, "the last one that is, is 7"),
+    ],
+)
+def test_what_no_view_can_show_is_told_in_words(command_line, topology_folder, options, status, expected):
+    """So are options that are for one table."""
+    result = command_line("state", "--consistent", topology_folder, *options)
+    assert (result.exit_code, expected in result.stderr) == (status, True)

@@ -253,3 +253,13 @@ def test_after_a_stop_nothing_is_said() -> None:
         story >> committed("1:1") >> group_ended(1) >> pack_ended(1) >> lost(1)
         story >> ticked(9_999) >> progressed("1:1") >> stop_requested() >> rule_broken(BUG)
         assert story.coordinator.committed == 0
+
+
+def test_what_comes_with_a_lost_lead_does_not_count() -> None:
+    """The end of a group that comes together with the loss of the lead is as one that comes later."""
+    with Playbook(limits(window=1)) as story:
+        begin(story, 1)
+        story >> processed("1:1") << commit(1, "1:1")
+        error = LostLead("another coordinator leads")
+        said = story.coordinator.handle(fenced(error), group_ended(1))
+        assert said == [cancel(1), stop(StopReason.FAILED, error)]

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-import txtopo.testing.inline
+import txtopo.phases.inline_runner
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
 from txtopo.phases.batch_run import Parcel
@@ -36,7 +36,7 @@ def test_lost_and_doubled_tuples_are_found(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
     """A parcel that is lost or doubled on its way fails its attempt, which is replayed; totals are exact."""
-    monkeypatch.setattr(txtopo.testing.inline, "StageRun", TamperingStage)
+    monkeypatch.setattr(txtopo.phases.inline_runner, "StageRun", TamperingStage)
     monkeypatch.setattr(TamperingStage, "copies", copies)
     monkeypatch.setattr(TamperingStage, "is_done", False)
     report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread"))
@@ -47,7 +47,7 @@ def test_lost_and_doubled_tuples_are_found(
 
 def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With topology.acker.executors = 0 nobody looks: the test above tests what it says."""
-    monkeypatch.setattr(txtopo.testing.inline, "StageRun", TamperingStage)
+    monkeypatch.setattr(txtopo.phases.inline_runner, "StageRun", TamperingStage)
     monkeypatch.setattr(TamperingStage, "copies", 0)
     monkeypatch.setattr(TamperingStage, "is_done", False)
     report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread", acker_executors=0))

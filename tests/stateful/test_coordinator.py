@@ -69,6 +69,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 pass
 
     @precondition(lambda self: self.world.is_running)
+    @rule(data=st.data(), loses=st.sampled_from([*[False] * 12, True]), events=st.integers(0, 6))
+    def the_lead_may_be_lost(self, data: st.DataObject, *, loses: bool, events: int) -> None:
+        """Rarely, too; the zombie goes on beside its successor."""
+        if loses:
+            self.world.lose_lead(data.draw(bounds(is_opaque=self.is_opaque)), events)
+
+    @precondition(lambda self: self.world.is_running)
     @rule(choices=st.lists(INDEX, min_size=1, max_size=20))
     def all_goes_well_for_a_while(self, choices: list[int]) -> None:
         """Without it no story would come far."""

@@ -35,6 +35,7 @@ from txtopo.core.events import (
     Committed,
     Event,
     Failed,
+    Fenced,
     GroupEnded,
     MetadataCreated,
     PackEnded,
@@ -48,7 +49,8 @@ from txtopo.core.events import (
 from txtopo.core.invariants import validate
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.core.transitions import Status
-from txtopo.errors import JobFailure, PoisonTransaction
+from txtopo.errors import JobFailure, LostLead, PoisonTransaction
+from txtopo.testing.checkers import AttemptChecker, CoreChecker
 
 UNKNOWN = "where it ends is not known"
 ERROR = "told to fail"
@@ -116,10 +118,12 @@ class World:
         self.emitted: dict[TransactionAttempt, Span] = {}
         self.made = 0
         self.is_finished = False
+        self.attempts = AttemptChecker(is_opaque)
         self._lead(Limits(1, 1, 1, 1, 1))
 
     def _lead(self, limits: Limits) -> None:
         self.core = Coordinator(limits)
+        self.checker = CoreChecker(self.attempts, self.is_opaque, limits.timeout_ms)
         self.jobs: dict[int, Job] = {}
         self.group: Group | None = None
         self.question: Question | None = None
@@ -159,14 +163,31 @@ class World:
         if isinstance(event, (Processed, Failed, PackEnded, PackFailed)):
             self.past.append(event)
         self._note(event)
+        self.checker.hear(self.core, [event])
         actions = self.core.handle(event)
-        validate(self.core)
+        self.checker.see(self.core, actions)
         assert not any(isinstance(action, Stop) for action in actions[:-1]), "nothing comes behind a stop"
         for index, action in enumerate(actions):
             if index == self.actions_max:
                 self._crash_in(action)
                 return
             self._carry_out(action)
+
+    def lose_lead(self, limits: Limits, events: int) -> None:
+        """Let another coordinator lead; the one before goes on for a while, and then finds it out (promise 11)."""
+        zombie, jobs = self.core, list(self.jobs.values())
+        attempts = [attempt for job in jobs for attempt in job.unanswered][:events]
+        self.start(limits)
+        for attempt in attempts:
+            metadata = self.emitted[attempt].end if self.is_opaque else None
+            zombie.handle(Processed(attempt, metadata))  # what it says to that, nobody carries out
+            validate(zombie)
+        error = LostLead("another coordinator leads")
+        actions = zombie.handle(Fenced(error))
+        stops = [action for action in actions if isinstance(action, Stop)]
+        assert [stop.error for stop in stops] == [error], "it stops at once, and says why"
+        assert all(isinstance(action, (Stop, CancelPack)) for action in actions), "and does nothing more"
+        assert zombie.handle(Ticked(self.now_ms + 10_000)) == [], "for ever"
 
     def tell_too_late(self, event: Event) -> None:
         """Hand in what can't count any more (promise 3)."""

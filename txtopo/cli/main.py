@@ -8,8 +8,12 @@ import sys
 
 import click
 
+from txtopo.cli.audit import audit_command
+from txtopo.cli.repair import repair
+from txtopo.cli.replay import replay_command
 from txtopo.cli.run import run
 from txtopo.cli.show import show
+from txtopo.cli.simulate import simulate
 from txtopo.cli.state import state
 
 
@@ -29,7 +33,7 @@ def txtopo() -> None:
     """
 
 
-for _command in (run, show, state):
+for _command in (audit_command, repair, replay_command, run, show, simulate, state):
     txtopo.add_command(_command)
 
 

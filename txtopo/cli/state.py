@@ -6,8 +6,8 @@ import csv
 import importlib
 import json
 import sys
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import click
 import pyarrow as pa
@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txtopo.cli.command import Command
+from txtopo.cli.command import Command, CommandLineError
 from txtopo.errors import ConfigError
 
 READER = "state.delta:read_table"
 """What reads a table; resolved by name, for the framework imports no state of its users."""
+
+CONSISTENT_READER = "state.delta_consistent:read_tables"
+"""What reads all tables of a topology together."""
 
 TXID = "txid"
 ROWS_SHOWN = 20
@@ -29,6 +32,11 @@ ROWS_SHOWN = 20
 @click.command(cls=Command)
 @click.argument("table", metavar="TABLE")
 @click.option("--txid", type=click.IntRange(min=0), metavar="N", help="Show the rows as of this transaction.")
+@click.option(
+    "--consistent",
+    is_flag=True,
+    help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
+)
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Show at most N rows; 20 in a table.")
 @click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show this key; once for each key field.")
 @click.option(
@@ -39,33 +47,76 @@ ROWS_SHOWN = 20
     show_default=True,
     help="A table for the terminal, a JSON object a line, or CSV.",
 )
-def state(table: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str) -> None:
+def state(  # noqa: PLR0913, PLR0917 - one for each option
+    table: str,
+    txid: int | None,
+    consistent: bool,  # noqa: FBT001 - an option
+    limit: int | None,
+    keys: tuple[str, ...],
+    form: str,
+) -> None:
     """Show the keys and values of a state's Delta table, each with the last transaction that touched it.
 
     TABLE is the folder of the table, as 'txtopo show' prints it.
+
+    With --consistent it is the folder that holds all tables of a topology: they are shown as of one
+    transaction, the last that every table has got to or that of --txid, also while the topology runs.
     """
-    rows = _read(table, txid)
+    if consistent:
+        _show_all(table, txid, limit, keys, form)
+        return
+    rows = _resolve(READER)(table, txid)
     last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
-    found = _with_keys(rows, keys).sort_by([(name, "ascending") for name in _sortable(rows)])
+    found = _sorted(_with_keys(rows, keys))
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "json":
             for row in shown.to_pylist():
                 click.echo(json.dumps(row, default=str, ensure_ascii=False))
         case "csv":
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(shown.column_names)
-            writer.writerows(row.values() for row in shown.to_pylist())
+            _write_csv(shown)
         case _:
             _print(shown)
     written = "nothing is written yet" if last is None else f"the last transaction is {last}"
     _say(f"{_count(shown, found, rows)}; {written}")
 
 
-def _read(table: str, txid: int | None) -> pa.Table:
-    module, _, attribute = READER.partition(":")
-    reader = getattr(importlib.import_module(module), attribute)
-    return cast("pa.Table", reader(table, txid))
+def _show_all(output: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str) -> None:
+    if keys:
+        raise CommandLineError("--key is for one table; leave --consistent out, and name the table")
+    view = _resolve(CONSISTENT_READER)(output, txid)
+    if form == "csv" and len(view.tables) > 1:
+        raise CommandLineError(
+            f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format json"
+        )
+    for name, rows in sorted(view.tables.items()):
+        shown = _sorted(rows).slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
+        match form:
+            case "json":
+                for row in shown.to_pylist():
+                    click.echo(json.dumps({"state": name, "row": row}, default=str, ensure_ascii=False))
+            case "csv":
+                _write_csv(shown)
+            case _:
+                Console(highlight=False).print(Text(name, "bold"))
+                _print(shown)
+        _say(f"{name}: {_count(shown, rows, rows)}")
+    _say(f"all tables as of transaction {view.txid}")
+
+
+def _resolve(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    return cast("Callable[..., Any]", getattr(importlib.import_module(module), attribute))
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    return rows.sort_by([(name, "ascending") for name in _sortable(rows)])
+
+
+def _write_csv(rows: pa.Table) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    writer.writerows(row.values() for row in rows.to_pylist())
 
 
 def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

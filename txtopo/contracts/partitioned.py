@@ -98,6 +98,17 @@ class _AdaptedSpout(TransactionalSpout):
         tasks = len(context.component_tasks(context.this_component_id))
         return _AdaptedEmitter(self.partitioned.emitter(config, context), context.this_task_index, tasks)
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        last = _Shares.decode(previous_metadata).last
+        ranges = {}
+        for key, (partition, share) in _Shares.decode(metadata).taken.items():
+            _, previous = last.get(key, (partition, None))
+            told = call_if_there(self.partitioned, "input_range", share, previous)
+            if told is None:
+                return None
+            ranges[key] = told
+        return ranges
+
 
 class _AdaptedCoordinator(Coordinator):
     def __init__(self, coordinator: PartitionedCoordinator, emitter: PartitionedEmitter) -> None:

@@ -106,6 +106,22 @@ class TransactionalSpout(Component):
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         """Return an emitter for the task ``context.this_task_index``; called on the executors."""
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
+
+        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
+        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
+        for each transaction that it commits, writes the answer down, and does nothing else with it.
+
+        Args:
+            metadata: the transaction's metadata.
+            previous_metadata: that of the transaction before; None for the first.
+
+        Returns:
+            Start and end by the partition's name; None (the default): not told.
+        """
+        return None
+
 
 class PartitionedCoordinator(ABC):
     """Knows the partitions of a source."""
@@ -194,6 +210,22 @@ class PartitionedTransactionalSpout(Component):
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedEmitter:
         """Return an emitter; called in the driver and on the executors."""
 
+    def input_range(self, metadata: Metadata, previous_metadata: Metadata) -> tuple[Any, Any] | None:
+        """Tell what input a transaction took from one partition, for ``txtopo audit``.
+
+        *You* return where it begins and ends, as JSON values, so that it begins where the last transaction before
+        that took from this partition ended. *txtopo* calls it in the driver for each partition that a transaction
+        has a share of, when it is committed.
+
+        Args:
+            metadata: the partition's, as ``emit_new_batch`` returned it.
+            previous_metadata: what was returned for this partition before; None for the first time.
+
+        Returns:
+            Start and end; None (the default): not told.
+        """
+        return None
+
 
 class OpaquePartitionedEmitter(ABC):
     """Emits one partition's share, perhaps other tuples at each attempt."""
@@ -240,6 +272,23 @@ class OpaquePartitionedTransactionalSpout(Component):
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
         """Return an emitter; called on the executors."""
 
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
+
+        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
+        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
+        for each transaction that it commits, writes the answer down, and does nothing else with it.
+
+        Args:
+            metadata: the last of each partition after the transaction, by
+                :func:`txtopo.contracts.partitioned.partition_key`; compare, to tell only what moved.
+            previous_metadata: that of the transaction before; empty or None for the first.
+
+        Returns:
+            Start and end by the partition's name; None (the default): not told.
+        """
+        return None
+
 
 class DataFrameSpout(Component):
     """A source that Spark reads itself; every field but the attempt has a type."""
@@ -251,6 +300,22 @@ class DataFrameSpout(Component):
     @abstractmethod
     def read(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
         """Return one transaction's rows: the fields after the attempt, the same rows for the same metadata."""
+
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
+
+        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
+        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
+        for each transaction that it commits, writes the answer down, and does nothing else with it.
+
+        Args:
+            metadata: the transaction's metadata.
+            previous_metadata: that of the transaction before; None for the first.
+
+        Returns:
+            Start and end by the partition's name; None (the default): not told.
+        """
+        return None
 
 
 AnySpout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout

@@ -16,6 +16,8 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.table import StateTable
+from txtopo.errors import StateAccessError
 
 Key = Hashable
 """A key: one value, or a tuple of them where the state has several key fields."""
@@ -140,6 +142,11 @@ class OpenedState(ABC):
     def last_txid(self) -> int | None:
         """The txid of the last write, read afresh; None before the first."""
 
+    @property
+    def version(self) -> int | None:
+        """The table's version that this coordinator has made last; None where tables have no versions."""
+        return None
+
     @abstractmethod
     def make_value(self, txid: int, value: Any) -> StateValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
@@ -184,6 +191,24 @@ class OpenedState(ABC):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
 
+    def roll_back(self, txid: int | None) -> None:
+        """Make the table again what it was after the write of transaction ``txid``, in one atomic step.
+
+        Its last txid is ``txid`` then, or 0 for None: before any write. Does nothing if all is so already.
+
+        Raises:
+            StateAccessError: what it held then is not kept.
+            LostLead: a newer epoch has opened it; nothing was written.
+        """
+        raise StateAccessError(f"a {type(self).__name__} does not keep what it held before", txid=txid)
+
+    def adopt(self) -> None:
+        """Take what somebody else has changed for this state's own, as of its last transaction.
+
+        Raises:
+            LostLead: a newer epoch has opened it; nothing was written.
+        """
+
     def maintain(self) -> None:
         """Do what keeps the table healthy; called between writes. Does nothing by default."""
 
@@ -220,6 +245,10 @@ class State(ABC):
 
         For reading from outside, without a topology.
         """
+
+    def table(self) -> StateTable | None:
+        """Return the state's table, to be looked at without opening it; None where that cannot be done."""
+        return None
 
     @property
     def is_durable(self) -> bool:

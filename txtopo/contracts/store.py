@@ -43,7 +43,7 @@ class Lead(ABC):
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """How many times this topology's lead was taken before, plus one."""
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
 
     @abstractmethod
     def write(self, changes: Sequence[Change]) -> None:
@@ -77,14 +77,15 @@ class Store(ABC):
         """Return the sorted names directly below ``path``; empty where there are none."""
 
     @abstractmethod
-    def take_lead(self, topology_id: str, owner: str) -> Lead:
-        """Take the lead of a topology, counting its epoch up by one.
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
+        """Take the lead of a topology, counting its epoch up by one, or up to ``epoch_min`` if that is higher.
 
         The paths that the lead may write are those below ``topology_id``.
 
         Args:
             topology_id: id of the topology, without a slash.
             owner: what names this process to people, for the refusal another one gets.
+            epoch_min: the least epoch to begin with: above what tables know, if the store was wiped.
 
         Raises:
             AlreadyRunning: a live process holds it; the message names it by owner and pid.

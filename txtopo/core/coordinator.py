@@ -101,6 +101,8 @@ class Coordinator:
         actions: list[Action] = []
         for event in events:
             self._take_in(event, actions)
+            if isinstance(event, Fenced):
+                break  # what came with it does not count, as if it had come later
         self._advance(actions)
         return actions
 

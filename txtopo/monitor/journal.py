@@ -5,7 +5,7 @@ lost its lead spoils nobody else's. The first line of a file is its header, each
 
 1. A group is entered before its first table is written; so an entry alone does not say that it was committed.
 2. A new coordinator settles what the one before it left, and begins a file that says what is committed. So an
-   entry of an earlier epoch counts if its transactions are not above that of the next epoch's header.
+   entry of an earlier epoch counts if its transactions are not above that of any later epoch's header.
 3. An entry of the last epoch counts if every table that it names has got so far.
 
 The journal is evidence, for ``txtopo audit``, ``replay`` and ``repair``, and what consistent reading asks.
@@ -14,16 +14,18 @@ Recovery never needs it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, StopError
 
 FOLDER = "journal"
 """Its place in the folder that a topology keeps its own files in."""
@@ -120,7 +122,11 @@ class JournalWriter:
         self._file = self._begin_part()
 
     def enter(self, entry: JournalEntry) -> None:
-        """Append an entry; durable on return."""
+        """Append an entry; durable on return.
+
+        Raises:
+            StopError: it can't be written.
+        """
         if self._file.tell() > PART_BYTES_MAX:
             self._next_part()
         self._append(_encode(entry))
@@ -148,7 +154,8 @@ class JournalWriter:
         self._file.close()
         self._part += 1
         self._file = self._begin_part()
-        files = sorted(path for path in self._folder.iterdir() if _NAME.match(path.name))
+        own = f"{self._header.epoch:010d}-999999.jsonl"
+        files = [path for path in journal_files(self._folder) if path.name <= own]  # never a successor's
         sizes = [path.stat().st_size for path in files]
         for path, size in zip(files[:-1], sizes[:-1], strict=True):
             if sum(sizes) <= self._bytes_max:
@@ -157,9 +164,55 @@ class JournalWriter:
             sizes.remove(size)
 
     def _append(self, line: bytes) -> None:
-        self._file.write(line + b"\n")
-        self._file.flush()
-        os.fdatasync(self._file.fileno())
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise StopError(
+                f"the journal's file {self._file.name} can't be written: {error}; nothing of this group was committed. "
+                "Make room for it and start again, or turn the journal off with topology.journal.bytes.max=0"
+            ) from error
+
+
+def find_journal(home: Path, topology_id: str | None = None) -> Path:
+    """Return the folder of a topology's journal, whether there is one or not.
+
+    The first topology in an output folder has the plain name; another one's id is in the name of its own.
+
+    Args:
+        home: the folder that topologies keep their own files in.
+        topology_id: the topology; None for the first.
+    """
+    if topology_id is None or _owner_of(home / FOLDER) in {None, topology_id}:
+        return home / FOLDER
+    return home / f"{FOLDER}.of-{urllib.parse.quote(topology_id, safe='')}"
+
+
+def set_aside_former_life(folder: Path, life: str) -> None:
+    """Move the journal of an earlier life away: its tables are gone, and its epochs would come again."""
+    header = _newest_header(folder)
+    if header is not None and header["life"] != life:
+        folder.rename(folder.with_name(f"{folder.name}.before-life-{life[:12]}"))
+
+
+def _owner_of(folder: Path) -> str | None:
+    header = _newest_header(folder)
+    return None if header is None else str(header["topology"])
+
+
+def _newest_header(folder: Path) -> dict[str, Any] | None:
+    for path in reversed(journal_files(folder)):
+        with path.open("rb") as file, contextlib.suppress(ValueError):
+            header = json.loads(file.readline())
+            if isinstance(header, dict) and {"topology", "life"} <= header.keys():
+                return header
+    return None
+
+
+def journal_files(folder: Path) -> list[Path]:
+    """Return a journal's files, oldest first; none if there is no such folder."""
+    return sorted(path for path in folder.iterdir() if _NAME.match(path.name)) if folder.is_dir() else []
 
 
 def read_journal(folder: Path) -> list[JournalPart]:
@@ -173,8 +226,7 @@ def read_journal(folder: Path) -> list[JournalPart]:
             written whole is no damage: its group was not begun.
     """
     parts: dict[int, JournalPart] = {}
-    names = sorted(path for path in folder.iterdir() if _NAME.match(path.name)) if folder.is_dir() else []
-    for path in names:
+    for path in journal_files(folder):
         header, entries = _read_file(path)
         if header is None:
             continue
@@ -191,16 +243,25 @@ def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[Journal
         parts: the journal.
         is_written: whether all tables that an entry names have got so far; asked for the last epoch's last one.
     """
-    entries: list[JournalEntry] = []
-    for position, part in enumerate(parts):
-        if position + 1 < len(parts):
-            bound = parts[position + 1].header.committed
-            entries += [entry for entry in part.entries if entry.last <= bound]
-        else:
-            entries += part.entries
-            if part.entries and not is_written(part.entries[-1]):
-                entries.pop()
-    return entries
+    return [entry for part in counting_parts(parts, is_written) for entry in part.entries]
+
+
+def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalPart]:
+    """Return the parts with those of their entries whose groups were committed; see :func:`counting_entries`.
+
+    A later header may say that less is committed than an earlier one: ``txtopo repair`` has rolled back to it.
+    """
+    counting: list[JournalPart] = []
+    bound: int | None = None
+    for part in reversed(parts):
+        entries = part.entries
+        if bound is not None:
+            entries = tuple(entry for entry in entries if entry.last <= bound)
+        elif entries and not is_written(entries[-1]):
+            entries = entries[:-1]
+        counting.append(JournalPart(part.header, entries))
+        bound = part.header.committed if bound is None else min(bound, part.header.committed)
+    return counting[::-1]
 
 
 def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
@@ -212,10 +273,9 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
         try:
             value = json.loads(line)
             if header is None:
-                tables = {name: JournalTable(**table) for name, table in value.pop("tables").items()}
-                header = JournalHeader(tables=tables, **value)
+                header = decode_header(value)
             else:
-                entries.append(_entry(value))
+                entries.append(decode_entry(value))
         except (ValueError, TypeError, KeyError) as error:
             raise DivergenceError(
                 f"line {number} of the journal's file {path} can't be read ({error}); the file is damaged: "
@@ -224,7 +284,14 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
     return header, entries
 
 
-def _entry(value: Mapping[str, Any]) -> JournalEntry:
+def decode_header(value: Mapping[str, Any]) -> JournalHeader:
+    """Return a file's first line, decoded from JSON, as what it says."""
+    tables = {name: JournalTable(**table) for name, table in value["tables"].items()}
+    return JournalHeader(**{**value, "tables": tables})
+
+
+def decode_entry(value: Mapping[str, Any]) -> JournalEntry:
+    """Return a further line, decoded from JSON, as what it says."""
     transactions = tuple(
         JournalTransaction(
             txid=each["txid"],

@@ -18,6 +18,7 @@ from txtopo.contracts.tuples import TupleSource
 from txtopo.core.acker import EdgeTally
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError
+from txtopo.failpoints import reach
 from txtopo.phases.chunks import Chunk, decode
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.fingerprint import Tracer
@@ -126,6 +127,7 @@ class BatchRun:
         self._watch.attempt = self.attempt
         self._watch.waiting = collector
         with user_code(spout.id, self.attempt):
+            reach("spout.emit")
             result = emit(collector)
             collector.flush()
         self._raise_failure()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -23,6 +24,23 @@ COLLECTOR = PlaceReference("collector")
 CONTEXT = PlaceReference("context")
 
 
+NoteWrite = Callable[[str, str], None]
+"""Is told of each write: the component that writes, and the state."""
+
+_note_write: NoteWrite | None = None
+
+
+@contextlib.contextmanager
+def writes_noted(note: NoteWrite) -> Iterator[None]:
+    """Tell ``note`` which component writes which state, in this process within the context."""
+    global _note_write  # noqa: PLW0603 - one process, one that looks on
+    before, _note_write = _note_write, note
+    try:
+        yield
+    finally:
+        _note_write = before
+
+
 class StateHandle(MapState, Placed):
     """What a bolt holds of a state: it reaches the state in the commit phase only."""
 
@@ -38,19 +56,24 @@ class StateHandle(MapState, Placed):
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
-        self._reach().multi_put(values, of_keys)
+        self._reach_to_write().multi_put(values, of_keys)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
-        return self._reach().multi_update(keys, function)
+        return self._reach_to_write().multi_update(keys, function)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
-        self._reach().multi_remove(keys)
+        self._reach_to_write().multi_remove(keys)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows."""
         return self._reach().snapshot(txid)
+
+    def _reach_to_write(self) -> MapState:
+        if _note_write is not None:
+            _note_write(self._component, self._name)
+        return self._reach()
 
     def _reach(self) -> MapState:
         if self._view is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 from txtopo.contracts.tuples import Tuple
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
+from txtopo.failpoints import reach
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.objects import freeze, thaw
@@ -22,29 +22,45 @@ from txtopo.phases.watch import Watch
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 
-@contextmanager
-def user_code(component: str, attempt: TransactionAttempt) -> Iterator[None]:
+class user_code:  # noqa: N801 - reads as what it is: with user_code(…)
     """Run a user's code: whatever it raises becomes an error of ours that names where it happened.
+
+    A class and not a generator, for it is entered for every chunk.
+
+    Args:
+        component: whose code it is.
+        attempt: the attempt it works for.
 
     Raises:
         FailedException: the user's own, with its origin.
         TxtopoError: an error of ours, with its origin.
         UserCodeError: anything else, with the traceback.
     """
-    try:
-        yield
-    except TxtopoError as error:
-        origin = attempt_origin(component, attempt)
+
+    __slots__ = ("_attempt", "_component")
+
+    def __init__(self, component: str, attempt: TransactionAttempt) -> None:
+        self._component = component
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, (Exception, SystemExit)):
+            return
+        origin = attempt_origin(self._component, self._attempt)
+        if not isinstance(error, TxtopoError):
+            raise UserCodeError(
+                f"{type(error).__name__}: {error}; raise FailedException to have a transaction replayed",
+                **origin,
+                cause="".join(traceback.format_exception(error)),
+            ) from None
         for name, value in origin.items():
             if getattr(error, name) is None:
                 setattr(error, name, value)
-        raise
-    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
-        raise UserCodeError(
-            f"{type(error).__name__}: {error}; raise FailedException to have a transaction replayed",
-            **attempt_origin(component, attempt),
-            cause=traceback.format_exc(),
-        ) from None
 
 
 class BoltTask(ABC):
@@ -87,12 +103,14 @@ class BoltTask(ABC):
         """Let the bolt take the tuples of a chunk."""
         self._watch.attempt = self._attempt
         with user_code(self._component.id, self._attempt):
+            reach("bolt.execute")
             self._execute(chunk)
         self.collector.flush()
 
     def finish(self) -> None:
         """Let the bolt finish its batch."""
         with user_code(self._component.id, self._attempt):
+            reach("bolt.finish")
             self._finish()
         self.collector.flush()
 

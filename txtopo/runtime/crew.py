@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
-from txtopo.core.events import Event
+from txtopo.core.events import Event, Fenced
+from txtopo.errors import InternalError
 from txtopo.runtime.interrupts import Interruptible
 
 
@@ -92,7 +93,17 @@ class ThreadCrew(Crew):
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Have work done in one of the role's threads."""
-        self._threads[role].submit(work)
+        self._threads[role].submit(self._in_thread, work)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        """Do work; what would end a thread without a word ends the run with one."""
+        try:
+            work()
+        except BaseException as error:
+            bug = InternalError(f"a thread of the run was ended by {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            self.post((Fenced(bug),))
+            raise
 
     def post(self, events: tuple[Event, ...]) -> None:
         """Leave events for the shell."""

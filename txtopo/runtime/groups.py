@@ -13,22 +13,24 @@ here or by the next leader's recovery. A write whose outcome is unknown is looke
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, RuleBroken
-from txtopo.errors import FailedException, RuleError, StopError, TxtopoError
+from txtopo.errors import DivergenceError, FailedException, InternalError, RuleError, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.monitor.journal import JournalEntry, JournalTransaction
 from txtopo.phases.commit import GroupOutcome, LoadCarried, run_commit_phases
 from txtopo.phases.fingerprint import Fingerprints, joined
 from txtopo.phases.places import Workshop
+from txtopo.phases.tasks import user_code
 from txtopo.phases.watch import Watch
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger
 from txtopo.runtime.recovery import marks_after
@@ -42,6 +44,8 @@ WRITE_RETRY_SECS = 0.2
 """Pause before a write is tried again, doubled each time."""
 
 GroupWrites = Mapping[str, Writes]
+
+T = TypeVar("T")
 
 
 class Journal(Protocol):
@@ -144,6 +148,8 @@ class GroupCommitter:
         try:
             self._write(group, writes, fingerprints)
         except StopError as error:
+            if isinstance(error, DivergenceError):
+                error.message += f"; the coordinator state is at transaction {self._committed.txid}"
             return [Fenced(error)]
         except TxtopoError as error:
             return [RuleBroken(error)]
@@ -180,8 +186,7 @@ class GroupCommitter:
                     self._states[name].discard_staged()
 
     def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
-        with durable_step("group.stage"):
-            return state.stage(txid, values)
+        return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
 
     def _entry(
         self,
@@ -193,13 +198,16 @@ class GroupCommitter:
         previous = self._committed.metadata
         for packed in group:
             own = {} if fingerprints is None else fingerprints[packed.attempt]
+            with user_code(self._workshop.plan.spout.id, packed.attempt):
+                ranges = self._input_ranges(packed.metadata, previous)
+                json.dumps(ranges)  # what is not JSON is the spout's mistake
             transactions.append(
                 JournalTransaction(
                     txid=packed.attempt.txid,
                     attempt=packed.attempt.attempt,
                     metadata=packed.metadata,
                     fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
-                    ranges=self._input_ranges(packed.metadata, previous),
+                    ranges=ranges,
                     is_dead_letter=fingerprints is None,
                 )
             )
@@ -211,19 +219,19 @@ class GroupCommitter:
     def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
         for name, values in writes.items():
             try:
-                self._write_state(self._states[name], txid, values)
+                self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
             except RuleError:
                 if not is_staged:  # one state, which refuses a value before it writes anything
                     self._ledger.drop_group()
                 raise
 
-    def _write_state(self, state: OpenedState, txid: int, values: Writes) -> None:
-        """Write one state; a failure is looked up, for the write may have landed without its answer."""
+    def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
+        """Stage or write one state; a failure is looked up, for a write may have landed without its answer."""
         pause_secs = WRITE_RETRY_SECS
         for tries_left in reversed(range(WRITE_TRIES_MAX)):
             try:
-                with durable_step("table.write"):
-                    state.write(txid, values)
+                with durable_step(step):
+                    return write()
             except FailedException as error:
                 if tries_left == 0:
                     raise StopError(
@@ -235,8 +243,7 @@ class GroupCommitter:
                 logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
                 self._sleep(pause_secs)
                 pause_secs *= 2
-            else:
-                return
+        raise InternalError("the last try either succeeds or raises")
 
     def _maintain(self, state: OpenedState) -> None:
         try:

@@ -6,6 +6,9 @@
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
 ``<topology>/group``      the commit group whose writes are under way, if one is
+``<topology>/repair``     what a repair is about to do, while it does it
+``…/before-repair-N/…``   what the N-th repair has replaced
+``<topology>/recovered``  the epoch that recovered last
 ========================  ===================================================================
 
 A group is written down before its first Delta write and struck out after the last, in the same step that
@@ -28,6 +31,9 @@ from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, RuleError
 
 _LIFE, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
+_REPAIR = "repair"
+_ASIDE = "before-repair-"
+_RECOVERED = "recovered"
 
 
 @attrs.frozen
@@ -36,6 +42,8 @@ class StateMark:
 
     identity: str
     txid: int | None
+    version: int | None = None
+    """The version of the table that this coordinator made last; None if it was not noted."""
 
 
 @attrs.frozen
@@ -74,12 +82,27 @@ class Ledger:
         self._store = store
         self._lead = lead
         self.topology_id = topology_id
-        self.life = self._begin_life()
+        self._known_life: str | None = self._read(_LIFE)
+        self._spout: str | None = self._read(_SPOUT)
+        self.life = self._known_life or uuid.uuid4().hex
 
     @property
     def epoch(self) -> int:
         """The epoch of the lead."""
         return self._lead.epoch
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is coordinator state; otherwise its life is only drawn, and not yet kept."""
+        return self._known_life is not None
+
+    def begin(self) -> None:
+        """Keep the life and the kind of the spout, if they are not kept yet: before the first table is made."""
+        drawn = {_LIFE: self.life, _SPOUT: self._spout}
+        new = {name: value for name, value in drawn.items() if value is not None and self._read(name) is None}
+        if new:
+            self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
+        self._known_life = self.life
 
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""
@@ -124,6 +147,10 @@ class Ledger:
         """Write down that a group's writes are about to begin."""
         self._lead.write([Put(self._path(_GROUP), _encode(attrs.asdict(mark)))])
 
+    def confirm_recovery(self) -> None:
+        """Write that this epoch has recovered, which it can only while it leads: so what it has read is true."""
+        self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
+
     def drop_group(self) -> None:
         """Strike out a group none of whose writes landed."""
         self._lead.write([Delete(self._path(_GROUP))])
@@ -137,6 +164,14 @@ class Ledger:
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
         self._lead.write(changes)
 
+    def confirm_lead(self) -> None:
+        """Find out whether the lead is still held.
+
+        Raises:
+            LostLead: it is not.
+        """
+        self._lead.write([])
+
     def check_spout(self, kind: str) -> None:
         """Refuse a spout of another kind than the one whose metadata is kept here.
 
@@ -146,22 +181,64 @@ class Ledger:
         Raises:
             DivergenceError: it was the other kind before.
         """
-        known = self._read(_SPOUT)
-        if known is None:
-            self._lead.write([Put(self._path(_SPOUT), _encode(kind))])
-        elif known != kind:
+        if self._spout is None:
+            self._spout = kind
+        elif self._spout != kind:
             raise DivergenceError(
-                f"topology {self.topology_id!r} has run with a spout that is {known} up to transaction "
+                f"topology {self.topology_id!r} has run with a spout that is {self._spout} up to transaction "
                 f"{self.committed().txid}; this one is {kind}, whose metadata means something else. Go on with the "
                 "former spout, or give the topology another id and new tables"
             )
 
-    def _begin_life(self) -> str:
-        life = self._read(_LIFE)
-        if life is None:
-            life = uuid.uuid4().hex
-            self._lead.write([Put(self._path(_LIFE), _encode(life))])
-        return str(life)
+    def repair(self) -> Any:
+        """Return what a repair that was cut short has written down, None if none was."""
+        return self._read(_REPAIR)
+
+    def begin_repair(self, plan: Any) -> None:
+        """Write down what a repair is about to do; no run begins until it is done."""
+        self._lead.write([Put(self._path(_REPAIR), _encode(plan))])
+
+    def end_repair(self, mark: CommittedMark) -> None:
+        """Count a repair as done that has left what is begun and under way as it was."""
+        self._lead.write([Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))), Delete(self._path(_REPAIR))])
+
+    def rewrite(self, life: str, spout: str, mark: CommittedMark, number: int) -> None:
+        """Replace the coordinator state; what was there is kept aside. Ends a repair.
+
+        Args:
+            life: the life of the tables.
+            spout: ``repeatable`` or ``opaque``.
+            mark: what is committed from now on.
+            number: what is set aside goes below ``before-repair-<number>``.
+        """
+        names = (_LIFE, _SPOUT, _COMMITTED, _GROUP, _METADATA)
+        changes: list[Change] = [*self._set_aside_changes(names, number), Put(self._path(_LIFE), _encode(life))]
+        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(attrs.asdict(mark)))]
+        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+
+    def set_aside(self, number: int) -> None:
+        """Move all coordinator state below ``before-repair-<number>``. Ends a repair."""
+        names = [name for name in self._store.children(self.topology_id) if not name.startswith(_ASIDE)]
+        changes = self._set_aside_changes([name for name in names if name != _REPAIR], number)
+        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+
+    def asides(self) -> list[int]:
+        """Return the numbers under which coordinator state was set aside before."""
+        names = self._store.children(self.topology_id)
+        return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
+
+    def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
+        """Return copies of all values below some names first, and then their removal."""
+        copies: list[Change] = []
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            value = self._store.read(self._path(name))
+            aside = self._path(f"{_ASIDE}{number}/{name}")
+            if value is not None and self._store.read(aside) is None:
+                copies.append(Put(aside, value))
+            waiting += [f"{name}/{child}" for child in self._store.children(self._path(name))]
+        return [*copies, *(Delete(self._path(name)) for name in names)]
 
     def _path(self, name: str) -> str:
         return f"{self.topology_id}/{name}"

@@ -17,7 +17,7 @@ from txtopo.phases.batch_run import CarriedBolt
 from txtopo.phases.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.phases.layout import Layout, lay_spread, lay_together, runs_together
 from txtopo.phases.processing import PackJob, Report, StagedBolts
-from txtopo.topology.plan import FRAMES, Plan
+from txtopo.topology.plan import FRAMES, Phase, Plan
 
 
 @attrs.frozen
@@ -132,9 +132,13 @@ class PackPlanner:
         if len(layout.stages) == 1:
             return together
         spout = self._plan.spout.id
-        return {
-            name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
-            for name, fingerprint in together.items()
+        commit_phase = [c.id for c in self._plan.of_phase(Phase.COMMIT) if c.streams]
+        return {  # what took tuples in any order may emit them in another one in the commit phase, too
+            **dict.fromkeys(commit_phase, Fingerprint(0, None)),
+            **{
+                name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
+                for name, fingerprint in together.items()
+            },
         }
 
     def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:

@@ -1,14 +1,16 @@
 """Recovery: what a new leader does before its first transaction.
 
 1. It has the lead, so no older coordinator writes to the store any more.
-2. It opens every state, which fences each table: no older coordinator writes to a table any more.
-3. If the ledger tells of a group under way, the tables say how far it came, and it is finished or dropped.
-4. Now the ledger and the tables must agree: each table is the one the ledger knows, at the txid it knows.
+2. It looks at every table, see :mod:`txtopo.runtime.divergence`: what is refused here has not been touched.
+3. It opens every state, which fences each table: no older coordinator writes to a table any more. It looks again.
+4. If the ledger tells of a group under way, the tables say how far it came, and it is finished or dropped.
+5. Now the ledger and the tables must agree: each table is the one the ledger knows, at the txid it knows.
+6. It writes that it has recovered. Only the leader can, so nobody else has written since what it has read.
 
 A zombie, told as a history:
 
 1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
-2. Leader B fences the table. Either A's write landed before B's mark, and B sees txid 8 in step 3; or it
+2. Leader B fences the table. Either A's write landed before B's mark, and B sees txid 8 in step 4; or it
    comes after, conflicts with the mark, and fails.
 """
 
@@ -20,8 +22,9 @@ import attrs
 
 from txtopo.contracts.state import OpenedState, State
 from txtopo.core.events import TransactionMetadata
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
+from txtopo.runtime.divergence import WAY_OUT, Books, find_divergences, refuse
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger, StateMark
 
 
@@ -35,15 +38,26 @@ class RecoveredRun:
 
 
 def open_states(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> dict[str, OpenedState]:
-    """Open every state under the ledger's epoch, or none of them."""
+    """Open every state under the ledger's epoch, or none of them.
+
+    Raises:
+        DivergenceError: a state belongs elsewhere, or a newer epoch has opened it than the store knows.
+        LostLead: another coordinator has taken the lead meanwhile.
+    """
     opened: dict[str, OpenedState] = {}
     try:
         for name, state in states.items():
             with durable_step("table.open"):
                 opened[name] = state.open(topology_id, name, ledger.life, ledger.epoch)
-    except BaseException:
+    except BaseException as error:
         for each in opened.values():
             each.close()
+        if isinstance(error, LostLead):
+            ledger.confirm_lead()
+            raise DivergenceError(
+                f"{error.message}; yet it holds the lead: the coordinator state, at transaction "
+                f"{ledger.committed().txid}, was wiped or restored from an earlier moment. {WAY_OUT}"
+            ) from error
         raise
     return opened
 
@@ -53,9 +67,19 @@ def recover(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> Re
 
     Raises:
         DivergenceError: coordinator state and tables do not belong together; nothing was changed in either.
+        LostLead: another coordinator has taken the lead meanwhile.
     """
+    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    try:
+        _refuse_unfinished_repair(ledger)
+        refuse(find_divergences(Books.of(ledger, ledger.epoch - 1), tables))
+    except DivergenceError:
+        ledger.confirm_lead()
+        raise
+    ledger.begin()
     opened = open_states(topology_id, states, ledger)
     try:
+        refuse(find_divergences(Books.of(ledger, ledger.epoch), tables))
         group = ledger.group()
         committed = ledger.committed()
         if group is not None:
@@ -63,10 +87,15 @@ def recover(topology_id: str, states: Mapping[str, State], ledger: Ledger) -> Re
         _check(topology_id, committed, opened)
         for state in opened.values():
             state.discard_staged()
-        return RecoveredRun(opened, committed, ledger.begun(committed.txid))
-    except BaseException:
+        begun = ledger.begun(committed.txid)
+        with durable_step("recovery.confirm"):
+            ledger.confirm_recovery()
+        return RecoveredRun(opened, committed, begun)
+    except BaseException as error:
         for state in opened.values():
             state.close()
+        if isinstance(error, DivergenceError):
+            ledger.confirm_lead()  # to a coordinator that was paused, what a newer one writes looks like divergence
         raise
 
 
@@ -78,8 +107,16 @@ def marks_after(
     for name, state in opened.items():
         known = marks.get(name)
         last = txid if name in written else known.txid if known is not None else None
-        marks[name] = StateMark(state.identity, last)
+        marks[name] = StateMark(state.identity, last, state.version)
     return marks
+
+
+def _refuse_unfinished_repair(ledger: Ledger) -> None:
+    if ledger.repair() is not None:
+        raise DivergenceError(
+            f"a repair of topology {ledger.topology_id!r}, whose coordinator state is at transaction "
+            f"{ledger.committed().txid}, was cut short: run 'txtopo repair' again, which finishes it"
+        )
 
 
 def _settle(
@@ -117,20 +154,17 @@ def _check(topology_id: str, committed: CommittedMark, opened: Mapping[str, Open
             if last is not None:
                 raise DivergenceError(
                     f"{where}: its table holds transactions up to {last}, but the coordinator state, at "
-                    f"transaction {committed.txid}, has never written it. The coordinator state was wiped or is "
-                    "another one: restore it, or give the state a new table"
+                    f"transaction {committed.txid}, has never written it. {WAY_OUT}"
                 )
             continue
-        if mark.identity != state.identity:
+        if mark.identity != state.identity and (mark.txid or last):
             raise DivergenceError(
                 f"{where}: its table is not the one that the coordinator state knows (at transaction "
-                f"{mark.txid}; this one is at {last}). Put the table back, or start anew with new tables and "
-                "new coordinator state"
+                f"{mark.txid}; this one is at {last}). {WAY_OUT}"
             )
         if mark.txid != last:
             relation = "ahead of" if (last or 0) > (mark.txid or 0) else "behind"
             raise DivergenceError(
                 f"{where}: its table is at transaction {last}, {relation} the coordinator state, which wrote it "
-                f"last at {mark.txid} and has committed {committed.txid}. One of them was restored or written "
-                "by someone else: restore both from the same moment"
+                f"last at {mark.txid} and has committed {committed.txid}. {WAY_OUT}"
             )

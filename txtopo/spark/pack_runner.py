@@ -7,6 +7,7 @@ jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuf
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from txtopo.errors import JobFailure
+from txtopo.errors import JobFailure, StopError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
 from txtopo.spark.frames import FrameStages
@@ -56,13 +57,24 @@ class SparkPackRunner(PackRunner):
         self._has_frames = any(component.kind in FRAMES for component in plan.components)
 
     def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a pack's job and return its reports."""
+        """Run a pack's job and return its reports.
+
+        Raises:
+            JobFailure: the job was lost; another one may not be.
+            StopError: Spark itself is lost.
+        """
         self._progress.listen(job.pack_id, on_progress)
-        self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
-        self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
         try:
+            self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
+            self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
             return self._run_with_frames(job) if self._has_frames else self._run_stages(job)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
+            if self._is_spark_gone():
+                raise StopError(
+                    "Spark is gone: its JVM has died, or its session was stopped; start the run again, which goes on "
+                    "where this one was",
+                    cause=_shorten(str(error)),
+                ) from error
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
         finally:
             self._progress.forget(job.pack_id)
@@ -70,13 +82,15 @@ class SparkPackRunner(PackRunner):
     def cancel(self, pack_id: int) -> None:
         """Stop a job that runs."""
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
-            self._context.cancelJobGroup(self._group(pack_id))
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
+                self._context.cancelJobGroup(self._group(pack_id))
 
     def close(self) -> None:
         """Stop listening, and let the executors forget the run."""
         self._progress.close()
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
-            self._package.unpersist()
+            with contextlib.suppress(Py4JError, OSError):  # as above
+                self._package.unpersist()
 
     def _run_stages(self, job: PackJob) -> list[Report]:
         places = job.layout.places
@@ -89,6 +103,13 @@ class SparkPackRunner(PackRunner):
 
     def _run_with_frames(self, job: PackJob) -> list[Report]:
         return FrameStages(self._spark, self._plan, self._package, job).run()
+
+    def _is_spark_gone(self) -> bool:
+        """Whether no further job can run: so that a dead JVM is not taken for job after job that is lost."""
+        try:
+            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())  # noqa: SLF001 - no other way
+        except (Py4JError, OSError):
+            return True
 
     def _group(self, pack_id: int) -> str:
         return f"txtopo-{self._run_key.hex()}-{pack_id}"

@@ -63,7 +63,7 @@ def spark_session(config: Config, app_name: str, given: SparkSession | None = No
     try:
         yield session
     finally:
-        with contextlib.suppress(Py4JError):  # the JVM may be gone already
+        with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone already
             session.stop()
 
 

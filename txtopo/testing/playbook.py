@@ -54,8 +54,8 @@ from txtopo.core.events import (
     Ticked,
     TransactionMetadata,
 )
-from txtopo.core.invariants import validate
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.testing.checkers import AttemptChecker, CoreChecker
 
 __all__ = [
     "EXHAUSTED",
@@ -103,6 +103,7 @@ class Playbook:
 
     def __init__(self, limits: Limits) -> None:
         self.coordinator = Coordinator(limits)
+        self._checker = CoreChecker(AttemptChecker(limits.opaque), limits.opaque, limits.timeout_ms)
         self._said: list[Action] = []
         self._transcript: list[str] = []
 
@@ -114,8 +115,9 @@ class Playbook:
         """
         self._expect_silence()
         self._transcript.append(f">> {event}")
+        self._checker.hear(self.coordinator, [event])
         self._said = self.coordinator.handle(event)
-        validate(self.coordinator)
+        self._checker.see(self.coordinator, self._said)
         return self
 
     def __lshift__(self, action: Action) -> Self:

@@ -22,6 +22,7 @@ import pytest
 
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import Key, OpenedState, State, StateKind
+from txtopo.contracts.table import StateTable
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError
 
 __all__ = ["COUNTS", "StateConformance", "StatePlace", "rows_of"]
@@ -413,3 +414,95 @@ class StateConformance:
         expected = [("a", 3, 3), ("b", 1, 1), ("bb", 2, 2), ("bbb", 3, 3)]
         assert (rows_of(opened), opened.last_txid) == (expected, 3)
         assert rows_of(opened, 1) == [("a", 1, 1), ("b", 1, 1)]
+
+    # The table, looked at without opening it
+
+    @pytest.fixture
+    def table(self, place: StatePlace) -> StateTable:
+        """Return the state's table, if it has one to look at."""
+        table = place.state().table()
+        if table is None:
+            pytest.skip("this state has no table to look at")
+        return table
+
+    def test_a_look_changes_nothing(self, place: StatePlace, table: StateTable) -> None:
+        """A table is not there until it is opened; then it says whose it is, and how far."""
+        assert [table.look(), table.look()] == [None, None]
+        put(place.opened(epoch=3), 5, {"a": 1})
+        sight = table.look()
+        assert sight is not None
+        assert (sight.topology_id, sight.state, sight.life) == (TOPOLOGY, NAME, LIFE)
+        assert (sight.last_txid, sight.epoch, sight.misfit) == (5, 3, None)
+        assert table.look() == sight
+        assert sight.identity == place.opened(epoch=3).identity
+
+    def test_what_does_not_fit_is_seen(self, place: StatePlace, table: StateTable) -> None:
+        """A look tells of other columns and of another kind."""
+        put(place.opened(), 5, {"a": 1})
+        assert table.foreign_change(None) is None
+        for state in (place.state(value=COUNTS), place.state(kind=StateKind.OPAQUE)):
+            other = state.table()
+            assert other is not None
+            sight = other.look()
+            assert sight is not None
+            assert sight.misfit is not None
+
+    def test_own_versions_are_not_foreign(self, place: StatePlace, table: StateTable) -> None:
+        """Markers, writes, staged writes and upkeep are a coordinator's own, whatever version is looked at from."""
+        versions: list[int | None] = [None]
+        for epoch in (1, 2, 3):
+            opened = place.opened(epoch=epoch)
+            versions.append(opened.version)
+            put(opened, epoch, {"a": epoch})
+            versions.append(opened.version)
+            opened.maintain()
+        assert [table.foreign_change(version) for version in versions] == [None] * len(versions)
+
+    def test_rolling_back(self, place: StatePlace, table: StateTable) -> None:
+        """A table is again what it was, as often as need be; what was in between is not a past any more."""
+        opened = place.opened()
+        for txid in (1, 2, 3):
+            put(opened, txid, {"a": txid, txid * "b": txid})
+        then = {txid: rows_of(opened, txid) for txid in (1, 2)}
+        assert [table.is_kept(txid) for txid in (None, 1, 2, 3, 4)] == [True, True, True, True, False]
+        for _ in range(2):
+            opened.roll_back(2)
+            assert (opened.last_txid, rows_of(opened), values_of(opened, "a", "bbb")) == (2, then[2], [2, None])
+        assert not table.is_kept(3)
+        put(opened, 3, {"a": 30})
+        assert (rows_of(opened, 1), rows_of(opened, 2)) == (then[1], then[2])
+        assert rows_of(opened, 3) == [("a", 30, 3), ("b", 1, 1), ("bb", 2, 2)]
+        opened.roll_back(1)
+        put(opened, 4, {"c": 4})
+        assert (rows_of(opened, 1), rows_of(opened, 3)) == (then[1], then[1])
+        opened.roll_back(None)
+        assert (rows_of(opened), opened.last_txid) == ([], 0)
+        assert table.foreign_change(None) is None
+
+    def test_rolling_back_to_nowhere(self, place: StatePlace, table: StateTable) -> None:
+        """A transaction that wrote nothing here is no place to go back to."""
+        opened = place.opened()
+        put(opened, 2, {"a": 1})
+        put(opened, 5, {"a": 2})
+        with pytest.raises(StateAccessError):
+            opened.roll_back(3)
+        assert (opened.last_txid, values_of(opened, "a"), table.is_kept(3)) == (5, [2], False)
+
+    def test_a_zombie_rolls_nothing_back(self, place: StatePlace, table: StateTable) -> None:
+        """Rolling back is fenced as a write is."""
+        old = place.opened(epoch=1)
+        for txid in (1, 2):
+            put(old, txid, {"a": txid})
+        new = place.opened(epoch=2)
+        with pytest.raises(LostLead):
+            old.roll_back(1)
+        assert (rows_of(new), table.is_kept(2)) == ([("a", 2, 2)], True)
+
+    def test_setting_aside(self, place: StatePlace, table: StateTable) -> None:
+        """A table that is set aside makes room for a new one, and is kept."""
+        identity = place.opened().identity
+        assert table.asides() == []
+        for _ in range(2):
+            table.set_aside(3)
+            assert (table.look(), table.asides()) == (None, [3])
+        assert place.opened().identity != identity

@@ -292,6 +292,21 @@ class StoreConformance:
             store.close()
         assert epochs == [1, 2, 3, 4, 5, 6]
 
+    def test_epoch_begins_where_it_is_asked_to(self, place: StorePlace) -> None:
+        """A lead may begin at a higher epoch, for a wiped store; a lower one than is due changes nothing."""
+        store = place.open()
+        epochs = []
+        for epoch_min in (7, 3, 9, 30):
+            lead = store.take_lead(TOPOLOGY, "test", epoch_min)
+            lead.write([Put(f"{TOPOLOGY}/a", b"v")])
+            epochs.append(lead.epoch)
+            lead.release()
+        store.close()
+        store = place.open()
+        epochs.append(store.take_lead(TOPOLOGY, "test").epoch)
+        store.close()
+        assert epochs == [7, 8, 9, 30, 31]
+
     def test_second_lead_is_refused(self, place: StorePlace, store: Store, lead: Lead) -> None:
         """While a lead is held, another one is refused by name, from the same store and from another one."""
         other = place.open()

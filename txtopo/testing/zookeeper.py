@@ -1,4 +1,4 @@
-"""A real one-node ZooKeeper on this machine, for tests: from the JARs that PySpark ships."""
+"""Real ZooKeeper servers on this machine, for tests: one, or an ensemble, from the JARs that PySpark ships."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["ZooKeeperServer", "running_zookeeper", "shared_zookeeper"]
+__all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_zookeeper", "shared_zookeeper"]
 
 _READY_SECS = 60.0
 _ANSWER_SECS = 1.0
@@ -31,6 +31,8 @@ maxClientCnxns=0
 4lw.commands.whitelist=srvr
 """
 
+_SERVES = frozenset({"standalone", "leader", "follower"})
+
 
 class ZooKeeperServer:
     """A ZooKeeper server process on 127.0.0.1, that can be killed and started again on the same data.
@@ -39,15 +41,28 @@ class ZooKeeperServer:
         folder: where its data and its log lie; made if need be.
         tick_time_ms: its unit of time; sessions last from 2 to 20 of them.
         heap_mb: its heap.
+        membership: lines of its configuration that make it a member of an ensemble.
+        number: its number there.
     """
 
-    def __init__(self, folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tick_time_ms: int = 100,
+        heap_mb: int = 64,
+        membership: Sequence[str] = (),
+        number: int = 1,
+    ) -> None:
         self.folder = folder
         self.port = _free_port()
         self.hosts = f"127.0.0.1:{self.port}"
         self.log = folder / "server.log"
+        self.data = folder / "data"
         self._tick_time_ms = tick_time_ms
         self._heap_mb = heap_mb
+        self._membership = membership
+        self._number = number
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -56,10 +71,17 @@ class ZooKeeperServer:
         Raises:
             RuntimeError: it ended, or does not serve in time; the message has the end of its log.
         """
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process, and do not wait for it."""
         assert self._process is None, "it runs already"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(parents=True, exist_ok=True)
+        (self.data / "myid").write_text(f"{self._number}\n")
         config = self.folder / "zoo.cfg"
-        config.write_text(_CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.folder / "data", port=self.port))
+        lines = _CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.data, port=self.port)
+        config.write_text(lines + "".join(f"{line}\n" for line in self._membership))
         command = [
             shutil.which("java") or "java",
             f"-Xmx{self._heap_mb}m",
@@ -68,12 +90,40 @@ class ZooKeeperServer:
             "-Dzookeeper.preAllocSize=1024",
             "-cp",
             str(_jars() / "*"),
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # it runs a single server as well
             str(config),
         ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603  # our own command
-        self._wait_until_ready(self._process)
+
+    def wait_until_ready(self) -> None:
+        """Return when it serves; the member of an ensemble does so while it follows or leads.
+
+        Raises:
+            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
+        """
+        assert self._process is not None, "it was launched"
+        deadline = time.monotonic() + _READY_SECS
+        while time.monotonic() < deadline:
+            if self.mode() in _SERVES:
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_POLL_SECS)
+                break
+        self.kill()
+        raise RuntimeError(f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}")
+
+    def mode(self) -> str | None:
+        """Return what it says it is: ``standalone``, ``leader``, ``follower``; None while it does not serve."""
+        if self._process is None:
+            return None
+        _, _, after = self._ask(b"srvr").partition(b"Mode: ")
+        return after.split(b"\n", 1)[0].decode() or None
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, SIGSTOP for example."""
+        assert self._process is not None, "it runs"
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kill the process, as ``kill -9`` does."""
@@ -82,17 +132,6 @@ class ZooKeeperServer:
             self._process.wait()
             self._process = None
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _READY_SECS
-        while time.monotonic() < deadline:
-            if b"Mode: standalone" in self._ask(b"srvr"):
-                return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_SECS)
-                break
-        self.kill()
-        raise RuntimeError(f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}")
-
     def _ask(self, word: bytes) -> bytes:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=_ANSWER_SECS) as connection:
@@ -100,6 +139,65 @@ class ZooKeeperServer:
                 return b"".join(iter(lambda: connection.recv(4096), b""))
         except OSError:
             return b""
+
+
+class ZooKeeperEnsemble:
+    """ZooKeeper servers on 127.0.0.1 that elect a leader; each can be killed and started again by itself.
+
+    Args:
+        folder: where their folders lie.
+        size: how many servers; more than half of them must run.
+        tick_time_ms: their unit of time; sessions last from 2 to 20 of them.
+        heap_mb: the heap of each.
+    """
+
+    def __init__(self, folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48) -> None:
+        members = [
+            f"server.{number}=127.0.0.1:{_free_port()}:{_free_port()}"  # one for followers, one for elections
+            for number in range(1, size + 1)
+        ]
+        limits = ("initLimit=100", "syncLimit=20")  # in ticks: a busy machine is no reason for an election
+        self.servers = [
+            ZooKeeperServer(
+                folder / f"server-{number}",
+                tick_time_ms=tick_time_ms,
+                heap_mb=heap_mb,
+                membership=(*limits, *members),
+                number=number,
+            )
+            for number in range(1, size + 1)
+        ]
+        self.hosts = ",".join(server.hosts for server in self.servers)
+
+    def start(self) -> None:
+        """Start all processes; return when all of them serve.
+
+        Raises:
+            RuntimeError: one of them ended, or does not serve in time.
+        """
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_until_ready()
+
+    def leader(self) -> ZooKeeperServer:
+        """Return the server that leads, once there is one.
+
+        Raises:
+            RuntimeError: none was elected in time.
+        """
+        deadline = time.monotonic() + _READY_SECS
+        while time.monotonic() < deadline:
+            for server in self.servers:
+                if server.mode() == "leader":
+                    return server
+            time.sleep(_POLL_SECS)
+        raise RuntimeError(f"the ensemble {self.hosts} has elected no leader")
+
+    def kill(self) -> None:
+        """Kill all processes."""
+        for server in self.servers:
+            server.kill()
 
 
 @contextlib.contextmanager
@@ -112,11 +210,24 @@ def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 6
         heap_mb: its heap.
     """
     server = ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.kill()
+
+
+@contextlib.contextmanager
+def running_ensemble(
+    folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48
+) -> Iterator[ZooKeeperEnsemble]:
+    """Run an ensemble for the time of a ``with`` block; see :class:`ZooKeeperEnsemble`."""
+    ensemble = ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
+    try:
+        ensemble.start()
+        yield ensemble
+    finally:
+        ensemble.kill()
 
 
 @functools.cache
@@ -140,8 +251,15 @@ def _jars() -> Path:
     return Path(specification.origin).parent / "jars"
 
 
+_given_ports: set[int] = set()
+
+
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port that nobody listens on, and that was not returned before."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+        if port not in _given_ports:
+            _given_ports.add(port)
+            return port

@@ -1,0 +1,97 @@
+"""A ring that transactions re-thread: does every one of them run once, in order, and whole?
+
+A ring of nodes lies in two tables, ``next`` and ``back``. A transaction takes three neighbours and swaps the
+first two of them, as FoundationDB's Cycle workload does. So each transaction depends on all before it: if one
+ran twice, or out of order, or reached one table and not the other, the ring would be another one, or none.
+
+Run it with ``txtopo run examples.ring``, or through a thousand disasters: ``txtopo simulate examples.ring``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, read_table
+from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, Topology, TopologyContext, Tuple
+from txtopo import TransactionalTopologyBuilder as Builder
+
+OUTPUT = "txtopo-data/ring"
+NODES = 7
+TURNS = 24
+
+
+class Rethread(BatchBolt, ICommitter):
+    """Swaps two neighbours for each tuple, one after another."""
+
+    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+        """Get both tables."""
+        self.next = context.state("next")
+        self.back = context.state("back")
+        self.turns: list[tuple[int, int]] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Note where to turn; works ahead."""
+        self.turns.append((tuple["turn"], tuple["node"]))
+
+    def finish_batch(self) -> None:
+        """Turn ``before → a → b → after`` into ``before → b → a → after``."""
+        if not self.turns:
+            return
+        ring = threaded({node: kept.value for node in range(NODES) if (kept := self.next.get(node)) is not None})
+        for _, before in sorted(self.turns):  # tuples of several spout tasks arrive in any order
+            a = ring[before]
+            b = ring[a]
+            ring[before], ring[a], ring[b] = b, ring[b], a
+        self.next.multi_put(list(ring), list(ring.values()))
+        self.back.multi_put(list(ring.values()), list(ring))
+
+
+def threaded(ring: Mapping[int, int]) -> dict[int, int]:
+    """Return a ring as it is kept, or as it is at first: each node followed by the next one."""
+    return dict(ring) or {node: (node + 1) % NODES for node in range(NODES)}
+
+
+def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
+    """See that the tables hold one ring, threaded both ways; the simulator calls it at every transaction."""
+    ring = threaded(tables["next"])
+    node, seen = 0, []
+    for _ in range(NODES):
+        seen.append(node)
+        node = ring[node]
+    assert node == 0, f"the ring does not close: {ring}"
+    assert len(set(seen)) == NODES, f"the ring has lost nodes: {ring}"
+    assert not tables["back"] or all(tables["back"][ring[n]] == n for n in ring), "one table is behind the other"
+
+
+def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> Topology:
+    """Return the topology.
+
+    Args:
+        output: the folder of the tables ``next`` and ``back``.
+        turns: how often two neighbours are swapped, one to three times a transaction.
+        parallelism: tasks of the spout.
+    """
+    rows = [[turn, (turn * turn + turn // 3) % NODES] for turn in range(turns)]
+    spout = MemoryTransactionalSpout({0: rows[0::2], 1: rows[1::2]}, Fields("turn: long", "node: long"), 2)
+    builder = Builder("ring", "spout", spout, parallelism)
+    builder.set_committer_bolt("rethread", Rethread(), 1).global_grouping("spout")
+    for name in ("next", "back"):
+        table = DeltaState(Path(output) / name, key=Fields("node: long"), value=Fields("neighbour: long"))
+        builder.set_state(name, table)
+    return builder.build()
+
+
+def show_results(console: Console, output: str) -> None:
+    """Print the ring."""
+    rows = read_table(Path(output) / "next").to_pylist()
+    ring = threaded({row["node"]: row["neighbour"] for row in rows})
+    node, shown = 0, ["0"]
+    for _ in range(NODES):
+        node = ring[node]
+        shown.append(str(node))
+    console.print(f"the ring: {' → '.join(shown)}; the tables are in {output}", soft_wrap=True)

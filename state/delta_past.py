@@ -1,0 +1,176 @@
+"""A state's table as it was after some transaction, for reading only: what a replay runs on and is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from state.delta_cache import ValueCache
+from state.delta_fence import WORLD_ERRORS, state_application
+from state.delta_history import read_snapshot, shown_schema, version_as_of
+from state.delta_location import Location
+from state.delta_reading import read_rows
+from state.delta_rows import TXID_FIELD, RowFormat
+from state.values import KeptValue, NonTransactionalValue, first_value
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, StateKind, StateValue, Writes
+from txtopo.errors import ConfigError, StateAccessError
+from txtopo.monitor.replay_report import StateComparison
+
+__all__ = ["PastDeltaState"]
+
+CACHED_KEYS_MAX = 1_000_000
+"""Keys that are held in memory; of a larger table those used last."""
+
+
+class PastDeltaState(OpenedState):
+    """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
+
+    Args:
+        topology_id: the topology that the table belongs to.
+        location: where it lies.
+        rows: the format of its rows, which names the state.
+        txid: the last transaction to see.
+
+    Raises:
+        ConfigError: there is no table.
+        StateAccessError: what it held then is no longer kept.
+    """
+
+    def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
+        self._location = location
+        self._rows = rows
+        self._application = state_application(topology_id, rows.state)
+        self._cache = ValueCache(rows, CACHED_KEYS_MAX)
+        latest = location.existing()
+        if latest is None:
+            raise ConfigError(f"state {rows.state!r}: there is no table at {location.address}")
+        found = version_as_of(location, latest, self._application, txid)
+        if found is None:
+            raise self._gone(txid)
+        self._table: DeltaTable = found
+        self._txid = txid
+
+    @property
+    def identity(self) -> str:
+        """Delta's id of the table."""
+        return str(self._table.metadata().id)
+
+    @property
+    def last_txid(self) -> int | None:
+        """The last transaction that the table had got then; None before the first."""
+        return self._table.transaction_version(self._application)
+
+    def make_value(self, txid: int, value: object) -> KeptValue:
+        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
+        return first_value(self._rows.kind, txid, value)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the value that each key had then, None where there was none."""
+        return list(self._multi_get(keys))
+
+    def check(self, txid: int, values: Writes) -> None:
+        """Refuse a key or value that does not fit."""
+        self._rows.fit(txid, values)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as they were then, or as of an earlier transaction."""
+        schema = shown_schema(self._table, self._rows.kind)
+        if txid is not None and txid < self._txid:
+            return read_snapshot(self._location, self._application, schema, txid)
+        return self._read(schema)
+
+    def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
+        """Compare what this table holds of a transaction with what a replay of it has put.
+
+        Args:
+            txid: the transaction.
+            writes: what the replay of its group has put and removed, up to it.
+            last: the last transaction of its group, which this table is as of.
+            may_be_removed: whether a later transaction of the group may have removed what this one put.
+        """
+        name = self._rows.state
+        if self._rows.kind is StateKind.NON_TRANSACTIONAL and txid != last:
+            return StateComparison(name, 0, None, is_compared=False)
+        then = self._put_by(txid)
+        now = self._rows.fit(txid, {key: value for key, value in writes.items() if self._is_of(value, txid)}).values
+        removed = [key for key, value in writes.items() if value is None]
+        difference = self._first_difference(txid, then, now, removed, may_be_removed=may_be_removed and txid < last)
+        return StateComparison(name, len(then), difference)
+
+    def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise self._refusal()
+
+    def stage(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise self._refusal()
+
+    def write_staged(self, staged: StagedWrite) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise self._refusal()
+
+    def discard_staged(self) -> Never:
+        """Refuse."""
+        raise self._refusal()
+
+    def _first_difference(
+        self,
+        txid: int,
+        then: dict[Key, KeptValue],
+        now: dict[Key, KeptValue | None],
+        removed: Sequence[Key],
+        *,
+        may_be_removed: bool,
+    ) -> str | None:
+        for key, value in then.items():
+            if key not in now:
+                return f"key {key!r} was {_shown(value)}, and is not put now"
+            if repr(now[key]) != repr(value):
+                return f"key {key!r} was {_shown(value)}, and is {_shown(now[key])} now"
+        others = [key for key in now if key not in then]
+        for key, held in zip(others, self._multi_get(others), strict=True):
+            is_later = may_be_removed if held is None else getattr(held, "txid", 0) > txid
+            if not is_later:
+                return f"key {key!r} is {_shown(now[key])} now, and was not put then"
+        for key, held in zip(removed, self._multi_get(removed), strict=True):
+            if held is not None and getattr(held, "txid", 0) <= txid:
+                return f"key {key!r} is removed now, and was {_shown(held)} then"
+        return None
+
+    def _put_by(self, txid: int) -> dict[Key, KeptValue]:
+        rows = self._read(self._rows.schema())
+        return self._rows.read(rows.filter(pc.equal(rows[TXID_FIELD], txid)))
+
+    @staticmethod
+    def _is_of(value: Any, txid: int) -> bool:
+        return isinstance(value, NonTransactionalValue) or (value is not None and value.txid == txid)
+
+    def _multi_get(self, keys: Sequence[Key]) -> list[KeptValue | None]:
+        try:
+            return self._cache.multi_get(self._table, keys)
+        except WORLD_ERRORS as error:
+            raise self._gone(self._txid) from error
+
+    def _read(self, schema: pa.Schema) -> pa.Table:
+        try:
+            return read_rows(self._table, schema)
+        except WORLD_ERRORS as error:
+            raise self._gone(self._txid) from error
+
+    def _gone(self, txid: int) -> StateAccessError:
+        return StateAccessError(
+            f"state {self._rows.state!r}: what the table at {self._location.address} held as of transaction {txid} "
+            "is no longer kept, or cannot be read; a later transaction may be",
+            txid=txid,
+        )
+
+    def _refusal(self) -> StateAccessError:
+        return StateAccessError(f"state {self._rows.state!r} is shown as it was in the past, and cannot be written")
+
+
+def _shown(value: KeptValue | None) -> str:
+    return "gone" if value is None else repr(value.value)

@@ -1,0 +1,363 @@
+"""``txtopo audit``: green on what a topology leaves behind, at any crash; and every damage is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import DeltaState
+from state.delta_audit import read_histories
+from tests.state.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
+from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.monitor.audit import audit
+from txtopo.monitor.journal import FOLDER, read_journal
+from txtopo.monitor.journal_end import HOME
+from txtopo.testing.inline import run_inline
+
+ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
+
+
+def audited(output):
+    """Return what an audit of an output folder finds."""
+    parts = read_journal(output / HOME / FOLDER)
+    return audit(parts, read_histories(output / HOME, parts[-1].header.tables, with_rows=True))
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
+def test_green_at_every_crash(tmp_path, opaque):
+    """A crash at each failpoint in turn leaves what is proved, at once and when it was gone on with."""
+    in_flight = 0
+    for crash, output in crash_everywhere(two_tables, tmp_path):
+
+        def make(output=output):
+            return two_tables(output, opaque=opaque)
+
+        if not run_with_crash(make, crash) and (output / HOME / FOLDER).is_dir():
+            report = audited(output)
+            assert report.findings == [], (crash.name, report)
+            in_flight += report.in_flight is not None
+        assert run_with_crash(make, Crash())
+        report = audited(output)
+        assert (report.findings, report.first, report.last, report.in_flight) == ([], 1, 4, None), crash.name
+        assert (report.untold, report.partitions) == (0, 2)
+        assert [proof.unread for proof in report.tables] == [0, 0]
+    assert in_flight > 5
+
+
+class Removing(BatchBolt, ICommitter):
+    """Keeps the words of the last batch only."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("words")
+        self.words = []
+
+    def execute(self, tuple):
+        self.words.append(tuple["word"])
+
+    def finish_batch(self):
+        if self.attempt.txid == 2:
+            raise FailedException("never")
+        for row in self.state.snapshot().to_pylist():
+            self.state.remove(row["word"])
+        for word in self.words:
+            self.state.put(word, self.attempt.txid)
+
+
+def test_green_with_dead_letters_removed_keys_and_upkeep(tmp_path, command_line):
+    """Transactions that were given up count as committed, keys may go, and files may be compacted."""
+    rows = [["a"], ["b"], ["c"], ["b"], ["d"], ["e"]]
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1)
+    builder.set_committer_bolt("keep", Removing(), 1).global_grouping("spout")
+    state = DeltaState(
+        tmp_path / "words", Fields("word: string"), Fields("n: long"), upkeep_every_writes=2, files_max=1
+    )
+    builder.set_state("words", state)
+    config = Config(group_transactions_max=1, transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
+    run_inline(builder.build(), config)
+    result = command_line("audit", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "6 transactions, 1 to 6, each once and in order" in result.output
+    assert "1 dead letter among them" in result.output
+    assert "words: 5 groups in" in result.output
+    assert "5 rows put, 4 removed" in result.output
+    assert "dead-letters: 1 group in" in result.output
+
+
+@pytest.fixture
+def output(tmp_path):
+    """What a run of four transactions in four groups leaves behind."""
+    folder = tmp_path / "out"
+    assert run_with_crash(lambda: two_tables(folder), Crash(), ONE_A_GROUP)
+    return folder
+
+
+def lines_of(output):
+    file = next((output / HOME / FOLDER).iterdir())
+    return file, file.read_text().splitlines(keepends=True)
+
+
+def change_entry(output, txid, change):
+    """Change the journal's entry of a transaction: it stands in the line of its number, below the header."""
+    file, lines = lines_of(output)
+    entry = json.loads(lines[txid])
+    change(entry["transactions"][0])
+    lines[txid] = json.dumps(entry) + "\n"
+    file.write_text("".join(lines))
+
+
+def test_the_module_finds_the_output(command_line, output):
+    """A module's topology says where its tables are; ``--quick`` leaves out the rows."""
+    command_line.write_module(
+        "words",
+        "import pathlib\nfrom tests.state.crashing_runs import two_tables\n"
+        f"def topology(out: str = {str(output)!r}):\n    return two_tables(pathlib.Path(out))\n",
+    )
+    result = command_line("audit", "words")
+    assert result.exit_code == 0, result.output
+    assert "4 transactions, 1 to 4, each once and in order; 4 groups in 1 epoch" in result.output
+    assert "8 ranges of 2 partitions, without gap or overlap" in result.output
+    assert "rows not compared" in command_line("audit", "words", "--set", f"out={output}", "--quick").output
+    refused = command_line("audit", str(output), "--set", "out=x")
+    assert (refused.exit_code, "--set is for a MODULE" in refused.stderr) == (1, True)
+
+
+def remove_line(output):
+    file, lines = lines_of(output)
+    file.write_text("".join([*lines[:3], *lines[4:]]))
+
+
+def double_line(output):
+    file, lines = lines_of(output)
+    file.write_text("".join([*lines[:4], lines[3], *lines[4:]]))
+
+
+def swap_lines(output):
+    file, lines = lines_of(output)
+    file.write_text("".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
+
+
+def lose_last_line(output):
+    file, lines = lines_of(output)
+    file.write_text("".join(lines[:-1]))
+
+
+def leave_out_input(output):
+    def change(transaction):
+        transaction["ranges"]["1"][0] += 1
+
+    change_entry(output, 3, change)
+
+
+def take_input_twice(output):
+    def change(transaction):
+        transaction["ranges"]["0"][0] -= 1
+
+    change_entry(output, 2, change)
+
+
+def repeat_attempt(output):
+    def change(transaction):
+        transaction["attempt"] += 5 << 32
+
+    change_entry(output, 3, change)
+
+
+def change_count(output):
+    file, lines = lines_of(output)
+    entry = json.loads(lines[2])
+    entry["states"]["words"][0] += 1
+    lines[2] = json.dumps(entry) + "\n"
+    file.write_text("".join(lines))
+
+
+def change_row(output):
+    table = DeltaTable(str(output / "words"))
+    table.update(updates={"n": "n + 1"}, predicate="txid = 3")
+
+
+def add_row(output):
+    write_deltalake(str(output / "words"), pa.table({"word": ["zzz"], "n": [1], "txid": [9]}), mode="append")
+
+
+def double_rows(output):
+    table = DeltaTable(str(output / "words"))
+    write_deltalake(table, table.scan(), mode="append")
+
+
+def restore(output):
+    table = DeltaTable(str(output / "words"))
+    table.restore(table.version() - 1)
+
+
+def drop_version(output):
+    """As if the table had been restored from a copy of the day before."""
+    table = DeltaTable(str(output / "total"))
+    (output / "total" / "_delta_log" / f"{table.version():020d}.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (remove_line, ["transaction 3: it is not in the journal", "transaction 3, state 'words', table version"]),
+        (double_line, ["transaction 3: it is entered again after transaction 3"]),
+        (swap_lines, ["transaction 2: it is out of order", "transaction 2: it is entered again"]),
+        (lose_last_line, ["the table got to 4, and no group of the journal that wrote it ends there"]),
+        (leave_out_input, ["transaction 3: a gap in partition 1: transaction 2 ended at 6, this one begins at 7"]),
+        (take_input_twice, ["transaction 2: an overlap in partition 0: transaction 1 ended at 3, this one begins at 2"]),
+        (repeat_attempt, ["transaction 3: attempt 21474836481 is of epoch 6, and epoch 1 has it"]),
+        (change_count, ["transaction 2, state 'words', table version 3: the journal says that"]),
+        (change_row, ["transaction 4, state 'words', table version 6: somebody else made this version (UPDATE)",
+                      "rows changed that no transaction above 4 put: {'word': "]),
+        (add_row, ["somebody else made this version (WRITE); the table was at 4",
+                   "transaction 9, state 'words', table version 6: a row carries transaction 9"]),
+        (double_rows, ["somebody else made this version (WRITE)", "keys stand more than once: {'word': "]),
+        (restore, ["transaction 4, state 'words', table version 6: somebody else made this version (RESTORE)",
+                   "rows changed that no transaction above 4 put", "became"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_damage_is_named(command_line, output, damage, expected):
+    """Each kind of damage is found: the transaction is named, the table and its version, and what is wrong."""
+    assert command_line("audit", str(output)).exit_code == 0
+    damage(output)
+    result = command_line("audit", str(output))
+    assert result.exit_code == 1
+    assert [text for text in expected if text not in result.output] == [], result.output
+
+
+def test_a_table_that_went_back_is_named(command_line, output):
+    """A table that was restored from an older copy ends before the journal does."""
+    run_with_crash(lambda: two_tables(output), Crash())  # another epoch: the last group is not in flight any more
+    log = output / "total" / "_delta_log"
+    for version in (5, 6):
+        (log / f"{version:020d}.json").unlink()
+    result = command_line("audit", str(output))
+    assert (
+        result.exit_code,
+        "transaction 4, state 'total': group 4 to 4 wrote it, and the table ends at 3" in result.output,
+    ) == (1, True)
+
+
+def test_a_change_between_two_versions_is_named(command_line, output):
+    """A row that somebody changed in the middle of the history, by a file that looks like our own, is found."""
+    log = output / "words" / "_delta_log"
+    other = output.parent / "other"
+    shutil.copytree(output / "words", other)
+    table = DeltaTable(str(other), version=3)
+    rows = pa.table(table.scan()).to_pylist()
+    index = next(i for i, row in enumerate(rows) if row["txid"] == 1)
+    rows[index]["n"] += 100
+    write_deltalake(str(output.parent / "draft"), pa.Table.from_pylist(rows, schema=pa.schema(table.schema())))
+    draft = next((output.parent / "draft").glob("*.parquet"))
+    actions = [json.loads(line) for line in (log / f"{3:020d}.json").read_text().splitlines()]
+    added = next(action["add"] for action in actions if "add" in action)
+    shutil.copy(draft, output / "words" / added["path"])
+    result = command_line("audit", str(output))
+    assert (result.exit_code, "version 3" in result.stderr, "damaged" in result.stderr) == (1, True, True)
+    added["size"] = draft.stat().st_size
+    (log / f"{3:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    result = command_line("audit", str(output))
+    assert result.exit_code == 1
+    assert (
+        "transaction 1, state 'words', table version 3: rows changed that no transaction above 1 put" in result.output
+    )
+
+
+def test_histories_that_are_not_whole_are_said_to_be(command_line, output):
+    """What the log and the files no longer tell is left out, and the proof says from where on it holds."""
+    table = DeltaTable(str(output / "words"), version=3)
+    table.create_checkpoint()
+    for version in range(3):
+        (output / "words" / "_delta_log" / f"{version:020d}.json").unlink()
+    gone = set(DeltaTable(str(output / "total"), version=3).file_uris())
+    for file in gone:
+        (output / "total" / file.rsplit("/", 1)[-1]).unlink()
+    result = command_line("audit", str(output))
+    assert result.exit_code == 0, result.output
+    assert "words: 2 groups in 2 versions" in result.output
+    assert "proved from transaction 3 to 4" in result.output
+    assert "2 versions no longer kept: rows not compared" in result.output
+
+
+def test_a_group_on_its_way_is_fine(command_line, tmp_path):
+    """After a crash between two tables the audit says which transactions are on their way."""
+    output = tmp_path / "out"
+    reached = 0
+    for at in range(1, 1000):
+        crash = Crash(at)
+        shutil.rmtree(output, ignore_errors=True)
+        run_with_crash(lambda: two_tables(output), crash)
+        reached += crash.name == "table.write.after"
+        if reached == 3:
+            break
+    result = command_line("audit", str(output))
+    assert (result.exit_code, "in flight   transactions 3 to 4" in result.output) == (0, True)
+    assert "words: 2 groups" in result.output or "total: 2 groups" in result.output
+
+
+def test_a_tables_foreign_optimize_is_no_damage(command_line, output):
+    """Somebody else may compact a table, which changes no row."""
+    DeltaTable(str(output / "words")).optimize.compact()
+    assert command_line("audit", str(output)).exit_code == 0
+
+
+def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
+    """Without ``input_ranges`` the input is not proved, and the audit says so."""
+
+    class Silent(OpaqueMemoryTransactionalSpout):
+        def input_ranges(self, metadata, previous_metadata):
+            return None
+
+    builder = TransactionalTopologyBuilder("t", "spout", Silent([["a"], ["b"]], Fields("word"), 1), 1)
+    builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
+    builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
+    run_inline(builder.build(), CONFIG)
+    result = command_line("audit", str(tmp_path))
+    assert (result.exit_code, "not told by the spout for 2 transactions" in result.output) == (0, True)
+
+
+class Keep(BatchBolt, ICommitter):
+    """Keeps each word with the transaction that has it."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("words")
+        self.words = []
+
+    def execute(self, tuple):
+        self.words.append(tuple["word"])
+
+    def finish_batch(self):
+        for word in self.words:
+            self.state.put(word, self.attempt.txid)
+
+
+def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
+    """There is nothing to prove without one."""
+    result = command_line("audit", str(tmp_path))
+    assert (result.exit_code, "there is no journal" in result.stderr) == (1, True)
+
+
+def test_green_after_repairs(command_line, output):
+    """A table that a repair has taken back, or whose foreign change it has adopted, is proved as it is."""
+
+    def lead():
+        epoch = read_journal(output / HOME / FOLDER)[-1].header.epoch + 1
+        states = two_tables(output).plan.states
+        life = read_journal(output / HOME / FOLDER)[0].header.life
+        return {name: state.open("crash", name, life, epoch) for name, state in states.items()}
+
+    change_row(output)
+    assert len(audited(output).findings) == 2
+    words = lead()["words"]
+    words.adopt()
+    assert audited(output).findings == []
+    change_row(output)
+    assert len(audited(output).findings) == 2
+    words.roll_back(4)
+    report = audited(output)
+    assert (report.findings, [proof.repaired for proof in report.tables]) == ([], [2, 0])

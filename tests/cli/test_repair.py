@@ -1,0 +1,204 @@
+"""``txtopo repair``: what it says, what it does at once, what it asks for, and a kill in the middle."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pty
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import examples
+from state import SqliteStore
+from tests.runtime.divergences import TRANSACTIONS, Place
+from txtopo.cli.main import txtopo
+
+ROOT = pathlib.Path(examples.__file__).parent.parent
+
+MODULE = """
+from tests.acceptance.topologies import make_data, words_topology
+
+def topology(output: str = "."):
+    return words_topology(output, make_data(2, 20), take=4)
+"""
+
+
+@pytest.fixture
+def place(command_line, tmp_path):
+    command_line.write_module("counting", MODULE)
+    return Place(tmp_path)
+
+
+def fall_behind(place):
+    """Restore one table, so that the other is to be rolled back."""
+    place.run(2)
+    place.back_up("words")
+    place.run(4)
+    place.restore("words")
+
+
+def test_nothing_to_repair(command_line, place):
+    """A sound topology is shown and left as it is."""
+    place.run(3)
+    before = place.seen()
+    result = command_line("repair", "counting")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[:3] == ["topology 'words'", "  coordinator state: at transaction 3", "  journal: at transaction 3"]
+    assert lines[-1] == "nothing to repair"
+    assert place.seen() == before
+
+
+def test_a_topology_that_never_ran(command_line, place):
+    """There is nothing to repair where nothing is."""
+    result = command_line("repair", "counting")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "nothing to repair")
+
+
+def test_what_is_safe_is_done_at_once(command_line, place):
+    """A wiped store is made anew without a question, and the command to go on with is told."""
+    place.run(3)
+    place.wipe_store()
+    result = command_line("repair", "counting", "--set", "output=.")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "found: state 'words' of topology 'words': its table" in result.stdout
+    assert "safe: no table is changed; the coordinator state is made anew, at transaction 3\n" in result.stdout
+    assert result.stdout.endswith("done; to go on: txtopo run counting --set output=.\n")
+    assert place.run().transactions == TRANSACTIONS - 3
+    place.check_totals()
+
+
+def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
+    """Off a terminal what is not safe needs --yes; without it nothing is changed."""
+    fall_behind(place)
+    before = place.seen()
+    result = command_line("repair", "counting")
+    assert result.exit_code == 1
+    assert (
+        "to be agreed to: rolled back by a new version that equals an old one: 'total' to transaction 2"
+        in result.stdout
+    )
+    assert "the coordinator state is made anew, at transaction 2, and transactions 3 to 4 run again" in result.stdout
+    assert "agree by --yes; nothing was changed" in result.stderr
+    assert place.seen() == before
+    assert command_line("repair", "counting", "--yes").exit_code == 0
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])
+def test_at_a_terminal_it_asks(command_line, place, answer, status):
+    """The answer decides."""
+    fall_behind(place)
+    before = place.seen()
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "txtopo.cli", "repair", "counting"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.write(controller, f"{answer}\n".encode())
+    out, err = process.communicate(timeout=60)
+    os.close(controller)
+    os.close(terminal)
+    assert process.returncode == status
+    assert "do it? [y/N]" in out
+    assert ("nothing was changed" in err) == (answer == "n")
+    assert (place.seen() == before) == (answer == "n")
+
+
+def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
+    """Both ways are told of by the run's refusal; accepting is asked for by name, and agreed to."""
+    place.run(4)
+    place.append_word("intruder", 1000)
+    result = command_line("repair", "counting", "--accept-foreign-writes")
+    assert (result.exit_code, "'words' is accepted as it is" in result.stdout) == (1, True)
+    assert command_line("repair", "counting", "--accept-foreign-writes", "--yes").exit_code == 0
+    assert "nothing to repair" in command_line("repair", "counting").stdout
+    place.append_word("second", 1)
+    result = command_line("repair", "counting", "--yes")
+    assert (
+        "'words' to transaction 4; the coordinator state stays at transaction 4, and nothing runs again"
+        in result.stdout
+    )
+    place.run()
+    assert {row["word"]: row["n"] for row in place.words_as_of(TRANSACTIONS)}["intruder"] == 1000
+
+
+def test_accepting_needs_something_to_accept(command_line, place):
+    """What is not somebody else's write is not accepted."""
+    fall_behind(place)
+    before = place.seen()
+    result = command_line("repair", "counting", "--accept-foreign-writes", "--yes")
+    assert (result.exit_code, "leave --accept-foreign-writes out" in result.stderr) == (1, True)
+    assert place.seen() == before
+
+
+def test_what_is_impossible_is_said_plainly(command_line, place):
+    """It names what is missing, what to restore, and how to start anew; which keeps what was there."""
+    place.run(3)
+    shutil.rmtree(place.folder / "words")
+    before = place.seen()
+    result = command_line("repair", "counting", "--yes")
+    assert result.exit_code == 1
+    for words in (
+        "this can't be repaired",
+        "the table of 'words' is gone",
+        "Restore",
+        "--start-anew",
+        "nothing was changed",
+    ):
+        assert words in result.stderr
+    assert place.seen() == before
+    assert command_line("repair", "counting", "--start-anew").exit_code == 1
+    assert place.seen() == before
+    assert command_line("repair", "counting", "--start-anew", "--yes").exit_code == 0
+    assert (place.folder / "total.before-repair-1" / "_delta_log").is_dir()
+    assert place.run().transactions == TRANSACTIONS
+    place.check_totals()
+
+
+def test_a_running_topology_is_left_alone(command_line, place):
+    """The lead is taken first: whoever holds it is named, and nothing is looked at."""
+    place.run(3)
+    running = SqliteStore(place.store)
+    running.take_lead("words", "the run")
+    result = command_line("repair", "counting", "--yes")
+    running.close()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "'the run'" in result.stderr
+
+
+def test_two_ways_at_once_are_refused(command_line, place):
+    """Options that exclude each other are a mistake in the command line."""
+    result = command_line("repair", "counting", "--start-anew", "--accept-foreign-writes")
+    assert (result.exit_code, "exclude each other" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "point", ["repair.begin.after", "delta.write.landed", "repair.journal.after", "repair.end.before"]
+)
+def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place, point):
+    """``kill -9`` leaves a topology that no run begins with, and that the same command repairs."""
+    fall_behind(place)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TXTOPO_FAILPOINTS": f"{point}=kill"}
+    command = [sys.executable, "-m", "txtopo.cli", "repair", "counting", "--yes"]
+    assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
+    result = command_line("repair", "counting")
+    assert (result.exit_code, "a repair that was cut short is finished" in result.stdout) == (0, True)
+    assert place.txids() == {"words": 2, "total": 2}
+    assert place.run().transactions == TRANSACTIONS - 2
+    place.check_totals()
+
+
+def test_every_option_has_a_sentence(command_line):
+    """``--help`` says what each option is for."""
+    for parameter in txtopo.commands["repair"].params:
+        assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
+    assert command_line("repair", "--help").exit_code == 0

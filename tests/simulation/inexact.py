@@ -1,0 +1,27 @@
+"""A topology with a bug of its user's: a replay adds something else than the first attempt did."""
+
+from __future__ import annotations
+
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+
+
+class CountTries(BatchBolt, ICommitter):
+    def prepare(self, config, context, collector, attempt):
+        self.total = context.state("total")
+        self.tries = attempt.attempt
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        self.total.update("tries", lambda old: (old or 0) + self.tries)
+
+
+def topology() -> Topology:
+    spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("inexact", "spout", spout, 1)
+    builder.set_committer_bolt("count", CountTries(), 1).global_grouping("spout")
+    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
+    return builder.build()

@@ -1,0 +1,101 @@
+"""Every promise holds in 20,000 seeded disasters; the same seed makes the same schedule; a failing one shrinks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import attrs
+import pytest
+from click.testing import CliRunner
+
+import examples.global_count
+import examples.ring
+from tests.simulation.subjects import check_state, words
+from txtopo import Topology
+from txtopo.cli.main import txtopo
+from txtopo.testing.simulation.schedules import Failure, make_subject, run_schedules
+
+CI_SEEDS = {
+    "words": 5_000,
+    "words, opaque state": 3_000,
+    "words, opaque source": 4_000,
+    "ring": 4_000,
+    "global count": 4_000,
+}
+
+
+@attrs.frozen
+class Case:
+    topology: Topology
+    invariant: Any
+
+
+def case(name: str) -> Case:
+    match name:
+        case "words":
+            return Case(words(), check_state)
+        case "words, opaque state":
+            return Case(words(opaque_state=True), check_state)
+        case "words, opaque source":
+            return Case(words(opaque_source=True, opaque_state=True), check_state)
+        case "ring":
+            return Case(examples.ring.topology(), examples.ring.check_state)
+        case _:
+            return Case(examples.global_count.topology(), None)
+
+
+@pytest.mark.parametrize("name", CI_SEEDS)
+def test_every_promise_holds(name: str) -> None:
+    """Whatever fails, each version of each table is as if every transaction had run once."""
+    subject = make_subject(case(name).topology, invariant=case(name).invariant)
+    result = run_schedules(subject, range(1, CI_SEEDS[name] + 1))
+    assert [_told(failure) for failure in result.failures] == []
+    assert result.schedules == CI_SEEDS[name]
+    assert len(result.faults) >= 13, "every kind of fault has struck"
+
+
+def test_the_same_seed_makes_the_same_schedule() -> None:
+    """Byte for byte, in whatever process, with whatever salt of Python's hashes."""
+    command = [sys.executable, "-m", "txtopo.cli", "simulate", "tests.simulation.subjects", "--seed", "2174"]
+    traces = [
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": salt}).stdout
+        for salt in ("1", "2")
+    ]
+    assert traces[0] == traces[1]
+    assert traces[0].count(b"\n") > 100
+
+
+def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
+    """A bolt that is not exact is found; what is printed replays the very failure, with hardly a fault in it."""
+    run = CliRunner().invoke(txtopo, ["simulate", "tests.simulation.inexact", "--seeds", "500", "--processes", "1"])
+    assert run.exit_code == 1, run.output
+    assert "each version is as if every transaction had run once (promise 8)" in run.output
+    line = next(line for line in run.output.splitlines() if line.startswith("to see it again: "))
+    command = line.removeprefix("to see it again: txtopo ").split()
+    faults = [number for number in command[command.index("--faults") + 1].split(",") if number]
+    assert 1 <= len(faults) <= 3
+    again = CliRunner().invoke(txtopo, command)
+    assert again.exit_code == 1
+    assert "promise 8" in again.output
+
+
+def test_an_unknown_workload_is_refused() -> None:
+    """The message says which there are."""
+    run = CliRunner().invoke(txtopo, ["simulate", "examples.ring", "--only", "gremlins"])
+    assert run.exit_code == 2
+    assert "there are crashes, failures" in run.output
+
+
+def test_a_kind_of_fault_can_be_asked_for() -> None:
+    """Nothing else strikes then."""
+    run = CliRunner().invoke(txtopo, ["simulate", "examples.ring", "--only", "crashes", "--seeds", "60"])
+    assert run.exit_code == 0, run.output
+    assert "crashes" in run.output
+    assert "failures" not in run.output
+
+
+def _told(failure: Failure) -> str:
+    return f"seed {failure.seed}: {failure.violation}\n{failure.faults}\n{failure.trace}"

@@ -1,0 +1,140 @@
+"""``txtopo audit``: proves offline that every transaction was committed once, in order, without a gap."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from txtopo.cli.command import Command
+from txtopo.cli.target import load_target, set_option
+from txtopo.cli.wording import count_of
+from txtopo.errors import ConfigError
+from txtopo.monitor.audit import AuditReport, TableProof, audit
+from txtopo.monitor.journal import JournalPart, find_journal, read_journal
+from txtopo.monitor.journal_end import home_below
+from txtopo.monitor.table_history import TableHistory
+from txtopo.runner import home_of
+
+HISTORY_READER = "state.delta_audit:read_histories"
+"""What reads the histories of tables; resolved by name, for the framework imports no state of its users."""
+
+FINDINGS_SHOWN = 20
+TRIES_MAX = 5
+
+Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
+
+
+@click.command("audit", cls=Command)
+@click.argument("target", metavar="MODULE[:ATTRIBUTE]|OUTPUT")
+@set_option
+@click.option("--quick", is_flag=True, help="Leave out what the rows of each table version are.")
+@click.pass_context
+def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick: bool) -> None:  # noqa: FBT001
+    """Prove from journal and tables that every transaction was committed once, in order, without a gap.
+
+    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
+    topology. Nothing is run or written, and the topology may be running. What was proved is printed; if anything
+    is not as it must be, it is named, and the exit status is 1.
+    """
+    journal = _journal(target, pairs)
+    parts, histories = _evidence(journal, with_rows=not quick)
+    report = audit(parts, histories)
+    console = Console(highlight=False)
+    if report.findings:
+        looked = f"{count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')} looked at:"
+        console.print(Text(looked))
+    else:
+        for line in [*_proof_lines(report), *(_table_line(proof, is_quick=quick) for proof in report.tables)]:
+            console.print(Text(line), soft_wrap=True)
+    if report.in_flight is not None:
+        first, last = report.in_flight
+        text = (
+            f"in flight   transactions {first} to {last}: entered, and not in every table yet, which is fine: they are "
+        )
+        console.print(Text(text + "being written, or the next start finishes or drops them"), soft_wrap=True)
+    for finding in report.findings[:FINDINGS_SHOWN]:
+        console.print(Text(f"✘ {finding}", "bold red"), soft_wrap=True)
+    if len(report.findings) > FINDINGS_SHOWN:
+        console.print(Text(f"✘ and {len(report.findings) - FINDINGS_SHOWN} more", "bold red"))
+    if report.findings:
+        ctx.exit(1)
+    console.print(Text("✔ every transaction was committed once, in order, without a gap", "bold green"))
+
+
+def _journal(target: str, pairs: tuple[str, ...]) -> Path:
+    if Path(target).is_dir():
+        if pairs:
+            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
+        return find_journal(home_below(target))
+    loaded = load_target(target, pairs)
+    return find_journal(home_below(home_of(loaded.topology.plan, loaded.config)), loaded.topology.id)
+
+
+def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
+    """Read journal and tables so that they belong together, though a coordinator may go on meanwhile.
+
+    1. The journal is read. 2. Tables are read: they may have gone on. 3. The journal is read again: if it has only
+    grown, tables count up to where it ended at first; if another coordinator has begun, all begins anew.
+    """
+    module, _, attribute = HISTORY_READER.partition(":")
+    read_histories: Any = getattr(importlib.import_module(module), attribute)
+    for _ in range(TRIES_MAX):
+        parts = read_journal(journal)
+        if not parts:
+            raise ConfigError(f"the journal {journal} has no whole line yet: there is nothing to prove")
+        histories: Mapping[str, TableHistory] = read_histories(
+            journal.parent, parts[-1].header.tables, with_rows=with_rows
+        )
+        again = read_journal(journal)
+        if again == parts:
+            return parts, dict(histories)
+        if again[-1].header.epoch == parts[-1].header.epoch:
+            entries = parts[-1].entries
+            end = entries[-1].last if entries else parts[-1].header.committed
+            return parts, {name: history.until(end) for name, history in histories.items()}
+    raise ConfigError(f"coordinators follow one another too fast to be audited; begun {TRIES_MAX} times, try again")
+
+
+def _proof_lines(report: AuditReport) -> list[str]:
+    epochs = f"{count_of(report.groups, 'group')} in {count_of(report.epochs, 'epoch')}"
+    if report.last < report.first:
+        lines = [f"journal     no transaction is committed yet; {epochs}"]
+    else:
+        transactions = count_of(report.last - report.first + 1, "transaction")
+        lines = [f"journal     {transactions}, {report.first} to {report.last}, each once and in order; {epochs}"]
+    if report.dead_letters:
+        lines.append(f"            {count_of(report.dead_letters, 'dead letter')} among them")
+    if report.void:
+        lines.append(f"            {count_of(report.void, 'group')} entered and dropped; their transactions came again")
+    if report.ranges:
+        ranges = f"{count_of(report.ranges, 'range')} of {count_of(report.partitions, 'partition')}"
+        lines.append(f"input       {ranges}, without gap or overlap")
+    if report.untold:
+        lines.append(f"input       not told by the spout for {count_of(report.untold, 'transaction')}: not proved")
+    if report.elsewhere:
+        lines.append(
+            f"states      not proved, for the newest epoch has no table of them: {', '.join(report.elsewhere)}"
+        )
+    return lines
+
+
+def _table_line(proof: TableProof, *, is_quick: bool) -> str:
+    rows = f"{count_of(proof.rows_put, 'row')} put, {proof.rows_removed:,} removed, all others left as they were"
+    parts = [
+        f"{count_of(proof.groups, 'group')} in {count_of(proof.versions, 'version')}",
+        "rows not compared" if is_quick else rows,
+        f"proved from transaction {proof.from_txid + 1} to {proof.to_txid}"
+        if proof.from_txid
+        else f"up to {proof.to_txid}",
+    ]
+    if proof.unread and not is_quick:
+        parts.append(f"{count_of(proof.unread, 'version')} no longer kept: rows not compared")
+    if proof.repaired:
+        parts.append(count_of(proof.repaired, "repair"))
+    return f"table       {proof.state}: {'; '.join(parts)}"

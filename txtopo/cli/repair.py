@@ -1,0 +1,160 @@
+"""``txtopo repair``: bring coordinator state and tables together again."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+
+import click
+
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.repair_text import diagnosis_lines, remedy_text
+from txtopo.cli.target import Target, load_target, set_option, target_argument
+from txtopo.contracts.store import Store
+from txtopo.errors import StopError
+from txtopo.runner import HOME, address_from, home_of, make_store, states_of
+from txtopo.runtime.diagnosis import Adopt, Diagnosis, GoTo, Patient, StartAnew, diagnose
+from txtopo.runtime.ledger import Ledger
+from txtopo.runtime.repair import carry_out
+
+OWNER = "txtopo repair"
+
+NOTHING_CHANGED = "nothing was changed"
+
+
+@click.command(cls=Command)
+@target_argument
+@set_option
+@click.option("--yes", "-y", is_flag=True, help="Agree beforehand to what is asked.")
+@click.option(
+    "--accept-foreign-writes",
+    "is_accepting",
+    is_flag=True,
+    help="Keep what somebody else wrote to the tables, instead of taking it back.",
+)
+@click.option(
+    "--start-anew",
+    "is_anew",
+    is_flag=True,
+    help="Move tables, journal and coordinator state aside, so that all begins at transaction 1.",
+)
+def repair(target: str, pairs: tuple[str, ...], yes: bool, is_accepting: bool, is_anew: bool) -> None:  # noqa: FBT001 - click
+    """Bring coordinator state and tables together again, where a run refuses to begin.
+
+    MODULE, ATTRIBUTE and --set are as for 'txtopo run'. A topology that is running is left alone.
+
+    Says what is wrong, and what can be done. At once it does what loses nothing: coordinator state that was wiped, or
+    restored from an earlier moment, is made anew from the journal, if all tables agree with it. It asks before it
+    rolls tables back to the newest transaction at which all of them are right, so that later ones run
+    again; before it accepts what somebody else wrote; and before it starts anew. What it replaces stays, under a
+    name that ends in 'before-repair-N'. A repair that was cut short is finished by the next one.
+    """
+    if is_accepting and is_anew:
+        raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
+    loaded = load_target(target, pairs)
+    patient = _patient(loaded)
+    with contextlib.ExitStack() as stack:
+        store = make_store(loaded.topology.plan, loaded.config)
+        stack.callback(store.close)
+        ledger = _lead(store, patient, stack, 1)
+        diagnosis = diagnose(patient, ledger)
+        for line in diagnosis_lines(patient, diagnosis):
+            click.echo(line)
+        plan = _choose(diagnosis, is_accepting=is_accepting, is_anew=is_anew)
+        if plan is None:
+            click.echo("nothing to repair")
+            return
+        _agree(diagnosis, plan, is_agreed=yes)
+        if ledger.epoch < diagnosis.epoch_min:
+            stack.pop_all().close()
+            store = make_store(loaded.topology.plan, loaded.config)
+            stack.callback(store.close)
+            ledger = _lead(store, patient, stack, diagnosis.epoch_min)
+            again = _choose(diagnose(patient, ledger), is_accepting=is_accepting, is_anew=is_anew)
+            if again is not None and again != plan:
+                raise StopError(f"something changed meanwhile, {NOTHING_CHANGED} here; look again")
+        carry_out(patient, ledger, plan)
+    options = [option for pair in pairs for option in ("--set", pair)]
+    click.echo(f"done; to go on: {shlex.join(['txtopo', 'run', target, *options])}")
+
+
+def _patient(loaded: Target) -> Patient:
+    plan, home = loaded.topology.plan, home_of(loaded.topology.plan, loaded.config)
+    states = states_of(plan, loaded.config)
+    return Patient(
+        topology_id=plan.topology_id,
+        spout="opaque" if plan.is_opaque else "repeatable",
+        states=states,
+        home=home,
+        addresses={
+            name: address_from(home.parent, state.address)
+            for name, state in states.items()
+            if state.address is not None
+        },
+    )
+
+
+def _lead(store: Store, patient: Patient, stack: contextlib.ExitStack, epoch_min: int) -> Ledger:
+    lead = store.take_lead(patient.topology_id, OWNER, epoch_min)
+    stack.callback(lead.release)
+    return Ledger(store, lead, patient.topology_id)
+
+
+def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:
+    """Return what to do, None if there is nothing to be done.
+
+    Raises:
+        StopError: nothing can be done, or not what was asked for.
+    """
+    if is_anew:
+        if diagnosis.anew is None:
+            raise StopError(
+                "a table can't be moved aside, for it is not this topology's, or txtopo can't move it: give "
+                f"the state another path; {NOTHING_CHANGED}"
+            )
+        return diagnosis.anew
+    if diagnosis.unfinished is not None:
+        return diagnosis.unfinished
+    if diagnosis.is_sound:
+        return None
+    if is_accepting:
+        if diagnosis.adopt is None:
+            raise StopError(
+                "there is more amiss than what somebody else wrote: leave --accept-foreign-writes out; "
+                f"{NOTHING_CHANGED}"
+            )
+        return diagnosis.adopt
+    if diagnosis.go_to is None:
+        why = "; ".join(diagnosis.obstacles) or "there is no journal that tells what was committed"
+        raise StopError(
+            f"this can't be repaired from what is there: {why}. Restore what is missing: the table, or the coordinator "
+            f"state with the journal (in {HOME!r} beside the tables), from the same moment as the tables; or start "
+            f"anew, by 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
+        )
+    return diagnosis.go_to
+
+
+def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: bool) -> None:
+    """Say what is to be done, and ask if need be.
+
+    Raises:
+        StopError: nobody agrees.
+    """
+    text = remedy_text(diagnosis, plan)
+    if diagnosis.unfinished == plan:
+        click.echo("a repair that was cut short is finished")
+        return
+    if plan == diagnosis.go_to:
+        for obstacle in diagnosis.obstacles:
+            click.echo(f"not to a later transaction: {obstacle}")
+    if plan == diagnosis.go_to and diagnosis.is_safe:
+        click.echo(f"safe: {text}")
+        return
+    click.echo(f"to be agreed to: {text}")
+    if is_agreed:
+        return
+    if not sys.stdin.isatty():
+        raise StopError(f"this is asked for, and there is no terminal to ask at: agree by --yes; {NOTHING_CHANGED}")
+    if not click.confirm("do it?"):
+        raise StopError(NOTHING_CHANGED)

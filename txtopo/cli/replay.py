@@ -1,0 +1,91 @@
+"""``txtopo replay``: runs a committed transaction again, writes nothing, and says whether it comes out the same."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from txtopo.cli.command import Command
+from txtopo.cli.target import load_target, set_option, target_argument
+from txtopo.cli.wording import count_of
+from txtopo.config import Config
+from txtopo.monitor.journal import find_journal, read_journal
+from txtopo.monitor.journal_end import home_below
+from txtopo.monitor.replay_report import ReplayReport
+from txtopo.phases.inline_runner import InlinePackRunner
+from txtopo.phases.pack_runner import PackRunner
+from txtopo.phases.places import prototypes_of
+from txtopo.runner import home_of
+from txtopo.runtime.replay import Replay
+from txtopo.topology.plan import FRAMES, Plan
+
+
+@click.command("replay", cls=Command)
+@target_argument
+@click.argument("txid", metavar="TXID", type=click.IntRange(min=1))
+@set_option
+@click.pass_context
+def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str, ...]) -> None:
+    """Run a committed transaction again, write nothing, and say whether it comes out the same.
+
+    If it does not, the first component is named whose output differs: the spout, whose source is not repeatable,
+    or a bolt that is not deterministic; the exit status is 1 then. The topology may be running meanwhile.
+    """
+    loaded = load_target(target, pairs)
+    plan, config = loaded.topology.plan, loaded.config
+    parts = read_journal(find_journal(home_below(home_of(plan, config)), plan.topology_id))
+    prototypes = prototypes_of(plan)
+    with _runner(plan, config, prototypes) as runner:
+        replay = Replay(plan, config, prototypes, runner, has_acker=config.acker_executors > 0)
+        with contextlib.closing(replay):
+            report = replay.run(parts, txid)
+    _print(report, Console(highlight=False))
+    if report.difference is not None:
+        ctx.exit(1)
+
+
+@contextlib.contextmanager
+def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[PackRunner]:
+    """Give what runs packs: Spark where the topology has DataFrames, this process otherwise."""
+    if not any(component.kind in FRAMES for component in plan.components):
+        runner: PackRunner = InlinePackRunner(plan, config, prototypes, places=1)
+        with contextlib.closing(runner):
+            yield runner
+        return
+    from txtopo.spark.pack_runner import SparkPackRunner  # noqa: PLC0415 - pyspark only where Spark runs
+    from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
+
+    with spark_session(config, f"{plan.topology_id}-replay") as session:
+        runner = SparkPackRunner(session, plan, config, prototypes)
+        with contextlib.closing(runner):
+            yield runner
+
+
+def _print(report: ReplayReport, console: Console) -> None:
+    together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
+    head = f"transaction {report.txid}: attempt {report.attempt} of epoch {report.epoch}{together}"
+    console.print(Text(head, "bold"), soft_wrap=True)
+    for component in report.components:
+        mark = "the same" if component.is_same else "differs"
+        tuples = f"{component.tuples_then:,}"
+        if component.tuples_now != component.tuples_then:
+            tuples = f"{component.tuples_then:,} then, {component.tuples_now:,} now"
+        text = f"  {component.component}: {tuples} tuples, {mark}, by {component.comparison.value}"
+        console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
+    for state in report.states:
+        if not state.is_compared:
+            text = f"  state {state.state}: its rows do not tell which transaction of the group has put them"
+        else:
+            mark = "the same" if state.difference is None else "differs"
+            text = f"  state {state.state}: {count_of(state.rows, 'row')}, {mark}"
+        console.print(Text(text, "" if state.difference is None else "red"), soft_wrap=True)
+    found = report.difference
+    if found is None:
+        console.print(Text("✔ the same", "bold green"))
+        return
+    who = f"{found.component!r}: " if found.component is not None else ""
+    console.print(Text(f"✘ {who}{found.text}", "bold red"), soft_wrap=True)

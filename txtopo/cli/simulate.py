@@ -1,0 +1,141 @@
+"""``txtopo simulate``: run a topology through thousands of disasters, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.target import Target, load_target, set_option, target_argument
+from txtopo.phases.layout import runs_together
+from txtopo.testing.simulation.schedules import (
+    Failure,
+    Result,
+    make_subject,
+    run_schedule,
+    run_schedules,
+    shrink,
+)
+from txtopo.testing.simulation.workloads import RATES, Workload
+from txtopo.testing.simulation.world import Subject
+
+INVARIANT = "check_state"
+
+
+@click.command(cls=Command)
+@target_argument
+@set_option
+@click.option("--seeds", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many schedules.")
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Where to begin.")
+@click.option("--seed", type=click.IntRange(min=0), help="Run this schedule alone, and print all that happens in it.")
+@click.option("--faults", metavar="N,N,…", help="With --seed: let only these of its faults strike.")
+@click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw this kind of fault; may be given often.")
+@click.option("--until", type=click.IntRange(min=1), metavar="TXID", help="Simulate the input up to this transaction.")
+@click.option("--processes", type=click.IntRange(min=1), help="Processes that share the work; one a core by default.")
+@click.pass_context
+def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
+    context: click.Context,
+    target: str,
+    pairs: tuple[str, ...],
+    seeds: int,
+    first_seed: int,
+    seed: int | None,
+    faults: str | None,
+    kinds: tuple[str, ...],
+    until: int | None,
+    processes: int | None,
+) -> None:
+    """Run a topology's spout and bolts through seeded disasters, and see that every promise holds.
+
+    The coordinator, the recovery and the commit phase are the real ones; tables, store, clock and executors are
+    simulated, so nothing is written and nothing waits. Processes crash at every step, jobs and answers are lost,
+    late and doubled, bolts fail, writes land without an answer, leads are lost to a second coordinator while the
+    first one goes on. Every version of every table must be as if nothing had happened.
+
+    If the module has a function check_state(tables), it is called with {state: {key: value}} at every settled
+    transaction. The first schedule that fails is shrunk, and the command that replays it is printed.
+    """
+    loaded = load_target(target, pairs)
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("txtopo").setLevel(logging.CRITICAL)
+    subject = _subject(loaded, until)
+    workloads = _workloads(kinds)
+    command = ["txtopo", "simulate", target, *(option for pair in pairs for option in ("--set", pair))]
+    command += [option for kind in kinds for option in ("--only", kind)]
+    command += ["--until", str(until)] if until is not None else []
+    if seed is not None:
+        _replay(context, console, subject, seed, workloads, faults)
+        return
+    result = _run(subject, range(first_seed, first_seed + seeds), workloads, processes, console)
+    struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
+    console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")
+    if result.failures:
+        _tell(console, shrink(subject, result.failures[0], workloads), command)
+        context.exit(1)
+    console.print("[bold green]every promise held[/]")
+
+
+def _subject(loaded: Target, until: int | None) -> Subject:
+    plan = loaded.topology.plan
+    if not runs_together(plan) and not plan.is_opaque:
+        raise CommandLineError("a topology with DataFrame components needs Spark, and can't be simulated")
+    return make_subject(loaded.topology, until=until, invariant=getattr(loaded.module, INVARIANT, None))
+
+
+def _workloads(kinds: tuple[str, ...]) -> tuple[type[Workload], ...]:
+    known = {kind.__name__.lower(): kind for kind in RATES}
+    unknown = [kind for kind in kinds if kind.lower() not in known]
+    if unknown:
+        raise CommandLineError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")
+    return tuple(known[kind.lower()] for kind in kinds) or tuple(RATES)
+
+
+def _run(
+    subject: Subject, seeds: range, workloads: tuple[type[Workload], ...], processes: int | None, console: Console
+) -> Result:
+    columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(seeds))
+        return run_schedules(
+            subject,
+            seeds,
+            workloads=workloads,
+            processes=processes,
+            on_progress=lambda done: progress.update(task, completed=done),
+        )
+
+
+def _replay(  # noqa: PLR0913, PLR0917 - as above
+    context: click.Context,
+    console: Console,
+    subject: Subject,
+    seed: int,
+    workloads: tuple[type[Workload], ...],
+    faults: str | None,
+) -> None:
+    try:
+        only = None if faults is None else frozenset(int(number) for number in faults.split(",") if number)
+    except ValueError as error:
+        raise CommandLineError(f"--faults {faults!r} is no list of numbers, such as 3,7") from error
+    _, failure = run_schedule(subject, seed, workloads, only, click.echo)
+    if failure is None:
+        console.print("[bold green]every promise held[/]")
+        return
+    console.print(failure.trace, markup=False)
+    console.print(f"[bold red]broken: [/]{failure.violation}")
+    context.exit(1)
+
+
+def _tell(console: Console, failure: Failure, command: list[str]) -> None:
+    numbers = ",".join(str(number) for number, _ in failure.faults)
+    console.print(f"[bold red]schedule {failure.seed} is broken: [/]", end="")
+    console.print(failure.violation, markup=False)
+    console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without any fault")
+    for number, fault in failure.faults:
+        console.print(f"  {number}: {fault}", markup=False)
+    replay = shlex.join([*command, "--seed", str(failure.seed), "--faults", numbers])
+    console.print(f"to see it again: {replay}", markup=False)

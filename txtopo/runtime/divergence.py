@@ -1,0 +1,210 @@
+"""Divergence: how coordinator state and tables can fail to belong together, found by looking alone.
+
+A run looks before it opens a table, for opening makes what is missing and marks what is there; and again
+after that, for until then an older coordinator, or anybody else, may write. What is found before stays true:
+
+1. No coordinator of an older epoch writes to the store any more, so none begins a group that is not known here.
+2. A table is where the ledger knows it, or, if a group is under way, where that group leaves it.
+3. Each version after the one that the ledger knows as its own is txtopo's, or changes no row.
+4. No table was opened by an epoch that the store has not got to: else the store is an older one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.contracts.table import StateTable, TableSight
+from txtopo.errors import DivergenceError
+from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger, StateMark
+
+WAY_OUT = (
+    "Bring back what was lost or replaced; or run 'txtopo repair' with this topology: it says what can be done, "
+    "does what is safe, and asks before it does what is not"
+)
+
+
+class DivergenceKind(enum.Enum):
+    """What is wrong with a table, or with what the coordinator state knows of it."""
+
+    NO_TABLE_OF_OURS = "no table of ours"
+    OTHER_OWNER = "of another topology or state"
+    MISFIT = "other columns or another kind"
+    MISSING = "missing"
+    OTHER_LIFE = "of another life"
+    OTHER_TABLE = "another table"
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    FOREIGN_CHANGE = "changed by somebody else"
+    STAGED_GONE = "a staged write is gone"
+    NEWER_EPOCH = "opened by a newer epoch"
+
+
+@attrs.frozen
+class Divergence:
+    """One thing that is found."""
+
+    kind: DivergenceKind
+    state: str
+    text: str
+    """What is wrong, with the txids of both sides."""
+    txid: int | None = None
+    """The table's last transaction."""
+
+
+@attrs.frozen
+class Books:
+    """What the coordinator state says.
+
+    Args:
+        topology_id: whose it is.
+        life: its life; None if there is no coordinator state.
+        epoch_max: the newest epoch that may have opened a table.
+        committed: what is committed.
+        group: the group under way, if one is.
+    """
+
+    topology_id: str
+    life: str | None
+    epoch_max: int
+    committed: CommittedMark
+    group: GroupMark | None
+
+    @staticmethod
+    def of(ledger: Ledger, epoch_max: int) -> Books:
+        """Return what a ledger says."""
+        life = ledger.life if ledger.is_begun else None
+        return Books(ledger.topology_id, life, epoch_max, ledger.committed(), ledger.group())
+
+    def allowed(self, name: str) -> set[int]:
+        """Return the txids that a state's table may be at; 0 where nothing was written."""
+        mark = self.committed.states.get(name)
+        txids = {(mark.txid if mark is not None else None) or 0}
+        return txids | {self.group.last} if self.group is not None and name in self.group.states else txids
+
+    def text(self, name: str) -> str:
+        """Return how far the coordinator state is, in words."""
+        if self.life is None:
+            return "there is no coordinator state (it is at transaction 0): it was wiped, or lies elsewhere"
+        mark = self.committed.states.get(name)
+        wrote = "has never written it" if mark is None else f"wrote it last at {mark.txid or 0}"
+        return f"the coordinator state is at transaction {self.committed.txid} and {wrote}"
+
+
+@attrs.frozen
+class _Look:
+    """A table, and what a look at it has shown."""
+
+    table: StateTable
+    sight: TableSight | None
+    refusal: DivergenceError | None
+
+
+def find_divergences(books: Books, tables: Mapping[str, StateTable]) -> list[Divergence]:
+    """Return what is wrong, at most one thing a table; the tables are looked at and not touched.
+
+    Args:
+        books: what the coordinator state says.
+        tables: the tables of the states that have one to look at, by state.
+    """
+    looks = {name: _look_at(table) for name, table in tables.items()}
+    group = books.group
+    has_landed = group is not None and any(
+        look.sight is not None and look.sight.last_txid == group.last
+        for name, look in looks.items()
+        if name in group.states
+    )
+    found = [
+        _of_table(books if has_landed else attrs.evolve(books, group=None), name, look) for name, look in looks.items()
+    ]
+    return [each for each in found if each is not None]
+
+
+def refuse(divergences: list[Divergence]) -> None:
+    """Raise what was found, all of it, with the way out.
+
+    Raises:
+        DivergenceError: something was.
+    """
+    if divergences:
+        texts = "; ".join(each.text for each in divergences)
+        raise DivergenceError(f"{texts}. Nothing was written. {WAY_OUT}")
+
+
+def _look_at(table: StateTable) -> _Look:
+    try:
+        return _Look(table, table.look(), None)
+    except DivergenceError as error:
+        return _Look(table, None, error)
+
+
+def _of_table(books: Books, name: str, look: _Look) -> Divergence | None:
+    where = f"state {name!r} of topology {books.topology_id!r}"
+    mark = books.committed.states.get(name)
+    address = look.table.address
+    if look.refusal is not None:
+        text = f"{where}: {look.refusal.message.rstrip('.')}; {books.text(name)}"
+        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, look.refusal.txid)
+    if look.sight is None:
+        if mark is None or mark.txid is None:
+            return None
+        text = f"{where}: its table, {address}, is gone, and a new one would be at transaction 0; {books.text(name)}"
+        return Divergence(DivergenceKind.MISSING, name, text)
+    found = _compare(books, name, look.sight, mark) or _look_closer(books, name, look.sight, look.table, mark)
+    if found is None:
+        return None
+    kind, what = found
+    last = look.sight.last_txid
+    return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}", last)
+
+
+def _compare(books: Books, name: str, sight: TableSight, mark: StateMark | None) -> tuple[DivergenceKind, str] | None:
+    """Return what is wrong with a table by what it says of itself, and how to go on after its txid."""
+    told = books.text(name)
+    if (sight.topology_id, sight.state) != (books.topology_id, name):
+        owner = f"state {sight.state!r} of topology {sight.topology_id!r}"
+        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {told}; give the state another path"
+    if sight.misfit is not None:
+        return DivergenceKind.MISFIT, f", and {sight.misfit}; {told}"
+    if sight.life != books.life:
+        of_life = f" of life {sight.life!r} of the topology"
+        if books.life is None:
+            return DivergenceKind.OTHER_LIFE, f"{of_life}, but {told}"
+        return DivergenceKind.OTHER_LIFE, f"{of_life}, but {told}, in life {books.life!r}"
+    if mark is not None and mark.identity != sight.identity and (mark.txid or sight.last_txid):
+        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {told}"
+    last, allowed = sight.last_txid or 0, books.allowed(name)
+    if last in allowed:
+        return None
+    if last > max(allowed):
+        reason = "the coordinator state was restored from an earlier moment, or somebody else wrote the table"
+        return DivergenceKind.AHEAD, f", ahead of the coordinator state: {told}; {reason}"
+    reason = "the table was restored from an earlier moment"
+    return DivergenceKind.BEHIND, f", behind the coordinator state: {told}; {reason}"
+
+
+def _look_closer(
+    books: Books, name: str, sight: TableSight, table: StateTable, mark: StateMark | None
+) -> tuple[DivergenceKind, str] | None:
+    """Return what is wrong with a table that is at a txid where it may be."""
+    told = books.text(name)
+    is_noted = mark is None or mark.version is not None
+    change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
+    if change is not None:
+        rolled = "'txtopo repair' takes it back, 'txtopo repair --accept-foreign-writes' accepts it"
+        return DivergenceKind.FOREIGN_CHANGE, f", and somebody else has changed it since: {change}; {told}; {rolled}"
+    group = books.group
+    if group is not None and sight.last_txid != group.last:
+        gone = [each for each in group.staged if each.state == name and not table.has_staged(each.location)]
+        if gone:
+            what = f", and is to be written as of {group.last} from {gone[0].location}, which is gone; {told}"
+            return DivergenceKind.STAGED_GONE, what
+    if sight.epoch > books.epoch_max:
+        older = f"epoch {sight.epoch} has opened it, and the coordinator state has got to {books.epoch_max} only"
+        return (
+            DivergenceKind.NEWER_EPOCH,
+            f"; {told}; {older}: it was restored from an earlier moment, or lies elsewhere",
+        )
+    return None

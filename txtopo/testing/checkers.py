@@ -1,0 +1,275 @@
+"""Checkers: what must hold whatever goes wrong. Written once, for unit, stateful, simulator and Spark tests.
+
+Each takes facts as they happen and raises :class:`Violation` with the promise that is broken. They know
+nothing of where the facts come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.contracts.state import Key, StateValue
+from txtopo.core.actions import Action, Commit, DeadLetter, Process
+from txtopo.core.attempts import TransactionAttempt
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import Event, Failed, PackEnded, PackFailed, Processed, Progressed, Recovered, Ticked
+from txtopo.core.invariants import validate
+from txtopo.monitor.journal import JournalEntry, JournalPart, counting_entries
+
+Rows = Mapping[Key, StateValue]
+"""What a table holds."""
+
+
+@attrs.frozen(eq=False)
+class Version:
+    """One version of a table."""
+
+    number: int
+    txid: int | None
+    """The last transaction written to it; None before the first."""
+    epoch: int
+    """The newest coordinator that has opened it."""
+    rows: Rows
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+def require(condition: object, promise: str) -> None:
+    """Raise a Violation unless ``condition`` holds."""
+    if not condition:
+        raise Violation(promise)
+
+
+@attrs.define(eq=False)
+class AttemptChecker:
+    """Across all coordinators of a topology: attempts rise, and a transaction's metadata stays what it is."""
+
+    is_opaque: bool = False
+    highest: dict[int, TransactionAttempt] = attrs.field(factory=dict)
+    metadata: dict[int, Any] = attrs.field(factory=dict)
+
+    def began(self, attempt: TransactionAttempt, metadata: Any, *, is_letter: bool = False) -> None:
+        """An attempt was handed out."""
+        highest = self.highest.get(attempt.txid)
+        require(
+            highest is None or attempt > highest or attempt.epoch < highest.epoch,  # a zombie's, which writes nothing
+            f"attempts rise (promise 3): {attempt} after {highest}",
+        )
+        if highest is None or attempt > highest:
+            self.highest[attempt.txid] = attempt
+        if not self.is_opaque and not is_letter:
+            known = self.metadata.get(attempt.txid, metadata)
+            require(known == metadata, f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
+
+    def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
+        """An attempt of the coordinator that leads is about to emit; ``durable`` is what the store holds for it."""
+        require(
+            self.is_opaque or durable == metadata,
+            f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}",
+        )
+        self.metadata.setdefault(attempt.txid, metadata)
+
+
+@attrs.define(eq=False)
+class CoreChecker:
+    """One coordinator's life: what it is told, and what it says to that."""
+
+    attempts: AttemptChecker
+    is_opaque: bool
+    timeout_ms: int
+    now_ms: int = 0
+    live: dict[int, TransactionAttempt] = attrs.field(factory=dict)
+    pack_of: dict[TransactionAttempt, int] = attrs.field(factory=dict)
+    moved_ms: dict[TransactionAttempt, int] = attrs.field(factory=dict)
+    failed: set[TransactionAttempt] = attrs.field(factory=set)
+    processed: set[TransactionAttempt] = attrs.field(factory=set)
+
+    def hear(self, core: Coordinator, events: Sequence[Event]) -> None:
+        """The coordinator is about to be told of ``events``."""
+        for event in events:
+            match event:
+                case Processed() if self._is_live(event.attempt):
+                    self.processed.add(event.attempt)
+                case Failed() if self._is_live(event.attempt):
+                    self.failed.add(event.attempt)
+                case Progressed():
+                    self._move(event.attempts)
+                case Ticked() | Recovered():
+                    self.now_ms = event.now_ms
+                case PackEnded() | PackFailed() if event.pack_id in core.packs:
+                    self.failed |= {a for a, pack in self.pack_of.items() if pack == event.pack_id} - self.processed
+                case _:
+                    pass
+
+    def see(self, core: Coordinator, actions: Sequence[Action]) -> None:
+        """The coordinator has said ``actions``."""
+        validate(core)
+        for action in actions:
+            match action:
+                case Process():
+                    for packed in action.pack:
+                        self._begin(packed.attempt, packed.metadata, action.pack_id)
+                case Commit():
+                    self._commit([packed.attempt for packed in action.group], core)
+                case DeadLetter():
+                    self.attempts.began(action.letter.attempt, action.letter.metadata, is_letter=True)
+                    self.live.pop(action.letter.attempt.txid, None)  # a letter is no try at the transaction
+                case _:
+                    pass
+        for txid, transaction in core.window.items():
+            attempt = self.live.get(txid)
+            if attempt is not None and transaction.attempt != attempt and not self.is_opaque:
+                require(
+                    self._may_be_over(attempt), f"only its own failure ends an attempt (promises 3 and 5): {attempt}"
+                )
+                self.failed.add(attempt)
+
+    def _begin(self, attempt: TransactionAttempt, metadata: Any, pack_id: int) -> None:
+        before = self.live.get(attempt.txid)
+        if before is not None and not self.is_opaque:
+            require(self._may_be_over(before), f"what was processed keeps its work (promise 5): {before}")
+        self.attempts.began(attempt, metadata)
+        self.live[attempt.txid] = attempt
+        self.pack_of[attempt] = pack_id
+        self._move([attempt])
+
+    def _commit(self, group: Sequence[TransactionAttempt], core: Coordinator) -> None:
+        txids = [attempt.txid for attempt in group]
+        first = core.committed + 1
+        require(
+            txids == list(range(first, first + len(group))), f"commit phases run in txid order (promise 1): {txids}"
+        )
+        for attempt in group:
+            require(attempt in self.processed, f"only what is processed commits: {attempt}")
+            require(self.live[attempt.txid] == attempt, f"only the live attempt commits (promise 3): {attempt}")
+        self._move(group)
+
+    def _is_live(self, attempt: TransactionAttempt) -> bool:
+        return self.live.get(attempt.txid) == attempt
+
+    def _may_be_over(self, attempt: TransactionAttempt) -> bool:
+        if attempt in self.failed:
+            return True
+        pack = self.pack_of.get(attempt)
+        mates = [a for a, p in self.pack_of.items() if p == pack] if pack is not None else []
+        return attempt not in self.processed and any(
+            self.now_ms - self.moved_ms.get(mate, 0) >= self.timeout_ms for mate in mates
+        )
+
+    def _move(self, attempts: Iterable[TransactionAttempt]) -> None:
+        for attempt in attempts:
+            self.moved_ms[attempt] = self.now_ms
+
+
+@attrs.define(eq=False)
+class Oracle:
+    """What a run without a fault makes of each table, transaction by transaction."""
+
+    rows: Mapping[str, Sequence[tuple[int, Rows]]]
+    """For each table its versions: txid, and the rows as of it."""
+    tuples: int
+    """Tuples that the spout emits in all."""
+    transactions: int
+    has_failures: bool = False
+    """Whether its spout or bolts raise FailedException by themselves."""
+
+    def as_of(self, table: str, txid: int) -> Rows:
+        """Return what a table holds as of a transaction."""
+        found: Rows = {}
+        for version_txid, rows in self.rows[table]:
+            if version_txid > txid:
+                break
+            found = rows
+        return found
+
+
+@attrs.define(eq=False)
+class TableChecker:
+    """Every version of every table.
+
+    Args:
+        oracle: what each version must hold; None where a replay may carry other tuples.
+        invariant: what the user says must hold of all tables together, by table and key, at any transaction.
+    """
+
+    oracle: Oracle | None = None
+    invariant: Callable[[Mapping[str, Mapping[Key, Any]]], None] | None = None
+
+    def written(self, table: str, before: Version, version: Version) -> None:
+        """A table has a new version."""
+        txid, epoch = version.txid, version.epoch
+        require(epoch >= before.epoch, f"who has lost the lead writes nothing (promise 11): table {table!r}, {epoch}")
+        if txid == before.txid:
+            require(version.rows == before.rows, f"rows change with a transaction only: table {table!r} at {txid}")
+            return
+        require(txid is not None and txid > (before.txid or 0), f"txids rise (promise 1): {table!r}, {txid}")
+        assert txid is not None, "as was just required"
+        if txid == (before.txid or 0) + 1:
+            _check_previous(table, before.rows, version.rows, txid)
+        rows = version.rows
+        require(
+            self.oracle is None or rows == self.oracle.as_of(table, txid),
+            f"each version is as if every transaction had run once (promise 8): table {table!r} at {txid}",
+        )
+
+    def settled(self, committed: int, tables: Mapping[str, Rows]) -> None:
+        """All tables are as of ``committed``: nothing is half-written (promise 9)."""
+        if self.oracle is not None:
+            for name, rows in tables.items():
+                require(
+                    rows == self.oracle.as_of(name, committed),
+                    f"no table lags behind another (promise 9): {name!r} at transaction {committed}",
+                )
+        if self.invariant is not None:
+            self.invariant({name: {key: row.value for key, row in rows.items()} for name, rows in tables.items()})
+
+
+def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
+    """What an opaque value keeps beside it is what was there before the one transaction between two versions."""
+    for key, row in rows.items():
+        if getattr(row, "txid", None) == txid and hasattr(row, "previous"):
+            known = before.get(key)
+            expected = None if known is None else known.value
+            require(
+                row.previous == expected,
+                f"an opaque value keeps the one before it (promise 10): table {table!r}, {key!r} at {txid}",
+            )
+
+
+def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalEntry]:
+    """Return the entries that count, having seen that they hold each transaction once, in order.
+
+    Args:
+        parts: the journal.
+        committed: the last committed transaction, as the coordinator state has it.
+
+    Raises:
+        Violation: a transaction is missing, or there twice.
+    """
+    entries = counting_entries(parts, lambda entry: entry.last <= committed)
+    txids = [each.txid for entry in entries for each in entry.transactions]
+    require(txids == list(range(1, committed + 1)), f"each transaction commits once, in order (promise 1): {txids}")
+    return entries
+
+
+def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> None:
+    """See that all input was committed or dead-lettered (promises 6 and 16).
+
+    Args:
+        entries: the entries that count.
+        spout: the spout's component.
+        tuples: what it emits in all.
+
+    Raises:
+        Violation: some of it is missing, or there twice.
+    """
+    transactions = [each for entry in entries for each in entry.transactions]
+    if any(each.is_dead_letter for each in transactions):
+        return  # of those it is not known what they held; their txids are all there
+    taken = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions)
+    require(taken == tuples, f"nothing is lost or doubled (promise 16): {taken} tuples were committed, of {tuples}")

@@ -1,0 +1,203 @@
+"""Schedules by the thousand: run them on all cores, and shrink one that fails to the faults that matter."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.testing.checkers import Oracle, Rows, Version
+from txtopo.testing.simulation.workloads import RATES, Workload
+from txtopo.testing.simulation.world import Invariant, Subject, World
+from txtopo.topology.plan import Topology
+
+SHARE = 50
+"""Seeds that a process takes at a time."""
+
+
+@attrs.frozen
+class Failure:
+    """A schedule that broke a promise."""
+
+    seed: int
+    faults: tuple[tuple[int, str], ...]
+    """The faults that struck, each with its number in the schedule."""
+    violation: str
+    """What was broken."""
+    trace: str
+    """Where in the code that showed."""
+
+
+@attrs.frozen
+class Result:
+    """What some schedules came to."""
+
+    schedules: int
+    faults: Counter[str]
+    """How often each workload struck."""
+    failures: tuple[Failure, ...]
+    elapsed_secs: float
+
+
+def make_subject(topology: Topology, *, until: int | None = None, invariant: Invariant | None = None) -> Subject:
+    """Run a topology once without a fault, and return it with what came of that.
+
+    Args:
+        topology: the topology; its spout is asked, and its bolts run, in this process.
+        until: the last txid to simulate; None for as many as there are.
+        invariant: called with all tables, as ``{state: {key: value}}``, whenever they are settled; raises if
+            something is wrong with them.
+
+    Raises:
+        Exception: the topology fails by itself.
+    """
+    subject = Subject(topology, until, invariant)
+    rows: dict[str, list[tuple[int, Rows]]] = {name: [] for name in topology.plan.states}
+
+    def note(name: str, version: Version) -> None:
+        if version.txid is not None and (not rows[name] or rows[name][-1][0] < version.txid):
+            rows[name].append((version.txid, version.rows))
+
+    world = World(subject, seed=0, workloads=())
+    world.on_version = note
+    world.run()
+    transactions = [each for part in world.journal() for entry in part.entries for each in entry.transactions]
+    tuples = sum(each.fingerprints.get(topology.plan.spout.id, (0, 0))[0] for each in transactions)
+    oracle = Oracle(rows, tuples, len(transactions), world.has_failures)
+    return attrs.evolve(subject, oracle=oracle)
+
+
+def run_schedule(
+    subject: Subject,
+    seed: int,
+    workloads: Sequence[type[Workload]] = tuple(RATES),
+    only: frozenset[int] | None = None,
+    log: Callable[[str], None] | None = None,
+) -> tuple[World, Failure | None]:
+    """Run one schedule; return its world, and what it broke, if anything.
+
+    Args:
+        subject: what is simulated.
+        seed: what the schedule is drawn from.
+        workloads: the kinds of fault that may be drawn.
+        only: the faults that strike, by number; None for all.
+        log: is told what happens, line by line.
+    """
+    world = World(subject, seed, workloads, only, log)
+    try:
+        world.run()
+    except Exception as error:  # noqa: BLE001 - whatever a schedule raises is its failure
+        shown = "".join(traceback.format_exception(error))
+        return world, Failure(seed, tuple(world.struck), f"{type(error).__name__}: {error}", shown)
+    return world, None
+
+
+def shrink(subject: Subject, failure: Failure, workloads: Sequence[type[Workload]] = tuple(RATES)) -> Failure:
+    """Return the failure with as few faults as it takes, found by leaving out one after another."""
+    smallest = failure
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for number, _ in reversed(smallest.faults):
+            kept = frozenset(each for each, _ in smallest.faults if each != number)
+            _, found = run_schedule(subject, failure.seed, workloads, kept)
+            if found is not None and len(found.faults) < len(smallest.faults):
+                smallest, is_smaller = found, True
+                break
+    return smallest
+
+
+def run_schedules(  # noqa: PLR0913 - what a command may say of it
+    subject: Subject,
+    seeds: range,
+    *,
+    workloads: Sequence[type[Workload]] = tuple(RATES),
+    processes: int | None = None,
+    failures_max: int = 1,
+    on_progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Run schedules on all cores, until they are done or enough have failed.
+
+    Args:
+        subject: what is simulated; other processes inherit it by fork.
+        seeds: the seeds.
+        workloads: the kinds of fault that may be drawn.
+        processes: how many processes share the work; None: one a core.
+        failures_max: failures after which no more are looked for.
+        on_progress: told how many schedules are done.
+    """
+    started = time.monotonic()
+    shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
+    count, faults, failures = 0, Counter[str](), list[Failure]()
+    with _results(subject, shares, workloads, processes or os.cpu_count() or 1) as results:
+        for schedules, struck, failed in results:
+            count += schedules
+            faults.update(struck)
+            failures += failed
+            if on_progress is not None:
+                on_progress(count)
+            if len(failures) >= failures_max:
+                break
+    failures.sort(key=lambda failure: failure.seed)
+    return Result(count, faults, tuple(failures[:failures_max]), time.monotonic() - started)
+
+
+@attrs.frozen
+class _Job:
+    """What every process inherits."""
+
+    subject: Subject
+    workloads: Sequence[type[Workload]]
+
+    def run(self, seeds: range) -> tuple[int, Counter[str], list[Failure]]:
+        logging.getLogger("txtopo").setLevel(logging.CRITICAL)  # failures by the thousand
+        gc.disable()  # each world is one large cycle: collected once a share, not twice a schedule
+        gc.freeze()  # and what was there before is not looked at again
+        faults, failures = Counter[str](), []
+        for seed in seeds:
+            world, failure = run_schedule(self.subject, seed, self.workloads)
+            faults.update(fault.partition(" ")[0] for _, fault in world.struck)
+            if failure is not None:
+                failures.append(failure)
+        gc.collect()
+        gc.enable()
+        return len(seeds), faults, failures
+
+
+_job: _Job | None = None
+
+
+def _run_share(seeds: range) -> tuple[int, Counter[str], list[Failure]]:
+    assert _job is not None, "it was inherited"
+    return _job.run(seeds)
+
+
+class _results:  # noqa: N801 - reads as a function
+    """The results of all shares, as they come; in this process if there is only one."""
+
+    def __init__(self, subject: Subject, shares: list[range], workloads: Sequence[type[Workload]], size: int) -> None:
+        global _job  # noqa: PLW0603 - what fork passes on
+        _job = _Job(subject, workloads)
+        self._shares = shares
+        self._pool: Any = None
+        if size > 1 and len(shares) > 1:
+            self._pool = multiprocessing.get_context("fork").Pool(size)
+
+    def __enter__(self) -> Iterator[tuple[int, Counter[str], list[Failure]]]:
+        if self._pool is None:
+            return map(_run_share, self._shares)
+        found: Iterator[tuple[int, Counter[str], list[Failure]]] = self._pool.imap_unordered(_run_share, self._shares)
+        return found
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool.join()

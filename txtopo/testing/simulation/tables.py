@@ -1,0 +1,179 @@
+"""Simulated tables: versioned, with application transactions and optimistic conflicts, as Delta's are.
+
+A write looks at the table's newest version, is told of the fence by it, and adds the version after it or
+fails, for another writer may have come between. All versions stay, for the checkers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+import pyarrow as pa
+
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
+from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
+from txtopo.failpoints import reach
+from txtopo.testing.checkers import Version
+
+FIRST_VALUE = "state.values:first_value"
+"""What makes a key's first value; resolved by name, for the framework imports no state of its users."""
+
+WRITE_TRIES_MAX = 10
+
+
+OnVersion = Callable[[str, Version, Version], None]
+"""Is told of each new version of a table, by its name, with the one before."""
+
+
+@attrs.define(eq=False)
+class SimulatedTable:
+    """What outlives the coordinators."""
+
+    name: str
+    on_version: OnVersion
+    life: str | None = None
+    newest: Version = attrs.field(factory=lambda: Version(0, None, 0, {}))
+    staged: dict[tuple[int, int], Writes] = attrs.field(factory=dict)
+
+    def add(self, version: Version) -> None:
+        """Make a version the newest one."""
+        before, self.newest = self.newest, version
+        self.on_version(self.name, before, version)
+
+
+class HasFields(Protocol):
+    """What a simulated state takes over."""
+
+    key: Fields
+    value: Fields
+    kind: StateKind
+
+
+class SimulatedState(State):
+    """Stands in for a topology's state.
+
+    Args:
+        of: the state that it stands in for, whose fields and kind it takes over.
+        table: its table.
+    """
+
+    def __init__(self, of: HasFields, table: SimulatedTable) -> None:
+        self.key: Fields = of.key
+        self.value: Fields = of.value
+        self.kind: StateKind = of.kind
+        self._table = table
+
+    @property
+    def is_durable(self) -> bool:
+        """False: it ends with the schedule."""
+        return False
+
+    def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:
+        """Write the marker of ``epoch``; see :meth:`State.open`."""
+        table = self._table
+        if table.life is None:
+            table.life = life
+        if table.life != life:
+            raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another life")
+        opened = OpenedSimulatedState(table, self.kind, epoch)
+        opened.check_fence(table.newest)
+        table.add(attrs.evolve(table.newest, number=table.newest.number + 1, epoch=epoch))
+        return opened
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return the newest rows."""
+        del txid
+        return _shown(self._table.newest.rows)
+
+
+class OpenedSimulatedState(OpenedState):
+    """A simulated table in the hands of one coordinator."""
+
+    def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int) -> None:
+        self._table = table
+        self._epoch = epoch
+        module, _, attribute = FIRST_VALUE.partition(":")
+        self._first_value = getattr(importlib.import_module(module), attribute)
+        self._kind = kind
+
+    @property
+    def identity(self) -> str:
+        """The table's name: there is one of it in a world."""
+        return self._table.name
+
+    @property
+    def last_txid(self) -> int | None:
+        """The txid of the last write."""
+        return self._table.newest.txid
+
+    def check_fence(self, version: Version) -> None:
+        """Raise LostLead if a newer coordinator has opened the table."""
+        if version.epoch > self._epoch:
+            raise LostLead(f"state {self._table.name!r} was opened by epoch {version.epoch}, not {self._epoch}")
+
+    def make_value(self, txid: int, value: Any) -> StateValue:
+        """Return what is kept when transaction ``txid`` is the first to put ``value``."""
+        made: StateValue = self._first_value(self._kind, txid, value)
+        return made
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the newest value of each key."""
+        rows = self._table.newest.rows
+        return [rows.get(key) for key in keys]
+
+    def write(self, txid: int, values: Writes) -> None:
+        """Add a version; see :meth:`OpenedState.write`."""
+        table = self._table
+        for _ in range(WRITE_TRIES_MAX):
+            seen = table.newest
+            self.check_fence(seen)
+            if seen.txid is not None and seen.txid >= txid:
+                return
+            reach("delta.write.checked")
+            if table.newest is not seen:  # the version after it is taken
+                continue
+            rows = dict(seen.rows)
+            for key, value in values.items():
+                if value is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = value
+            table.add(Version(seen.number + 1, txid, self._epoch, rows))
+            reach("delta.write.landed")
+            return
+        raise FailedException(f"state {table.name!r}: other writers were faster")
+
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
+        """Keep a write; see :meth:`OpenedState.stage`."""
+        self.check_fence(self._table.newest)
+        self._table.staged[self._epoch, txid] = values
+        return StagedWrite(self._table.name, txid, f"{self._epoch}-{txid}")
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Add a version of what was staged; see :meth:`OpenedState.write_staged`."""
+        epoch, txid = map(int, staged.location.split("-"))
+        newest = self._table.newest
+        if newest.txid is None or newest.txid < txid:
+            values = self._table.staged.get((epoch, txid))
+            if values is None:
+                raise DivergenceError(f"state {self._table.name!r}: what was staged for {txid} is gone", txid=txid)
+            self.write(txid, values)
+
+    def discard_staged(self) -> None:
+        """Forget what this coordinator and earlier ones have staged."""
+        staged = self._table.staged
+        self._table.staged = {place: values for place, values in staged.items() if place[0] > self._epoch}
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return the newest rows; a past transaction's are not kept here."""
+        if txid is not None and txid != self.last_txid:
+            raise StateAccessError("a simulated table shows its newest rows only", txid=txid)
+        return _shown(self._table.newest.rows)
+
+
+def _shown(rows: Mapping[Key, StateValue]) -> pa.Table:
+    return pa.table({"key": list(map(repr, rows)), "value": [repr(row.value) for row in rows.values()]})

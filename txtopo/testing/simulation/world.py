@@ -1,0 +1,633 @@
+"""The world of one schedule: what outlives its coordinators, and the moves it makes with them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import itertools
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.config import Config
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import Key, State, StateKind
+from txtopo.contracts.store import Store
+from txtopo.core.actions import Action, StopReason
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import Event
+from txtopo.core.limits import Limits
+from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
+from txtopo.failpoints import armed
+from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.phases.pack_runner import PackRunner
+from txtopo.phases.places import Workshop, prototypes_of
+from txtopo.phases.processing import Item, PackJob, Report, StageRun
+from txtopo.runner import PLUGINS, Outfit, assembled
+from txtopo.testing.checkers import (
+    AttemptChecker,
+    CoreChecker,
+    Oracle,
+    TableChecker,
+    Version,
+    check_input,
+    check_journal,
+    require,
+)
+from txtopo.testing.simulation.crew import Clock, SimulatedCrew
+from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.workloads import RATES, CrashError, Workload
+from txtopo.topology.plan import Plan, Topology
+
+Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
+
+TIMEOUT_MS = 1_000
+MOVES_WITH_FAULTS_MAX = 100
+MOVES_WITHOUT_FAULTS_MAX = 4_000
+"""Moves within which everything must be committed once the faults stop; some dozens for each transaction."""
+STEPS_MS = (5, 20, 60, 200)
+LAYOUTS = ("together", "together", "together", "together", "spread")
+"""Drawn from for each process; most are the quicker one."""
+EAGER = 0.1
+WAITING = 0.1
+"""How probable it is that time passes though something could be done."""
+WORKLOAD_DRAWN = 0.5
+SKIPPING = 0.1
+"""How probable it is that transactions are given up after two tries."""
+PROCESSES_MAX = 40
+
+
+@attrs.frozen
+class Subject:
+    """What is simulated: a topology, and what is known of it beforehand.
+
+    Args:
+        topology: the topology, whose states are replaced by simulated ones.
+        until: the last txid to commit; None for as many as there are.
+        invariant: what must hold of all tables together; see the command ``txtopo simulate``.
+        oracle: what a run without a fault makes; None in that very run.
+    """
+
+    topology: Topology
+    until: int | None = None
+    invariant: Invariant | None = None
+    oracle: Oracle | None = None
+    prototypes: dict[str, bytes] = attrs.field(
+        default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
+    )
+    """The frozen components: the same in every schedule."""
+
+
+class ObservedCoordinator(Coordinator):
+    """A coordinator with a checker at its door."""
+
+    def __init__(self, limits: Limits, checker: CoreChecker, log: Callable[[str], None] | None) -> None:
+        super().__init__(limits)
+        self._checker = checker
+        self._log = log
+
+    def handle(self, *events: Event) -> list[Action]:
+        """Take events in, and check what is said to them."""
+        self._checker.hear(self, events)
+        actions = super().handle(*events)
+        self._checker.see(self, actions)
+        if self._log is not None:
+            for event in events:
+                self._log(f">> {event}")
+            for action in actions:
+                self._log(f"<< {action}")
+        return actions
+
+
+class SimulatedRunner(PackRunner):
+    """Runs packs in the calling process."""
+
+    places = 2
+
+    def __init__(self, world: World, process: Process, workshop: Workshop) -> None:
+        self._world = world
+        self._process = process
+        self._workshop = workshop
+        self._cancelled: set[int] = set()
+
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
+        """Run a job to its end."""
+        if job.pack_id in self._cancelled:
+            raise JobFailure("it was cancelled")
+        on_progress()
+        self._process.pack_id = job.pack_id
+        for attempt, metadata in job.attempts:
+            self._world.emits(self._process, attempt, metadata)
+        self._world.job_runs(is_done=False)
+        struck = len(self._world.struck)
+        held: dict[int, list[Item]] = defaultdict(list)
+        for stage in range(len(job.layout.stages)):
+            sent = itertools.chain.from_iterable(
+                StageRun(self._workshop, job, stage, place).run(held[place]) for place in range(job.layout.places)
+            )
+            received: dict[int, list[Item]] = defaultdict(list)
+            for place, item in sent:
+                received[place].append(item)
+            held = received
+        reports = [item for items in held.values() for item in items if isinstance(item, Report)]
+        failed = {report.attempt.txid for report in reports if report.failure is not None}
+        self._world.failed(failed, len(self._world.struck) - struck)
+        self._world.job_runs(is_done=True)
+        return reports
+
+    def cancel(self, pack_id: int) -> None:
+        """Note that a job is of no use any more."""
+        self._cancelled.add(pack_id)
+
+    def close(self) -> None:
+        """Close the emitters."""
+        self._workshop.close()
+
+
+class Process:
+    """One coordinator, from its start to its end or death."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.number = number
+        self.crew = SimulatedCrew(world.clock, world.is_eager)
+        self.epoch = 0
+        self.is_over = False
+        self.is_paused = False
+        self.pack_id = 0
+        self.reason: StopReason | None = None
+        self._world = world
+        self._stack = contextlib.ExitStack()
+        self._shell: Any = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can make a move."""
+        return not self.is_over and not self.is_paused
+
+    def begin(self, topology: Topology, config: Config, outfit: Outfit, until: int | None) -> None:
+        """Take the lead, recover, and let the core begin."""
+        run = assembled(topology, config, outfit, until=until)
+        assembly = self._stack.enter_context(run)
+        self._shell = assembly.shell
+        self._shell.start(assembly.start)
+
+    def request_stop(self) -> None:
+        """Ask for an orderly stop."""
+        self._shell.request_stop()
+
+    def tick(self) -> None:
+        """Let the shell look at the clock, and take in what is being delivered."""
+        if self._shell.is_running:
+            self._shell.step()
+
+    def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
+        """Do some work, or deliver a letter; return False if nothing waits."""
+        crew = self.crew
+        works, letters = crew.doable(), crew.deliverable()
+        if not works and not letters:
+            return False
+        chosen = choose([*works, *letters])
+        if chosen in works:
+            posted = len(crew.letters)
+            crew.do(chosen)
+            for letter in crew.letters[posted:]:
+                if letter.order is None and len(letter.events) > 1:
+                    post(letter, self.pack_id)
+        else:
+            crew.deliver(chosen)
+            self.tick()
+        return True
+
+    def end(self) -> StopReason | None:
+        """End if the core has said stop, and return why; None if it goes on.
+
+        Raises:
+            TxtopoError: what it stopped for.
+        """
+        if self._shell.is_running:
+            return None
+        self.is_over = True
+        with self._stack:
+            self._shell.shut_down()
+            self.reason = StopReason(self._shell.end().reason)
+            return self.reason
+
+    def die(self) -> None:
+        """Be no more, without a word."""
+        self.is_over = True
+        self.crew.works.clear()
+        self.crew.letters.clear()
+
+
+class MemoryJournal:
+    """The journal of a world."""
+
+    def __init__(self) -> None:
+        self.parts: list[JournalPart] = []
+
+    def begin(self, header: JournalHeader) -> _Pen:
+        """Begin a coordinator's part."""
+        self.parts.append(JournalPart(header, ()))
+        return _Pen(self, len(self.parts) - 1)
+
+
+@attrs.frozen
+class _Pen:
+    journal: MemoryJournal
+    position: int
+
+    def enter(self, entry: JournalEntry) -> None:
+        part = self.journal.parts[self.position]
+        self.journal.parts[self.position] = attrs.evolve(part, entries=(*part.entries, entry))
+
+
+class World:
+    """One schedule.
+
+    Args:
+        subject: what is simulated.
+        seed: what the schedule is drawn from.
+        workloads: the kinds of fault that may be drawn; empty for none.
+        only: the faults that strike, by their number in the schedule; None for all of them.
+        log: is told what happens, line by line.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        seed: int,
+        workloads: Sequence[type[Workload]] = tuple(RATES),
+        only: frozenset[int] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.clock = Clock()
+        self.timeout_ms = TIMEOUT_MS
+        self.on_version: Callable[[str, Version], None] | None = None
+        """Is told of each new version of a table."""
+        self.has_failures = False
+        """Whether something failed that no fault explains."""
+        self.struck: list[tuple[int, str]] = []
+        self.violation: BaseException | None = None
+        self._subject = subject
+        self._plan = subject.topology.plan
+        self._only = only
+        self._log = log
+        self._may_strike = 0
+        self._has_faults = True
+        self._moves = 0
+        self._workloads = [
+            kind(RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5))
+            for kind in workloads
+            if self.random.random() < WORKLOAD_DRAWN
+        ]
+        self._reaching = [each for each in self._workloads if type(each).reach is not Workload.reach]
+        self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
+        self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
+        self._place: Any = _plugin_module("memory").MemoryPlace()
+        self.tables: dict[str, SimulatedTable] = {}
+        self._journal = MemoryJournal()
+        self._processes: list[Process] = []
+        self._current: list[Process] = []
+        self._skips = bool(workloads) and self.random.random() < SKIPPING
+        oracle = None if self._skips or self._plan.is_opaque else subject.oracle
+        self._tables = TableChecker(oracle, subject.invariant)
+        self._attempts = AttemptChecker(self._plan.is_opaque)
+        states = {name: self._state(name, state) for name, state in self._plan.states.items()}
+        self._topology = Topology(attrs.evolve(self._plan, states=states))
+
+    def run(self) -> None:
+        """Make moves until all is committed.
+
+        Raises:
+            Violation: a promise is broken.
+            Exception: something that no fault explains.
+        """
+        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._workloads else 0
+        with armed(self._reach):
+            while not self._is_finished():
+                self._moves += 1
+                if self._moves > fault_moves and self._has_faults:
+                    self._end_faults()
+                require(
+                    self._moves < fault_moves + MOVES_WITHOUT_FAULTS_MAX,
+                    "once faults stop, everything commits within a bound of moves",
+                )
+                self._move()
+                if self.violation is not None:
+                    raise self.violation
+        self._check_end()
+
+    # What workloads do.
+
+    @property
+    def moving(self) -> Process:
+        """The process whose move it is."""
+        return self._current[-1]
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether another process may start beside this one."""
+        paused = sum(process.is_paused for process in self._processes)
+        return self._has_faults and paused == 0 and len(self._processes) < PROCESSES_MAX
+
+    @property
+    def can_switch(self) -> bool:
+        """Whether the spout's partitions can be switched."""
+        return hasattr(self._plan.spout.component, "set_disabled")
+
+    def strikes(self, workload: Workload, where: str) -> bool:
+        """Draw whether a fault strikes now; each that might has a number."""
+        if not self._has_faults or self.random.random() >= workload.rate:
+            return False
+        self._may_strike += 1
+        if self._only is not None and self._may_strike not in self._only:
+            return False
+        self.struck.append((self._may_strike, f"{workload.name} {where}"))
+        self.log(f"fault {self._may_strike}: {workload.name} {where}")
+        return True
+
+    def kill_current(self) -> None:
+        """Let the process that runs just now die."""
+        self.kill(self.moving)
+        raise CrashError
+
+    def kill(self, process: Process) -> None:
+        """Let a process die; its lead is free, as an flock is."""
+        process.die()
+        self._place.forget_holder(self._plan.topology_id)
+
+    def pause_current(self) -> None:
+        """Stop the process that runs just now, let others work for a while, and let it go on."""
+        process = self.moving
+        process.is_paused = True
+        self._place.forget_holder(self._plan.topology_id)
+        for _ in range(self.random.randrange(1, 80)):
+            if self._is_finished(paused_too=False):
+                break
+            self._move()
+            if self.violation is not None:
+                break
+        process.is_paused = False
+        if process.is_over:
+            raise CrashError
+
+    def take_lead_away(self) -> None:
+        """Free the lead behind its holder's back, and let another process take it."""
+        self._place.forget_holder(self._plan.topology_id)
+        self._start()
+
+    def switch_partition(self) -> None:
+        """Switch a partition of the source off or on."""
+        spout = self._plan.spout.component
+        partition = self.random.choice(list(spout.rows.lengths()))
+        spout.set_disabled(partition, self.random.choice((True, False)))
+
+    def _end_faults(self) -> None:
+        self._has_faults = False
+        self.log("the faults end")
+        if self.can_switch:
+            for partition in self._plan.spout.component.rows.lengths():
+                self._plan.spout.component.set_disabled(partition, False)
+
+    def job_runs(self, *, is_done: bool) -> None:
+        """A job begins, or is done."""
+        for workload in self._running:
+            workload.run_job(self, is_done=is_done)
+
+    def is_eager(self) -> bool:
+        """Draw whether work is done the moment it is submitted, as a thread may do it."""
+        return self.random.random() < EAGER
+
+    def emits(self, process: Process, attempt: Any, metadata: Any) -> None:
+        """An attempt is about to emit."""
+        with self._kept():
+            if self._leads(process):
+                durable = self._place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
+                self._attempts.emits(attempt, metadata, None if durable is None else json.loads(durable))
+
+    def _leads(self, process: Process) -> bool:
+        return bool(self._place.epochs[self._plan.topology_id] == process.epoch)
+
+    def failed(self, txids: set[int], struck: int) -> None:
+        """Transactions of a pack have failed, of which so many were told to."""
+        self.has_failures |= bool(txids) and struck == 0
+        oracle = self._subject.oracle
+        if oracle is not None and not oracle.has_failures and not self._plan.is_opaque:
+            with self._kept():
+                require(
+                    len(txids) <= struck, f"a failing transaction fails alone (promise 5): {txids}, {struck} struck"
+                )
+
+    def log(self, text: str) -> None:
+        """Tell what happens."""
+        if self._log is not None:
+            number = self._current[-1].number if self._current else 0
+            self._log(f"{self.clock.now_ms:>7} ms  process {number}  {text}")
+
+    # Moves.
+
+    def _move(self) -> None:
+        running = [process for process in self._processes if process.is_running]
+        if not running:
+            self._start()
+            return
+        process = self.random.choice(running)
+        with self._acting(process):
+            if self._has_faults:
+                for workload in self._moving:
+                    workload.move(self)
+            if not process.is_running:
+                return
+            waits = self.random.random() < WAITING
+            if waits or not process.work(self.random.choice, self._post):
+                self._let_time_pass(process)
+            self._look_for_end(process)
+
+    def _let_time_pass(self, process: Process) -> None:
+        self.clock.now_ms += self.random.choice(STEPS_MS)
+        process.tick()
+
+    def _look_for_end(self, process: Process) -> None:
+        if process.is_over:
+            return
+        reason = process.end()
+        if reason is not None:
+            self.log(f"ends: {reason.value}")
+
+    def _start(self) -> None:
+        process = Process(self, len(self._processes) + 1)
+        self._processes.append(process)
+        with self._acting(process):
+            window = self.random.randrange(1, 9)
+            config = Config(
+                max_spout_pending=window,
+                jobs_in_flight_max=self.random.randrange(1, 4),
+                group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
+                message_timeout_secs=TIMEOUT_MS / 1000,
+                layout=self.random.choice(LAYOUTS),
+                transaction_max_attempts=2 if self._skips else None,
+                transaction_max_attempts_policy="SKIP",
+            )
+            self.log(f"starts with a window of {window}")
+            process.begin(self._topology, config, self._outfit(process), self._subject.until)
+            if self._leads(process):
+                self._settled()
+            self._look_for_end(process)
+
+    def _outfit(self, process: Process) -> Outfit:
+        @contextlib.contextmanager
+        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
+            runner = SimulatedRunner(self, process, Workshop(plan, config, prototypes))
+            yield runner
+            runner.close()
+
+        def make_coordinator(limits: Limits) -> Coordinator:
+            checker = CoreChecker(self._attempts, self._plan.is_opaque, limits.timeout_ms)
+            return ObservedCoordinator(limits, checker, None if self._log is None else self.log)
+
+        def make_journal(header: JournalHeader) -> _Pen:
+            process.epoch = header.epoch
+            return self._journal.begin(header)
+
+        return Outfit(
+            make_runner=make_runner,
+            make_crew=lambda _: process.crew,
+            make_coordinator=make_coordinator,
+            make_store=self._store,
+            freeze=lambda _: self._subject.prototypes,
+            make_journal=make_journal,
+            make_dead_letters=self._dead_letters,
+        )
+
+    def _post(self, letter: Any, pack_id: int) -> None:
+        for workload in self._workloads:
+            workload.post(self, letter, pack_id)
+
+    @contextlib.contextmanager
+    def _acting(self, process: Process) -> Iterator[None]:
+        """Let a process act; take in how it ends, if it does."""
+        self._current.append(process)
+        try:
+            yield
+        except CrashError:
+            self.log("dies")
+        except (StopError, FailedException, PoisonTransaction) as error:
+            if isinstance(error, DivergenceError):
+                self._violated(error)
+            self.log(f"ends: {type(error).__name__}")  # messages name process ids
+            self._let_go(process)
+        except TxtopoError as error:
+            self._violated(error)
+        finally:
+            self._current.pop()
+
+    def _let_go(self, process: Process) -> None:
+        if not process.is_over:  # it was not assembled
+            process.die()
+
+    def _violated(self, error: BaseException) -> None:
+        if self.violation is None:
+            self.violation = error
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep a violation, which the code under test might take for its user's."""
+        try:
+            yield
+        except Exception as error:
+            self._violated(error)
+            raise
+
+    def _reach(self, failpoint: str) -> None:
+        if not self._current:
+            return
+        if self._current[-1].is_over:
+            raise CrashError
+        if failpoint == "group.commit.after":
+            self._settled()
+        if self._has_faults:
+            for workload in self._reaching:
+                workload.reach(self, failpoint)
+
+    # Checks.
+
+    def _on_version(self, name: str, before: Version, version: Version) -> None:
+        self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
+        if self.on_version is not None:
+            self.on_version(name, version)
+        with self._kept():
+            self._tables.written(name, before, version)
+
+    def _settled(self) -> None:
+        with self._kept():
+            rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
+            self._tables.settled(self._committed(), rows)
+
+    def _is_finished(self, *, paused_too: bool = True) -> bool:
+        others = [each for each in self._processes if not each.is_over and (paused_too or not each.is_paused)]
+        return bool(self._processes) and not others and self._is_complete()
+
+    def _is_complete(self) -> bool:
+        oracle = self._subject.oracle
+        if oracle is not None and not self._plan.is_opaque:
+            return self._committed() == oracle.transactions
+        return any(process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes)
+
+    def _committed(self) -> int:
+        value = self._place.values.get(f"{self._plan.topology_id}/committed")
+        return 0 if value is None else int(json.loads(value)["txid"])
+
+    def _check_end(self) -> None:
+        entries = check_journal(self.journal(), self._committed())
+        oracle = self._subject.oracle
+        if oracle is not None:
+            check_input(entries, self._plan.spout.id, oracle.tuples)
+            if self._plan.is_opaque and not self._skips:
+                for name in self._plan.states:
+                    self._check_values(name, oracle)
+
+    def _check_values(self, name: str, oracle: Oracle) -> None:
+        """An opaque source may cut its batches otherwise, but the values come out the same."""
+        last = oracle.as_of(name, oracle.transactions)
+        require(
+            {key: row.value for key, row in self.tables[name].newest.rows.items()}
+            == {key: row.value for key, row in last.items()},
+            f"every total is as if each tuple had come once (promise 10): table {name!r}",
+        )
+
+    # Leaves.
+
+    def _store(self) -> Store:
+        store: Store = _plugin_module("memory").MemoryStore(self._place)
+        return store
+
+    def _state(self, name: str, of: State | _DeadLetters) -> SimulatedState:
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = SimulatedTable(name, self._on_version)
+        return SimulatedState(of, table)
+
+    def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
+        return self._state("dead-letters", _DeadLetters(key, value))
+
+    def journal(self) -> list[JournalPart]:
+        """Return the journal, as it would be read back."""
+        return sorted(self._journal.parts, key=lambda part: part.header.epoch)
+
+
+@attrs.define
+class _DeadLetters:
+    key: Fields
+    value: Fields
+    kind: StateKind = StateKind.TRANSACTIONAL
+
+
+@functools.cache
+def _plugin_module(name: str) -> Any:
+    return importlib.import_module(PLUGINS[name].partition(":")[0])
