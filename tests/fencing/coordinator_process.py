@@ -1,0 +1,74 @@
+"""A coordinator in a process of its own, with a real Spark, that can be stopped, woken up and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+from tests.fencing.deadline import DEADLINE_SECS
+
+TARGET = "tests.fencing.topologies:words"
+
+
+class CoordinatorProcess:
+    """``txtopo run`` of the words topology, in a process group of its own.
+
+    Args:
+        log: a file for what it prints.
+        settings: what ``--set`` gives.
+    """
+
+    def __init__(self, log: pathlib.Path, settings: Mapping[str, object]) -> None:
+        pairs = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "txtopo.cli", "run", TARGET, *pairs]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """All that it has printed so far."""
+        return self._log.read_text(errors="replace")
+
+    def is_running(self) -> bool:
+        """Whether it has not ended; a stopped one has not."""
+        return self._process.poll() is None
+
+    def signal(self, number: int, *, to_group: bool) -> None:
+        """Send a signal to the driver, or to its whole process group, Spark's JVM among them."""
+        if to_group:
+            os.killpg(self.pid, number)
+        else:
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit status."""
+        return self._process.wait(DEADLINE_SECS)
+
+    def kill(self) -> None:
+        """Kill the whole process group, whatever is left of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def coordinator_process(log: pathlib.Path, settings: Mapping[str, object]) -> Iterator[CoordinatorProcess]:
+    """Start a coordinator; it is killed at the end of a ``with`` block."""
+    process = CoordinatorProcess(log, settings)
+    try:
+        yield process
+    finally:
+        process.kill()

@@ -1,0 +1,57 @@
+"""A process that was stopped while it waited for ZooKeeper blames the lost lead, not the server."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from state.zookeeper_session import _PATIENCE_MARGIN_SECS
+from tests.fencing.deadline import DEADLINE_SECS, until
+from tests.fencing.zookeeper_view import viewing
+from txtopo.testing.zookeeper import ZooKeeperServer
+
+SESSION_SECS = 0.6
+PATIENCE_SECS = SESSION_SECS + _PATIENCE_MARGIN_SECS
+SILENT_SECS = 0.2
+PROGRAM = """
+import itertools, sys
+from state.zookeeper import ZooKeeperStore
+from txtopo.contracts.store import Put
+lead = ZooKeeperStore(sys.argv[1], sys.argv[2], float(sys.argv[3])).take_lead("words", "test")
+for number in itertools.count():
+    print(number, flush=True)
+    lead.write([Put("words/x", str(number).encode())])
+"""
+
+
+def test_stopped_while_it_waits_for_an_answer(server: ZooKeeperServer, root: str) -> None:
+    """Stopped in the middle of a write for longer than answers are waited for, a leader says that its lead is lost."""
+    command = [sys.executable, "-c", PROGRAM, server.hosts, root, str(SESSION_SECS)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        viewing(server.hosts, root) as view,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer,
+    ):
+        try:
+            assert writer.stdout is not None
+            assert os.read(writer.stdout.fileno(), 1 << 16), "it writes"
+            try:
+                server.signal(signal.SIGSTOP)
+                while select.select([writer.stdout], [], [], SILENT_SECS)[0]:  # until it waits for an answer
+                    assert os.read(writer.stdout.fileno(), 1 << 16)
+                writer.send_signal(signal.SIGSTOP)
+                stopped_at = time.monotonic()
+            finally:
+                server.signal(signal.SIGCONT)
+            until(lambda: view.leading_session() is None, "its session ends")
+            until(lambda: time.monotonic() > stopped_at + PATIENCE_SECS + 1, "its patience is over")
+            writer.send_signal(signal.SIGCONT)
+            _, errors = writer.communicate(timeout=DEADLINE_SECS)
+        finally:
+            writer.kill()
+    assert writer.returncode == 1
+    assert b"LostLead: the lead of topology 'words', epoch 1, is lost" in errors

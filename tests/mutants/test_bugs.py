@@ -1,0 +1,28 @@
+"""The bugs of ``python -m tests.mutants`` fit the sources of today, and are caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import judge
+from tests.mutants.bugs import BUGS, Bug
+
+ROOT = Path(__file__).resolve().parents[2]
+CAUGHT_IN_CI = ("cleanup one too far", "a pack whose failure fails its neighbours")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_up_to_date(bug: Bug) -> None:
+    """Its text is in its file, once; so it can be put in."""
+    assert (ROOT / bug.path).read_text().count(bug.old) == 1
+    assert bug.subjects or bug.tests, "somebody looks for it"
+
+
+@pytest.mark.parametrize("name", CAUGHT_IN_CI)
+def test_a_bug_is_caught(name: str) -> None:
+    """The command finds all of them; two stand for the rest here."""
+    (bug,) = (each for each in BUGS if each.name == name)
+    verdict = judge(bug, seeds=500)
+    assert verdict.catcher == "simulator", verdict.detail

@@ -1,0 +1,156 @@
+"""Kills: what is killed, and where; and the plan that has every failpoint in turn, with random moments between."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Collection
+
+import attrs
+
+from txtopo.failpoints import FAILPOINTS
+
+
+class Victim(enum.Enum):
+    """What is killed."""
+
+    ALL = "all"
+    DRIVER = "the driver"
+    JVM = "the JVM"
+    WORKER = "a Python worker"
+
+
+class Leftover(enum.Enum):
+    """What a killed run has left for recovery to settle."""
+
+    NOTHING = "nothing"
+    UNWRITTEN = "a group none of whose writes landed"
+    WRITTEN = "a group of one table with its write"
+    STAGED = "a group of several tables with a write that landed"
+
+
+@attrs.frozen
+class Kill:
+    """One kill.
+
+    Args:
+        victim: what dies.
+        failpoint: where: the driver at its ``count``-th reach (then all with it, or it alone), or each Python
+            worker at its own. Empty: when ``count`` further transactions are committed.
+        count: how often the failpoint is reached, or how many transactions.
+    """
+
+    victim: Victim
+    failpoint: str = ""
+    count: int = 1
+
+    @property
+    def armed(self) -> str:
+        """What is armed, as the environment takes it."""
+        return f"{self.failpoint}=kill:{self.count}" if self.failpoint else ""
+
+    @property
+    def name(self) -> str:
+        """What it is counted as."""
+        where = self.failpoint or "a random moment"
+        return where if self.victim is Victim.ALL else f"{where}, {self.victim.value}"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.count if self.failpoint else f'+{self.count}'})"
+
+
+def step_of(failpoint: str) -> str:
+    """Return the step that a failpoint stands before or after."""
+    return failpoint.removesuffix(".before").removesuffix(".after")
+
+
+RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith("repair."))
+"""The failpoints that a run can come to."""
+
+_EMIT = "spout.emit"
+_USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
+_AT_START = {"lead.take": 1, "table.open": 2, "recovery.drop": 1, "recovery.write": 2, "recovery.commit": 1}
+_AT_START |= {"recovery.confirm": 1}
+"""The most times that some steps are reached in a run, all of them at its start."""
+
+_SETTLES = {
+    "recovery.drop": {Leftover.UNWRITTEN},
+    "recovery.write": {Leftover.STAGED},
+    "recovery.commit": {Leftover.WRITTEN, Leftover.STAGED},
+}
+"""What must be left over for recovery to reach a step."""
+
+_LEAVES = {
+    "recovery.drop": ("group.begin.after",),
+    "recovery.write": ("table.write.after", "delta.write.landed", "group.commit.before"),
+    "recovery.commit": ("table.write.after", "delta.write.landed", "group.commit.before"),
+}
+"""Where a kill leaves that, more often than not."""
+
+NOTED = frozenset(
+    {"group.begin.after", "group.commit.before", "table.write.before", "table.write.after"}
+    | {"delta.write.checked", "delta.write.landed"}
+    | {"recovery.drop.before", "recovery.write.before", "recovery.write.after", "recovery.commit.before"}
+)
+"""A kill at one of these leaves a group that the coordinator state has noted."""
+
+UNSETTLED = frozenset({"lead.take.before", "lead.take.after", "table.open.before", "table.open.after"})
+"""A kill at one of these leaves what the kill before has left."""
+
+_STEPS_MAX = 20
+_USER_CODE_MAX = 80
+_TRANSACTIONS_MAX = 60
+_MOMENTS = (Victim.ALL, Victim.ALL, Victim.DRIVER, Victim.JVM, Victim.WORKER)
+
+
+@attrs.define(eq=False)
+class Plan:
+    """Decides on kills.
+
+    Args:
+        rng: draws.
+        inline: whether there is one process only, without Spark.
+        moments: how probably a kill is at a random moment.
+    """
+
+    rng: random.Random
+    inline: bool
+    moments: float = 0.3
+    _turn: list[str] = attrs.field(factory=list)
+
+    def next(self, leftover: Leftover) -> Kill:
+        """Return the next kill, of a run that begins with ``leftover``."""
+        if not self._turn:
+            self._turn = self.rng.sample(RUN_FAILPOINTS, len(RUN_FAILPOINTS))
+        waiting = [name for name in self._turn if step_of(name) in _SETTLES]
+        fitting = [name for name in waiting if leftover in _SETTLES[step_of(name)]]
+        if fitting:
+            return self._take(fitting)
+        if self.rng.random() < self.moments:
+            return self.moment()
+        if len(waiting) < len(self._turn):
+            return self._take([name for name in self._turn if name not in waiting])
+        return self._at(self.rng.choice(_LEAVES[step_of(waiting[0])]))
+
+    def moment(self, victims: Collection[Victim] = _MOMENTS) -> Kill:
+        """Return a kill at a random moment."""
+        victim = Victim.ALL if self.inline else self.rng.choice(list(victims))
+        return Kill(victim, count=self.rng.randint(1, _TRANSACTIONS_MAX))
+
+    def put_back(self, kill: Kill) -> None:
+        """Give a failpoint that a run has not come to another turn."""
+        if kill.failpoint and kill.failpoint not in self._turn:
+            self._turn.append(kill.failpoint)
+
+    def _take(self, names: list[str]) -> Kill:
+        """Return a kill at the first of ``names``, whose turn it was then."""
+        self._turn.remove(names[0])
+        return self._at(names[0])
+
+    def _at(self, failpoint: str) -> Kill:
+        if failpoint in _USER_CODE and not self.inline and (failpoint == _EMIT or self.rng.random() < 1 / 2):
+            # Each worker counts for itself, so each pack must come through with far fewer.
+            return Kill(Victim.WORKER, failpoint, self.rng.randint(_USER_CODE_MAX, 2 * _USER_CODE_MAX))
+        most = _USER_CODE_MAX if failpoint in _USER_CODE else _AT_START.get(step_of(failpoint), _STEPS_MAX)
+        victim = Victim.ALL if self.inline else self.rng.choice([Victim.ALL, Victim.ALL, Victim.DRIVER])
+        return Kill(victim, failpoint, self.rng.randint(1, most))

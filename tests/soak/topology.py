@@ -1,0 +1,238 @@
+"""What the soak runs: words counted in one table, and how many words have which count in another one below it."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+from collections import Counter
+
+import attrs
+
+from spouts.memory import MemoryTransactionalSpout
+from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from state.delta import DeltaState
+from txtopo import (
+    BasicBolt,
+    BatchBolt,
+    Config,
+    FailedException,
+    Fields,
+    ICommitter,
+    Topology,
+    TransactionalTopologyBuilder,
+)
+from txtopo.contracts.spout import OpaquePartitionedEmitter
+from txtopo.contracts.state import StateKind
+from txtopo.failpoints import ENVIRONMENT
+
+TOPOLOGY_ID, SPOUT = "soak", "spout"
+BUCKET_SIZE = 10
+FAILING = 0.004
+"""How probably a task fails where it can: it makes about one attempt in twenty."""
+
+_WORDS = [f"w{number}" for number in range(60)]
+_PARTITIONS = 2
+_TAKE = 3
+_TASKS = 2
+
+
+@attrs.frozen
+class Setup:
+    """One round: what a process of the topology is told, in JSON.
+
+    Args:
+        output: the folder of the tables.
+        seed: decides on the input, and on which attempts fail.
+        transactions: how many transactions the input makes; an opaque spout makes more of it.
+        opaque: whether a replay carries other tuples.
+        inline: whether it runs without Spark.
+        hosts: the ZooKeeper servers of coordinator state; SQLite where there are none.
+        worker_failpoints: what is armed in Spark's Python workers.
+    """
+
+    output: str
+    seed: int
+    transactions: int
+    opaque: bool = False
+    inline: bool = False
+    hosts: str = ""
+    worker_failpoints: str = ""
+
+
+def data_of(setup: Setup) -> dict[int, list[list[str]]]:
+    """Return the rows of each partition; one has fewer of them."""
+    rng = random.Random(setup.seed)
+    lengths = [setup.transactions * _TAKE - 2 * _TAKE * partition for partition in range(_PARTITIONS)]
+    return {partition: [[rng.choice(_WORDS)] for _ in range(length)] for partition, length in enumerate(lengths)}
+
+
+def batches_of(setup: Setup) -> list[list[str]]:
+    """Return the words of each transaction, as the repeatable spout cuts them."""
+    data = data_of(setup)
+    starts = range(0, setup.transactions * _TAKE, _TAKE)
+    return [[row[0] for rows in data.values() for row in rows[start : start + _TAKE]] for start in starts]
+
+
+@attrs.frozen
+class Flaw:
+    """Lets some attempts fail: the same ones for the same seed."""
+
+    seed: int
+
+    def maybe_fail(self, where: str, attempt) -> None:
+        if random.Random(f"{self.seed} {where} {attempt.txid} {attempt.attempt}").random() < FAILING:
+            raise FailedException(f"{where} was drawn to fail")
+
+
+class Pass(BasicBolt):
+    output_fields = Fields("attempt", "word: string")
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+    def execute(self, tuple, collector):
+        self.flaw.maybe_fail("pass", tuple.attempt)
+        collector.emit(tuple.values)
+
+
+class CountBatch(BatchBolt):
+    output_fields = Fields("attempt", "word: string", "count: long")
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+    def prepare(self, config, context, collector, attempt):
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tuple):
+        self.counts[tuple["word"]] += 1
+
+    def finish_batch(self):
+        self.flaw.maybe_fail("count batch", self.attempt)
+        for word, count in self.counts.items():
+            self.collector.emit((self.attempt, word, count))
+
+
+class CountWords(BatchBolt, ICommitter):
+    output_fields = Fields("attempt", "new: long", "old: long")
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+    def prepare(self, config, context, collector, attempt):
+        self.words = context.state("words")
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tuple):
+        self.counts[tuple["word"]] += tuple["count"]
+
+    def finish_batch(self):
+        totals = self.words.multi_update(list(self.counts), lambda word, old: (old or 0) + self.counts[word])
+        for new, count in zip(totals, self.counts.values(), strict=True):
+            self.collector.emit((self.attempt, new, new - count))
+        self.flaw.maybe_fail("count words", self.attempt)
+
+
+class Bucketize(BasicBolt):
+    """Tells which bucket a word has come into, and which it has left; runs in the commit phase."""
+
+    output_fields = Fields("attempt", "bucket: long", "delta: long")
+
+    def execute(self, tuple, collector):
+        for bucket, delta in moves(tuple["old"], tuple["new"]):
+            collector.emit((tuple.attempt, bucket, delta))
+
+
+class CountBuckets(BatchBolt, ICommitter):
+    """Below a committer: counts the words of each bucket, and removes those that nothing is left in."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+    def prepare(self, config, context, collector, attempt):
+        self.buckets = context.state("buckets")
+        self.deltas: Counter[int] = Counter()
+
+    def execute(self, tuple):
+        self.deltas[tuple["bucket"]] += tuple["delta"]
+
+    def finish_batch(self):
+        totals = self.buckets.multi_update(list(self.deltas), lambda bucket, old: (old or 0) + self.deltas[bucket])
+        self.buckets.multi_remove([bucket for bucket, left in zip(self.deltas, totals, strict=True) if left == 0])
+        self.flaw.maybe_fail("count buckets", self.attempt)
+
+
+def moves(old: int, new: int) -> list[tuple[int, int]]:
+    """Return by how much which buckets change when a word's count goes from ``old``, 0 for none, to ``new``."""
+    if old == 0:
+        return [(new // BUCKET_SIZE, 1)]
+    if old // BUCKET_SIZE != new // BUCKET_SIZE:
+        return [(new // BUCKET_SIZE, 1), (old // BUCKET_SIZE, -1)]
+    return []
+
+
+class FickleSpout(OpaqueMemoryTransactionalSpout):
+    """Takes another number of rows at each attempt."""
+
+    def __init__(self, data, fields: Fields, take: int, seed: int) -> None:
+        super().__init__(data, fields, take)
+        self.seed = seed
+
+    def emitter(self, config, context):
+        return FickleEmitter(self.rows, self.take_per_batch, self.seed)
+
+
+@attrs.define(eq=False)
+class FickleEmitter(OpaquePartitionedEmitter):
+    """Emits the next rows of a partition."""
+
+    rows: object
+    take: int
+    seed: int
+
+    def emit_batch(self, attempt, collector, partition, previous_metadata):
+        start = previous_metadata[1] if previous_metadata is not None else 0
+        draw = random.Random(f"{self.seed} {partition} {attempt.txid} {attempt.attempt}")
+        end = min(self.rows.lengths()[partition], start + draw.randint(1, self.take))
+        if end <= start:
+            return None
+        self.rows.emit(attempt, partition, start, end, collector)
+        return [start, end]
+
+
+def topology_of(setup: Setup) -> Topology:
+    """Return spout → pass → count batch → count words (committer) → bucketize → count buckets (committer)."""
+    data, fields, flaw = data_of(setup), Fields("word: string"), Flaw(setup.seed)
+    repeatable = MemoryTransactionalSpout(data, fields, _TAKE)
+    spout = FickleSpout(data, fields, _TAKE, setup.seed) if setup.opaque else repeatable
+    builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout, _TASKS)
+    builder.set_bolt("pass", Pass(flaw), _TASKS).shuffle_grouping(SPOUT)
+    builder.set_bolt("count-batch", CountBatch(flaw), _TASKS).none_grouping("pass")
+    builder.set_committer_bolt("count", CountWords(flaw), _TASKS).fields_grouping("count-batch", Fields("word"))
+    builder.set_bolt("bucketize", Bucketize(), _TASKS).none_grouping("count")
+    builder.set_committer_bolt("buckets", CountBuckets(flaw), 1).global_grouping("bucketize")
+    kind = StateKind.OPAQUE if setup.opaque else StateKind.TRANSACTIONAL
+    for name, key in (("words", "word: string"), ("buckets", "bucket: long")):
+        path = pathlib.Path(setup.output) / name
+        upkeep = {"upkeep_every_writes": 3, "files_max": 3}  # so that a short run comes to it
+        builder.set_state(name, DeltaState(path, Fields(key), Fields("count: long"), kind, **upkeep))
+    return builder.build()
+
+
+def config_of(setup: Setup) -> Config:
+    """Return a configuration that makes many small groups, and a session that leaves nothing outside the output."""
+    scratch = str(pathlib.Path(setup.output).absolute().with_name("spark"))
+    settings = {
+        "topology.max.spout.pending": 12,
+        "topology.group.transactions.max": 4,
+        "topology.spark.master": "local[2]",
+        "spark.local.dir": scratch,
+        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        f"spark.executorEnv.{ENVIRONMENT}": setup.worker_failpoints,  # theirs are not the driver's
+    }
+    if setup.hosts:
+        settings["topology.state.store"] = "zookeeper"
+        settings["transactional.zookeeper.servers"] = setup.hosts
+        settings["transactional.zookeeper.root"] = f"/soak-{setup.seed}"
+        settings["transactional.zookeeper.session.timeout.secs"] = 2
+    return Config(settings)

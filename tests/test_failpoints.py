@@ -1,0 +1,160 @@
+"""Failpoints: what may be armed, and what happens then."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import state
+import txtopo.failpoints
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data
+from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError
+from txtopo.failpoints import ENVIRONMENT, FAILPOINTS, arm_from_text, armed, durable_step, reach
+from txtopo.testing.inline import run_inline
+
+DATA = make_data(2, 12)
+PROGRAM = "from txtopo.failpoints import reach; reach('spout.emit'); print('once', flush=True); reach('spout.emit')"
+
+
+def count_words(words: MemoryState) -> Topology:
+    """Return spout → partial → count."""
+    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 3), 2)
+    builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")
+    builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
+    builder.set_state("words", words)
+    return builder.build()
+
+
+def test_nothing_is_armed_by_default() -> None:
+    """Without the environment variable nobody is told of a failpoint: reaching one is a look at a variable."""
+    assert txtopo.failpoints._handler is None
+    assert arm_from_text("") is None
+    assert arm_from_text(" ; ") is None
+    assert [reach(name) for name in FAILPOINTS] == [None] * len(FAILPOINTS)
+
+
+def test_count() -> None:
+    """What is armed happens at the reach that was named, and once; at the first unless a number is given."""
+    handler = arm_from_text("bolt.finish=fail:3; spout.emit=fail")
+    assert handler is not None
+    struck = []
+    for number in range(1, 7):
+        for name in ("bolt.finish", "spout.emit", "bolt.execute"):
+            try:
+                handler(name)
+            except FailedException as error:
+                struck.append((number, error.message))
+    assert struck == [
+        (1, "failpoint 'spout.emit' was armed to fail"),
+        (3, "failpoint 'bolt.finish' was armed to fail"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("table.wirte.after=kill", "there is no failpoint 'table.wirte.after'; did you mean 'table.write.after'?"),
+        ("group.commit=kill", "did you mean 'group.commit."),
+        ("zzz=kill", "there are lead.take.before, "),
+        ("spout.emit", "'spout.emit' is not NAME=ACTION[:COUNT]"),
+        ("spout.emit=explode", "with an ACTION of kill, stop, fail"),
+        ("spout.emit=kill:0", "'spout.emit=kill:0' is not NAME=ACTION[:COUNT]"),
+        ("spout.emit=kill:-1", "'spout.emit=kill:-1' is not NAME=ACTION[:COUNT]"),
+        ("spout.emit=kill:soon", "'spout.emit=kill:soon' is not NAME=ACTION[:COUNT]"),
+    ],
+)
+def test_mistakes_are_refused(text: str, hint: str) -> None:
+    """A wrong name is refused with the nearest right one, a wrong action or count with what there is."""
+    with pytest.raises(ConfigError, match=re.escape(hint)) as caught:
+        arm_from_text(f"bolt.finish=fail;{text}")
+    assert caught.value.message.startswith(f"{ENVIRONMENT}: ")
+
+
+def test_armed_within_a_context() -> None:
+    """A handler is told of each failpoint within its context, in order, and of none after it."""
+    told: list[str] = []
+    with armed(told.append), durable_step("group.commit"):
+        reach("delta.write.checked")
+    reach("spout.emit")
+    assert told == ["group.commit.before", "delta.write.checked", "group.commit.after"]
+
+
+def test_a_step_that_fails_has_no_after() -> None:
+    """The failpoint after a step says that the step is done, so a step that raises does not reach it."""
+    told: list[str] = []
+    with pytest.raises(OSError, match="full"), armed(told.append), durable_step("group.journal"):
+        raise OSError("full")
+    assert told == ["group.journal.before"]
+
+
+@pytest.mark.parametrize(
+    "name", ["spout.emit", "bolt.execute", "bolt.finish", "table.write.after", "table.write.before"]
+)
+def test_fail_replays(name: str) -> None:
+    """``fail`` is a FailedException like any other: the transaction is replayed, and totals are exact (promise 4)."""
+    words, handler = MemoryState(Fields("word"), Fields("n")), arm_from_text(f"{name}=fail:2")
+    assert handler is not None
+    with armed(handler):
+        report = run_inline(count_words(words), Config(max_spout_pending=4, group_transactions_max=2))
+    assert {word: kept.value for word, kept in words.items().items()} == counts_of(DATA)
+    is_users = name.startswith(("spout.", "bolt."))
+    assert report.failures == (1 if is_users else 0), "a table's write is tried again without a replay"
+
+
+def test_kill_by_the_environment() -> None:
+    """``kill`` armed by the environment is a SIGKILL to the process, at the reach that was named."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={ENVIRONMENT: "spout.emit=kill:2", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "once\n")
+
+
+def test_stop_by_the_environment() -> None:
+    """``stop`` armed by the environment is a SIGSTOP: the process goes on when it is told to."""
+    environment = {ENVIRONMENT: "spout.emit=stop:2", "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[0] == "once\n"
+    assert process.returncode == 0
+
+
+def test_wrong_environment() -> None:
+    """A mistake in the environment variable shows at once, when the process starts."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={ENVIRONMENT: "spout.emits=kill", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "there is no failpoint 'spout.emits'; did you mean 'spout.emit'?" in ended.stderr
+
+
+def test_all_that_are_reached_are_known() -> None:
+    """Each failpoint that the sources reach is in the list, and each of the list is reached somewhere."""
+    reached: set[str] = set()
+    for package in (txtopo, state):
+        for path in Path(package.__file__).parent.rglob("*.py"):
+            text = path.read_text()
+            steps = re.findall(r'(?:durable_step|self\._persist)\((?:txid, )?"([a-z.]+)"', text)
+            reached |= {f"{step}.{side}" for step in steps for side in ("before", "after")}
+            reached |= set(re.findall(r'\breach\("([a-z.]+)"\)', text))
+    assert reached == set(FAILPOINTS)
