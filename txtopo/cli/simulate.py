@@ -24,6 +24,7 @@ from txtopo.testing.simulation.workloads import RATES, Workload
 from txtopo.testing.simulation.world import Subject
 
 INVARIANT = "check_state"
+UNTIL = 12
 
 
 @click.command(cls=Command)
@@ -34,7 +35,14 @@ INVARIANT = "check_state"
 @click.option("--seed", type=click.IntRange(min=0), help="Run this schedule alone, and print all that happens in it.")
 @click.option("--faults", metavar="N,N,…", help="With --seed: let only these of its faults strike.")
 @click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw this kind of fault; may be given often.")
-@click.option("--until", type=click.IntRange(min=1), metavar="TXID", help="Simulate the input up to this transaction.")
+@click.option(
+    "--until",
+    type=click.IntRange(min=1),
+    default=UNTIL,
+    show_default=True,
+    metavar="TXID",
+    help="Simulate the input up to this transaction: many short schedules find more than a few long ones.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="Processes that share the work; one a core by default.")
 @click.pass_context
 def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -46,7 +54,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     seed: int | None,
     faults: str | None,
     kinds: tuple[str, ...],
-    until: int | None,
+    until: int,
     processes: int | None,
 ) -> None:
     """Run a topology's spout and bolts through seeded disasters, and see that every promise holds.
@@ -66,7 +74,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     workloads = _workloads(kinds)
     command = ["txtopo", "simulate", target, *(option for pair in pairs for option in ("--set", pair))]
     command += [option for kind in kinds for option in ("--only", kind)]
-    command += ["--until", str(until)] if until is not None else []
+    command += ["--until", str(until)] if until != UNTIL else []
     if seed is not None:
         _replay(context, console, subject, seed, workloads, faults)
         return
@@ -79,7 +87,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     console.print("[bold green]every promise held[/]")
 
 
-def _subject(loaded: Target, until: int | None) -> Subject:
+def _subject(loaded: Target, until: int) -> Subject:
     plan = loaded.topology.plan
     if not runs_together(plan) and not plan.is_opaque:
         raise CommandLineError("a topology with DataFrame components needs Spark, and can't be simulated")
