@@ -1,6 +1,6 @@
 """A process of the topology: ``python -m tests.soak.child SETUP``, the setup being JSON.
 
-It says on standard output when a pack's job is lost: that is how a dead Python worker shows.
+It says on standard output when a pack's job is lost because a Python worker died.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from txtopo import run
 from txtopo.core.events import PackFailed
 from txtopo.testing.inline import run_inline
 
-LOST = "lost a pack:"
+DIED = "a Python worker died"
+_SPARK_SAYS = "Python worker exited unexpectedly"
 
 
-class LostPacks(logging.Handler):
-    """Prints the packs that were lost."""
+class DeadWorkers(logging.Handler):
+    """Prints when a pack was lost with a Python worker; others are lost because they were cancelled."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and record.args and isinstance(record.args[0], PackFailed):
-            print(LOST, record.args[0], flush=True)
+        event = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        if isinstance(event, PackFailed) and _SPARK_SAYS in event.error:
+            print(f"{DIED}, and pack {event.pack_id} with it", flush=True)
 
 
 def main() -> None:
@@ -32,7 +34,7 @@ def main() -> None:
     logger = logging.getLogger("txtopo")
     for handler in logging.getLogger().handlers:
         handler.setLevel(logging.WARNING)
-    logger.addHandler(LostPacks())
+    logger.addHandler(DeadWorkers())
     logger.setLevel(logging.DEBUG)
     start = run_inline if setup.inline else run
     print(start(topology_of(setup), config_of(setup)))

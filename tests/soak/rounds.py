@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.soak.child import LOST
+from tests.soak.child import DIED
 from tests.soak.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
 from tests.soak.oracle import Judge
 from tests.soak.processes import java_of, kill_process, kill_session, pause, workers_of
@@ -187,7 +187,7 @@ class _Life:
                 return False  # it has not recovered yet
             since = end.header.committed if self._moment_from is None else self._moment_from
             return _committed(end) >= since + kill.count
-        return kill.victim is Victim.WORKER and LOST.encode() in self.log.read_bytes()
+        return kill.victim is Victim.WORKER and DIED.encode() in self.log.read_bytes()
 
     def _strike_failpoint(self, kill: Kill) -> bool:
         """Note that the driver has died at its failpoint; return False where it has ended before."""

@@ -127,7 +127,11 @@ def test_short_soak(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    said = process.communicate(timeout=500)[0]
+    try:
+        said = process.communicate(timeout=500)[0]
+    finally:
+        process.terminate()  # it takes its processes with it
+        process.wait()
     assert process.returncode == 0, said
     assert "3/3" in said
     assert f"again: {' '.join(['python', *command[1:5]])} --seed 12" in said

@@ -140,15 +140,16 @@ class JournalWriter:
 
     def _begin_part(self) -> Any:
         path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
-        file = path.open("ab")
-        self._file = file
+        draft = path.with_suffix(".draft")  # a reader never sees a file without its header
+        self._file = draft.open("wb")
         self._append(_encode(self._header))
+        draft.rename(path)
         descriptor = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return file
+        return self._file
 
     def _next_part(self) -> None:
         self._file.close()
