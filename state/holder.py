@@ -46,7 +46,7 @@ class Holder:
             pid=pid,
             host=socket.gethostname(),
             machine=_machine(),
-            started=_started(pid) or "",
+            started=_own_start(pid),
             token=uuid.uuid4().hex,
             session_timeout_secs=session_timeout_secs,
         )
@@ -102,6 +102,11 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()} {socket.gethostname()}"
     return ""
+
+
+@functools.cache
+def _own_start(pid: int) -> str:
+    return _started(pid) or ""
 
 
 def _started(pid: int) -> str | None:

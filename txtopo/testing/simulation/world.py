@@ -47,7 +47,7 @@ from txtopo.topology.plan import Plan, Topology
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 
 TIMEOUT_MS = 1_000
-MOVES_WITH_FAULTS_MAX = 100
+MOVES_WITH_FAULTS_MAX = 80
 MOVES_WITHOUT_FAULTS_MAX = 4_000
 """Moves within which everything must be committed once the faults stop; some dozens for each transaction."""
 STEPS_MS = (5, 20, 60, 200)
