@@ -29,6 +29,7 @@ from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.errors import ConfigError
 from txtopo.failpoints import durable_step
 from txtopo.monitor.journal import JournalHeader, JournalTable, JournalWriter, find_journal, set_aside_former_life
+from txtopo.monitor.journal_end import HOME
 from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "dead-letters"
 """The name of the state that dead letters go to."""
-
-HOME = "_txtopo"
-"""The folder beside the tables where a topology keeps its own files."""
 
 PLUGINS = {
     "sqlite": "state.sqlite:SqliteStore",

@@ -13,7 +13,8 @@ from txtopo.cli.repair_text import diagnosis_lines, remedy_text
 from txtopo.cli.target import Target, load_target, set_option, target_argument
 from txtopo.contracts.store import Store
 from txtopo.errors import StopError
-from txtopo.runner import HOME, address_from, home_of, make_store, states_of
+from txtopo.monitor.journal_end import HOME
+from txtopo.runner import address_from, home_of, make_store, states_of
 from txtopo.runtime.diagnosis import Adopt, Diagnosis, GoTo, Patient, StartAnew, diagnose
 from txtopo.runtime.ledger import Ledger
 from txtopo.runtime.repair import carry_out

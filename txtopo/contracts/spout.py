@@ -91,20 +91,8 @@ class Emitter(ABC):
         """Let go of what is held."""
 
 
-class TransactionalSpout(Component):
-    """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first.
-
-    With a parallelism above 1 every task's emitter is asked to emit every batch: each emits its own share,
-    by ``context.this_task_index``. One that pays no heed to it emits everything as often as there are tasks.
-    """
-
-    @abstractmethod
-    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return the coordinator; called once in the driver for each run."""
-
-    @abstractmethod
-    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return an emitter for the task ``context.this_task_index``; called on the executors."""
+class _ToldInput(Component):
+    """A spout whose coordinator decides on whole transactions, and that may tell what input each took."""
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
@@ -121,6 +109,22 @@ class TransactionalSpout(Component):
             Start and end by the partition's name; None (the default): not told.
         """
         return None
+
+
+class TransactionalSpout(_ToldInput):
+    """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first.
+
+    With a parallelism above 1 every task's emitter is asked to emit every batch: each emits its own share,
+    by ``context.this_task_index``. One that pays no heed to it emits everything as often as there are tasks.
+    """
+
+    @abstractmethod
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator; called once in the driver for each run."""
+
+    @abstractmethod
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        """Return an emitter for the task ``context.this_task_index``; called on the executors."""
 
 
 class PartitionedCoordinator(ABC):
@@ -290,7 +294,7 @@ class OpaquePartitionedTransactionalSpout(Component):
         return None
 
 
-class DataFrameSpout(Component):
+class DataFrameSpout(_ToldInput):
     """A source that Spark reads itself; every field but the attempt has a type."""
 
     @abstractmethod
@@ -300,22 +304,6 @@ class DataFrameSpout(Component):
     @abstractmethod
     def read(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
         """Return one transaction's rows: the fields after the attempt, the same rows for the same metadata."""
-
-    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
-
-        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
-        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
-        for each transaction that it commits, writes the answer down, and does nothing else with it.
-
-        Args:
-            metadata: the transaction's metadata.
-            previous_metadata: that of the transaction before; None for the first.
-
-        Returns:
-            Start and end by the partition's name; None (the default): not told.
-        """
-        return None
 
 
 AnySpout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout

@@ -5,7 +5,6 @@ What would travel between processes is pickled and unpickled here too, so what d
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ import cloudpickle
 from txtopo.phases.layout import runs_together
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop
-from txtopo.phases.processing import Item, PackJob, Report, StageRun
+from txtopo.phases.processing import Item, PackJob, PlacedItem, Report, StageRun
 from txtopo.topology.plan import Plan
 
 
@@ -38,19 +37,7 @@ class InlinePackRunner(PackRunner):
 
     def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
         """Run a job to its end and return all reports."""
-        held: dict[int, list[Item]] = defaultdict(list)
-        for stage in range(len(job.layout.stages)):
-            sent = list(
-                itertools.chain.from_iterable(
-                    StageRun(self._workshops[place], job, stage, place).run(held[place])
-                    for place in range(job.layout.places)
-                )
-            )
-            held = defaultdict(list)
-            for place, item in pickle.loads(pickle.dumps(sent)):  # noqa: S301 - our own bytes
-                held[place].append(item)
-        items = itertools.chain.from_iterable(held.values())
-        return [item for item in items if isinstance(item, Report)]
+        return run_stages(job, self._workshops, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
 
     def cancel(self, pack_id: int) -> None:
         """Do nothing: a job that runs here runs to its end."""
@@ -59,3 +46,23 @@ class InlinePackRunner(PackRunner):
         """Close the emitters."""
         for workshop in self._workshops:
             workshop.close()
+
+
+def run_stages(
+    job: PackJob, workshops: Sequence[Workshop], travel: Callable[[list[PlacedItem]], list[PlacedItem]]
+) -> list[Report]:
+    """Run a job stage by stage, place after place, and return all reports.
+
+    Args:
+        job: the pack's work.
+        workshops: one for each place.
+        travel: returns what leaves a stage as it arrives at the next one.
+    """
+    held: dict[int, list[Item]] = defaultdict(list)
+    for stage in range(len(job.layout.stages)):
+        places = range(job.layout.places)
+        sent = [sent for place in places for sent in StageRun(workshops[place], job, stage, place).run(held[place])]
+        held = defaultdict(list)
+        for place, item in travel(sent):
+            held[place].append(item)
+    return [item for items in held.values() for item in items if isinstance(item, Report)]

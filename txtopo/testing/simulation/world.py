@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import itertools
 import json
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,9 +23,10 @@ from txtopo.core.limits import Limits
 from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.phases.inline_runner import run_stages
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop, prototypes_of
-from txtopo.phases.processing import Item, PackJob, Report, StageRun
+from txtopo.phases.processing import PackJob, Report
 from txtopo.runner import PLUGINS, Outfit, assembled
 from txtopo.testing.checkers import (
     AttemptChecker,
@@ -125,16 +124,7 @@ class SimulatedRunner(PackRunner):
             self._world.emits(self._process, attempt, metadata)
         self._world.job_runs(is_done=False)
         struck = len(self._world.struck)
-        held: dict[int, list[Item]] = defaultdict(list)
-        for stage in range(len(job.layout.stages)):
-            sent = itertools.chain.from_iterable(
-                StageRun(self._workshop, job, stage, place).run(held[place]) for place in range(job.layout.places)
-            )
-            received: dict[int, list[Item]] = defaultdict(list)
-            for place, item in sent:
-                received[place].append(item)
-            held = received
-        reports = [item for items in held.values() for item in items if isinstance(item, Report)]
+        reports = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)
