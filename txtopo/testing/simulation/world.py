@@ -16,18 +16,15 @@ from txtopo.config import Config
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import Key, State, StateKind
 from txtopo.contracts.store import Store
-from txtopo.core.actions import Action, StopReason
+from txtopo.core.actions import StopReason
 from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Event
 from txtopo.core.limits import Limits
-from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
+from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
-from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
-from txtopo.phases.inline_runner import run_stages
+from txtopo.monitor.journal import JournalHeader, JournalPart
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop, prototypes_of
-from txtopo.phases.processing import PackJob, Report
-from txtopo.runner import PLUGINS, Outfit, assembled
+from txtopo.runner import PLUGINS, Outfit
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -38,7 +35,8 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.crew import Clock, SimulatedCrew
+from txtopo.testing.simulation.crew import Clock
+from txtopo.testing.simulation.process import MemoryJournal, ObservedCoordinator, Pen, Process, SimulatedRunner
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.workloads import RATES, CrashError, Workload
 from txtopo.topology.plan import Plan, Topology
@@ -80,160 +78,6 @@ class Subject:
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
     """The frozen components: the same in every schedule."""
-
-
-class ObservedCoordinator(Coordinator):
-    """A coordinator with a checker at its door."""
-
-    def __init__(self, limits: Limits, checker: CoreChecker, log: Callable[[str], None] | None) -> None:
-        super().__init__(limits)
-        self._checker = checker
-        self._log = log
-
-    def handle(self, *events: Event) -> list[Action]:
-        """Take events in, and check what is said to them."""
-        self._checker.hear(self, events)
-        actions = super().handle(*events)
-        self._checker.see(self, actions)
-        if self._log is not None:
-            for event in events:
-                self._log(f">> {event}")
-            for action in actions:
-                self._log(f"<< {action}")
-        return actions
-
-
-class SimulatedRunner(PackRunner):
-    """Runs packs in the calling process."""
-
-    places = 2
-
-    def __init__(self, world: World, process: Process, workshop: Workshop) -> None:
-        self._world = world
-        self._process = process
-        self._workshop = workshop
-        self._cancelled: set[int] = set()
-
-    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
-        """Run a job to its end."""
-        if job.pack_id in self._cancelled:
-            raise JobFailure("it was cancelled")
-        on_progress()
-        self._process.pack_id = job.pack_id
-        for attempt, metadata in job.attempts:
-            self._world.emits(self._process, attempt, metadata)
-        self._world.job_runs(is_done=False)
-        struck = len(self._world.struck)
-        reports = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
-        failed = {report.attempt.txid for report in reports if report.failure is not None}
-        self._world.failed(failed, len(self._world.struck) - struck)
-        self._world.job_runs(is_done=True)
-        return reports
-
-    def cancel(self, pack_id: int) -> None:
-        """Note that a job is of no use any more."""
-        self._cancelled.add(pack_id)
-
-    def close(self) -> None:
-        """Close the emitters."""
-        self._workshop.close()
-
-
-class Process:
-    """One coordinator, from its start to its end or death."""
-
-    def __init__(self, world: World, number: int) -> None:
-        self.number = number
-        self.crew = SimulatedCrew(world.clock, world.is_eager)
-        self.epoch = 0
-        self.is_over = False
-        self.is_paused = False
-        self.pack_id = 0
-        self.reason: StopReason | None = None
-        self._world = world
-        self._stack = contextlib.ExitStack()
-        self._shell: Any = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it can make a move."""
-        return not self.is_over and not self.is_paused
-
-    def begin(self, topology: Topology, config: Config, outfit: Outfit, until: int | None) -> None:
-        """Take the lead, recover, and let the core begin."""
-        run = assembled(topology, config, outfit, until=until)
-        assembly = self._stack.enter_context(run)
-        self._shell = assembly.shell
-        self._shell.start(assembly.start)
-
-    def request_stop(self) -> None:
-        """Ask for an orderly stop."""
-        self._shell.request_stop()
-
-    def tick(self) -> None:
-        """Let the shell look at the clock, and take in what is being delivered."""
-        if self._shell.is_running:
-            self._shell.step()
-
-    def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
-        """Do some work, or deliver a letter; return False if nothing waits."""
-        crew = self.crew
-        works, letters = crew.doable(), crew.deliverable()
-        if not works and not letters:
-            return False
-        chosen = choose([*works, *letters])
-        if chosen in works:
-            posted = len(crew.letters)
-            crew.do(chosen)
-            for letter in crew.letters[posted:]:
-                if letter.order is None and len(letter.events) > 1:
-                    post(letter, self.pack_id)
-        else:
-            crew.deliver(chosen)
-            self.tick()
-        return True
-
-    def end(self) -> StopReason | None:
-        """End if the core has said stop, and return why; None if it goes on.
-
-        Raises:
-            TxtopoError: what it stopped for.
-        """
-        if self._shell.is_running:
-            return None
-        self.is_over = True
-        with self._stack:
-            self._shell.shut_down()
-            self.reason = StopReason(self._shell.end().reason)
-            return self.reason
-
-    def die(self) -> None:
-        """Be no more, without a word."""
-        self.is_over = True
-        self.crew.works.clear()
-        self.crew.letters.clear()
-
-
-class MemoryJournal:
-    """The journal of a world."""
-
-    def __init__(self) -> None:
-        self.parts: list[JournalPart] = []
-
-    def begin(self, header: JournalHeader) -> _Pen:
-        """Begin a coordinator's part."""
-        self.parts.append(JournalPart(header, ()))
-        return _Pen(self, len(self.parts) - 1)
-
-
-@attrs.frozen
-class _Pen:
-    journal: MemoryJournal
-    position: int
-
-    def enter(self, entry: JournalEntry) -> None:
-        part = self.journal.parts[self.position]
-        self.journal.parts[self.position] = attrs.evolve(part, entries=(*part.entries, entry))
 
 
 class World:
@@ -378,13 +222,6 @@ class World:
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
 
-    def _end_faults(self) -> None:
-        self._has_faults = False
-        self.log("the faults end")
-        if self.can_switch:
-            for partition in self._plan.spout.component.rows.lengths():
-                self._plan.spout.component.set_disabled(partition, False)
-
     def job_runs(self, *, is_done: bool) -> None:
         """A job begins, or is done."""
         for workload in self._running:
@@ -400,9 +237,6 @@ class World:
             if self._leads(process):
                 durable = self._place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else json.loads(durable))
-
-    def _leads(self, process: Process) -> bool:
-        return bool(self._place.epochs[self._plan.topology_id] == process.epoch)
 
     def failed(self, txids: set[int], struck: int) -> None:
         """Transactions of a pack have failed, of which so many were told to."""
@@ -421,6 +255,13 @@ class World:
             self._log(f"{self.clock.now_ms:>7} ms  process {number}  {text}")
 
     # Moves.
+
+    def _end_faults(self) -> None:
+        self._has_faults = False
+        self.log("the faults end")
+        if self.can_switch:
+            for partition in self._plan.spout.component.rows.lengths():
+                self._plan.spout.component.set_disabled(partition, False)
 
     def _move(self) -> None:
         running = [process for process in self._processes if process.is_running]
@@ -481,7 +322,7 @@ class World:
             checker = CoreChecker(self._attempts, self._plan.is_opaque, limits.timeout_ms)
             return ObservedCoordinator(limits, checker, None if self._log is None else self.log)
 
-        def make_journal(header: JournalHeader) -> _Pen:
+        def make_journal(header: JournalHeader) -> Pen:
             process.epoch = header.epoch
             return self._journal.begin(header)
 
@@ -592,6 +433,9 @@ class World:
         )
 
     # Leaves.
+
+    def _leads(self, process: Process) -> bool:
+        return bool(self._place.epochs[self._plan.topology_id] == process.epoch)
 
     def _store(self) -> Store:
         store: Store = _plugin_module("memory").MemoryStore(self._place)

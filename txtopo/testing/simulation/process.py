@@ -1,0 +1,185 @@
+"""The processes of a simulated world: a coordinator each, with its core observed and its packs run in place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from txtopo.config import Config
+from txtopo.core.actions import Action, StopReason
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import Event
+from txtopo.core.limits import Limits
+from txtopo.errors import JobFailure
+from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.phases.inline_runner import run_stages
+from txtopo.phases.pack_runner import PackRunner
+from txtopo.phases.places import Workshop
+from txtopo.phases.processing import PackJob, Report
+from txtopo.runner import Outfit, assembled
+from txtopo.testing.checkers import CoreChecker
+from txtopo.testing.simulation.crew import SimulatedCrew
+from txtopo.topology.plan import Topology
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.world import World
+
+
+class ObservedCoordinator(Coordinator):
+    """A coordinator with a checker at its door."""
+
+    def __init__(self, limits: Limits, checker: CoreChecker, log: Callable[[str], None] | None) -> None:
+        super().__init__(limits)
+        self._checker = checker
+        self._log = log
+
+    def handle(self, *events: Event) -> list[Action]:
+        """Take events in, and check what is said to them."""
+        self._checker.hear(self, events)
+        actions = super().handle(*events)
+        self._checker.see(self, actions)
+        if self._log is not None:
+            for event in events:
+                self._log(f">> {event}")
+            for action in actions:
+                self._log(f"<< {action}")
+        return actions
+
+
+class SimulatedRunner(PackRunner):
+    """Runs packs in the calling process."""
+
+    places = 2
+
+    def __init__(self, world: World, process: Process, workshop: Workshop) -> None:
+        self._world = world
+        self._process = process
+        self._workshop = workshop
+        self._cancelled: set[int] = set()
+
+    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
+        """Run a job to its end."""
+        if job.pack_id in self._cancelled:
+            raise JobFailure("it was cancelled")
+        on_progress()
+        self._process.pack_id = job.pack_id
+        for attempt, metadata in job.attempts:
+            self._world.emits(self._process, attempt, metadata)
+        self._world.job_runs(is_done=False)
+        struck = len(self._world.struck)
+        reports = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
+        failed = {report.attempt.txid for report in reports if report.failure is not None}
+        self._world.failed(failed, len(self._world.struck) - struck)
+        self._world.job_runs(is_done=True)
+        return reports
+
+    def cancel(self, pack_id: int) -> None:
+        """Note that a job is of no use any more."""
+        self._cancelled.add(pack_id)
+
+    def close(self) -> None:
+        """Close the emitters."""
+        self._workshop.close()
+
+
+class Process:
+    """One coordinator, from its start to its end or death."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.number = number
+        self.crew = SimulatedCrew(world.clock, world.is_eager)
+        self.epoch = 0
+        self.is_over = False
+        self.is_paused = False
+        self.pack_id = 0
+        self.reason: StopReason | None = None
+        self._world = world
+        self._stack = contextlib.ExitStack()
+        self._shell: Any = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can make a move."""
+        return not self.is_over and not self.is_paused
+
+    def begin(self, topology: Topology, config: Config, outfit: Outfit, until: int | None) -> None:
+        """Take the lead, recover, and let the core begin."""
+        run = assembled(topology, config, outfit, until=until)
+        assembly = self._stack.enter_context(run)
+        self._shell = assembly.shell
+        self._shell.start(assembly.start)
+
+    def request_stop(self) -> None:
+        """Ask for an orderly stop."""
+        self._shell.request_stop()
+
+    def tick(self) -> None:
+        """Let the shell look at the clock, and take in what is being delivered."""
+        if self._shell.is_running:
+            self._shell.step()
+
+    def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
+        """Do some work, or deliver a letter; return False if nothing waits."""
+        crew = self.crew
+        works, letters = crew.doable(), crew.deliverable()
+        if not works and not letters:
+            return False
+        chosen = choose([*works, *letters])
+        if chosen in works:
+            posted = len(crew.letters)
+            crew.do(chosen)
+            for letter in crew.letters[posted:]:
+                if letter.order is None and len(letter.events) > 1:
+                    post(letter, self.pack_id)
+        else:
+            crew.deliver(chosen)
+            self.tick()
+        return True
+
+    def end(self) -> StopReason | None:
+        """End if the core has said stop, and return why; None if it goes on.
+
+        Raises:
+            TxtopoError: what it stopped for.
+        """
+        if self._shell.is_running:
+            return None
+        self.is_over = True
+        with self._stack:
+            self._shell.shut_down()
+            self.reason = StopReason(self._shell.end().reason)
+            return self.reason
+
+    def die(self) -> None:
+        """Be no more, without a word."""
+        self.is_over = True
+        self.crew.works.clear()
+        self.crew.letters.clear()
+
+
+class MemoryJournal:
+    """The journal of a world."""
+
+    def __init__(self) -> None:
+        self.parts: list[JournalPart] = []
+
+    def begin(self, header: JournalHeader) -> Pen:
+        """Begin a coordinator's part."""
+        self.parts.append(JournalPart(header, ()))
+        return Pen(self, len(self.parts) - 1)
+
+
+@attrs.frozen
+class Pen:
+    """Enters one coordinator's groups."""
+
+    journal: MemoryJournal
+    position: int
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Append an entry."""
+        part = self.journal.parts[self.position]
+        self.journal.parts[self.position] = attrs.evolve(part, entries=(*part.entries, entry))
