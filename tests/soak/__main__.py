@@ -171,6 +171,8 @@ def main(output: Path | None, seed: int | None, **given: object) -> None:
     console = Console(width=120 if not sys.stdout.isatty() else None)
     console.print(f"seed {options.seed}", highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
+    if folder.exists() and any(folder.iterdir()):
+        raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
     with contextlib.ExitStack() as stack:
         hosts = ""
         if options.store == "zookeeper":
