@@ -54,7 +54,4 @@ class ReduceCommitter(BatchBolt, ICommitter):
 
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
-        folded, function = self._folded, self._function
-        self._state.multi_update(
-            list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key])
-        )
+        self._state.multi_reduce(self._folded, self._function)

@@ -1,23 +1,81 @@
-"""The driver's cache of a table's values.
+"""The driver's caches of a table: its values by key, and its rows as Arrow columns.
 
-A table of up to ``keys_max`` keys is loaded once and then kept current by the state's own writes, so that a
+What is cached is true of exactly one version of the table.
+
+*Values*: a table of up to ``keys_max`` keys is loaded once and then kept current by the state's own writes, so that a
 key costs a look into a dict, a new key too. Of a larger table the keys used last are kept, and that a key
-is not there is kept as well. What is cached is true of exactly one version of the table.
+is not there is kept as well.
+
+*Rows*: all rows of a table, a tenth of the memory that the same values take as Python objects, for those who
+work on all of them: who folds columns into it, and who writes it anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta_reading import read_rows, row_count, rows_of
 from state.delta_rows import RowFormat
 from state.values import KeptValue
+from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import Key
 
-__all__ = ["ValueCache"]
+__all__ = ["RowCache", "ValueCache"]
+
+ROWS_PER_KEY = 16
+"""Rows that are kept as Arrow columns for each key that may be kept as a Python value."""
+
+
+class RowCache:
+    """All rows of a table, if they are not too many.
+
+    Args:
+        schema: the table's columns.
+        rows_max: the most rows to keep.
+    """
+
+    def __init__(self, schema: pa.Schema, rows_max: int) -> None:
+        self._schema = schema
+        self._rows_max = rows_max
+        self._rows: pa.Table | None = None
+        self._version: int | None = None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._rows = None
+        self._version = None
+
+    def at_hand(self, table: DeltaTable) -> pa.Table | None:
+        """Return the rows of the handle's version if they are cached."""
+        return self._rows if self._version == table.version() else None
+
+    def rows(self, table: DeltaTable) -> pa.Table | None:
+        """Return the rows of the handle's version, read if need be; None if they are too many."""
+        if self._version != table.version():
+            self.clear()
+            if row_count(table) > self._rows_max:
+                return None
+            self._keep(read_rows(table, self._schema), table.version())
+        return self._rows
+
+    def written(self, after: int, rows: pa.Table | None) -> None:
+        """Take in a write of our own.
+
+        Args:
+            after: the version it made.
+            rows: all rows of that version, if they are at hand.
+        """
+        self.clear()
+        if rows is not None and rows.num_rows <= self._rows_max:
+            self._keep(rows, after)
+
+    def _keep(self, rows: pa.Table, version: int) -> None:
+        self._rows, self._version = rows.combine_chunks(), version
 
 
 class ValueCache:
@@ -26,10 +84,12 @@ class ValueCache:
     Args:
         rows: the format of the table's rows.
         keys_max: the most keys to keep.
+        all_rows: the cache of the table's rows.
     """
 
-    def __init__(self, rows: RowFormat, keys_max: int) -> None:
+    def __init__(self, rows: RowFormat, keys_max: int, all_rows: RowCache) -> None:
         self._rows = rows
+        self._all_rows = all_rows
         self._schema = rows.schema()
         self._keys_max = keys_max
         self._values: dict[Key, KeptValue | None] = {}
@@ -66,7 +126,7 @@ class ValueCache:
                 raise
             raise refusal from error
 
-    def written(self, before: int, after: int, values: Mapping[Key, KeptValue | None]) -> None:
+    def written(self, before: int, after: int, values: Mapping[Key, Any]) -> None:
         """Take in a write of our own.
 
         Args:
@@ -74,7 +134,8 @@ class ValueCache:
             after: the version it made; another one than the next means that somebody else wrote too.
             values: what was written; None for what was removed.
         """
-        if self._version != before or after != before + 1:
+        is_unread = isinstance(values, RowWrites) and not values.is_read
+        if self._version != before or after != before + 1 or is_unread:
             self.clear()
             return
         self._version = after
@@ -90,7 +151,8 @@ class ValueCache:
     def _load(self, table: DeltaTable) -> None:
         self.clear()
         if row_count(table) <= self._keys_max:
-            self._values.update(self._rows.read(read_rows(table, self._schema)))
+            rows = self._all_rows.rows(table)
+            self._values.update(self._rows.read(read_rows(table, self._schema) if rows is None else rows))
             self._is_complete = True
         self._version = table.version()
 

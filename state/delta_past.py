@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta_cache import ValueCache
+from state.delta_cache import RowCache, ValueCache
 from state.delta_fence import WORLD_ERRORS, state_application
 from state.delta_history import read_snapshot, shown_schema, version_as_of
 from state.delta_location import Location
 from state.delta_reading import read_rows
 from state.delta_rows import TXID_FIELD, RowFormat
-from state.values import KeptValue, NonTransactionalValue, first_value
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, StateKind, StateValue, Writes
+from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
+from txtopo.contracts.state import BulkRules, Key, OpenedState, StagedWrite, StateKind, StateValue, Writes
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.monitor.replay_report import StateComparison
 
@@ -44,7 +44,7 @@ class PastDeltaState(OpenedState):
         self._location = location
         self._rows = rows
         self._application = state_application(topology_id, rows.state)
-        self._cache = ValueCache(rows, CACHED_KEYS_MAX)
+        self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), CACHED_KEYS_MAX))
         latest = location.existing()
         if latest is None:
             raise ConfigError(f"state {rows.state!r}: there is no table at {location.address}")
@@ -72,9 +72,14 @@ class PastDeltaState(OpenedState):
         """Return the value that each key had then, None where there was none."""
         return list(self._multi_get(keys))
 
-    def check(self, txid: int, values: Writes) -> None:
+    @property
+    def bulk(self) -> BulkRules | None:
+        """The rules of its kind for many keys at once, where there are some."""
+        return bulk_rules(self._rows.kind)
+
+    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
         """Refuse a key or value that does not fit."""
-        self._rows.fit(txid, values)
+        self._rows.check(values)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as they were then, or as of an earlier transaction."""

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta_columns import Column, column_values, find_misfit, fit_column, is_key_type
-from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue
+from state.values import (
+    KeptValue,
+    NonTransactionalValue,
+    OpaqueValue,
+    TransactionalValue,
+    transactional_values,
+)
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import Key, StateKind, StateValue, Writes
 from txtopo.contracts.types import ddl_name
@@ -150,26 +156,43 @@ class RowFormat:
             kept = self._kept(txids, _joined(value_columns), previous)
         fitted: dict[Key, KeptValue | None] = dict(zip(fitted_keys, kept, strict=True))
         if len(fitted) != len(keys):
-            raise FieldsError(
-                f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them"
-            )
+            raise self._same_keys()
         table = None
         if self.is_typed:
             arrays = [column.array for column in columns]
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
         return FittedRows(fitted, txids, table)
 
+    def check(self, values: Writes) -> None:
+        """Refuse what :meth:`fit` would refuse.
+
+        Raises:
+            FieldsError: the first key or value that does not fit.
+        """
+        kept = [each for each in values.values() if each is not None]
+        keys = list(values) if len(kept) == len(values) else [key for key, each in values.items() if each is not None]
+        if len(kept) < len(values):
+            self.fit_keys([key for key, each in values.items() if each is None])
+        own = self._own(kept)
+        columns = [*self._key_columns(keys), *self._value_columns([each.value for each in own], keys)]
+        if self._previous:
+            self._previous_columns(own, keys)
+        key_columns = columns[: len(self.key)]
+        if any(column.is_changed for column in key_columns) and len(set(_joined(key_columns))) < len(keys):
+            raise self._same_keys()
+
     def _with_removed(self, fitted: FittedRows, removed: Sequence[Key]) -> FittedRows:
         fitted_keys = self.fit_keys(removed)
         values = {**fitted.values, **dict.fromkeys(fitted_keys.keys)}
         if len(values) != len(fitted.values) + len(removed):
-            raise FieldsError(
-                f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them"
-            )
+            raise self._same_keys()
         table = fitted.table
         if table is not None:
             table = pa.concat_tables([table, fitted_keys.table], promote_options="default").cast(self.schema())
         return FittedRows(values, [*fitted.txids, *(None for _ in removed)], table)
+
+    def _same_keys(self) -> FieldsError:
+        return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
 
     def read_writes(self, table: pa.Table) -> dict[Key, KeptValue | None]:
         """Return what a table of rows to write keeps for each key: None for the rows to remove."""
@@ -225,7 +248,7 @@ class RowFormat:
 
     def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
         if self.kind is StateKind.TRANSACTIONAL:
-            return list(map(TransactionalValue, txids, values))
+            return list(transactional_values(txids, values))
         if previous is not None:
             return list(map(OpaqueValue, txids, values, previous))
         return list(map(NonTransactionalValue, values))
@@ -310,6 +333,8 @@ def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
 
 def _txids(kept: Sequence[KeptValue], txid: int) -> list[int]:
     """Return the last transaction in each value; ``txid`` where the kind keeps none."""
+    if kept and isinstance(kept[0], TransactionalValue):  # then all of them are
+        return [each.txid for each in kept if isinstance(each, TransactionalValue)]
     return [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
 
 

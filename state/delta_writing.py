@@ -16,23 +16,24 @@ keys       1 % touched   10 % touched  all touched
 
 Rewrite holds the table in memory once, in Arrow. So it is taken for tables of up to a million rows, which
 the driver caches anyway, and wherever a tenth of the keys or more is touched; merge for the rest, where it
-need not touch every file. They are equally safe: both read the handle's version and write the one after it
-or fail (see :mod:`state.delta_fence`), and neither trusts the driver's cache.
+need not touch every file. They are equally safe: both start from the rows of the handle's version, be they
+read or cached for that very version, and write the one after it or fail (see :mod:`state.delta_fence`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta_fence import NO_HOOKS, Fence
-from state.delta_reading import row_count, rows_without
+from state.delta_reading import key_mask, row_count, rows_without
 from state.delta_rows import TXID_FIELD
 
-__all__ = ["merge", "put_rows", "rewrite"]
+__all__ = ["TableWrite", "merge", "put_rows", "rewrite"]
 
 REWRITE_ROWS_MAX = 1_000_000
 """Tables of up to so many rows are always rewritten."""
@@ -41,46 +42,79 @@ REWRITE_SHARE = 10
 """Larger ones are rewritten if one row in so many, or more, is touched."""
 
 
-def put_rows(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
+@attrs.frozen(eq=False)
+class TableWrite:
+    """What one Delta write puts.
+
+    Args:
+        rows: the rows, in the table's columns, one without a txid removes its key; none to note the txid alone.
+        keys: the names of the key columns.
+        before: all rows of the handle's version, if they are at hand.
+        after: all rows of the version to write, if they are at hand.
+    """
+
+    rows: pa.Table
+    keys: Sequence[str]
+    before: pa.Table | None = None
+    after: pa.Table | None = None
+
+
+def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa.Table | None:
     """Insert or replace rows in the version after the handle's.
 
     Args:
         table: the handle to write by.
         fence: what the write must carry.
         txid: the transaction it makes visible.
-        rows: the rows, in the table's columns; none at all to note the txid alone.
-        keys: the names of the key columns.
+        write: the rows.
+
+    Returns:
+        All rows of the new version, where they are at hand.
 
     Raises:
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
+    rows = write.rows
     if rows.num_rows == 0:
         fence.mark(table, txid)
-    elif row_count(table) <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
-        rewrite(table, fence, txid, rows, keys)
-    else:
-        merge(table, fence, txid, rows, keys)
+        return write.before
+    if row_count(table) <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
+        return rewrite(table, fence, txid, write)
+    merge(table, fence, txid, write)
+    return None
 
 
-def rewrite(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
+def rewrite(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa.Table:
     """Write all rows of the table anew, those of ``rows`` replaced, added or (without a txid) removed."""
-    kept = rows.filter(pc.is_valid(rows[TXID_FIELD]))
-    if table.file_uris():
-        kept = pa.concat_tables([rows_without(table, rows.schema, rows.select(keys)), kept])
+    after = write.after if write.after is not None else _replaced(table, write)
     write_deltalake(
         table,
-        kept,
+        after,
         mode="overwrite",
         commit_properties=fence.properties(txid),
         post_commithook_properties=NO_HOOKS,
     )
+    return after
 
 
-def merge(table: DeltaTable, fence: Fence, txid: int, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Merge ``rows`` into the table by their keys; one without a txid removes its key."""
+def _replaced(table: DeltaTable, write: TableWrite) -> pa.Table:
+    kept = write.rows.filter(pc.is_valid(write.rows[TXID_FIELD]))
+    keys = write.rows.select(write.keys)
+    if write.before is not None:
+        others = write.before.filter(pc.invert(key_mask(write.before, keys)))
+    elif table.file_uris():
+        others = rows_without(table, write.rows.schema, keys)
+    else:
+        return kept
+    return pa.concat_tables([others, kept])
+
+
+def merge(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> None:
+    """Merge the rows into the table by their keys; one without a txid removes its key."""
+    rows = write.rows
     merger = table.merge(
         rows,
-        " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in keys),
+        " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in write.keys),
         source_alias="source",
         target_alias="target",
         commit_properties=fence.properties(txid),

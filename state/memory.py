@@ -15,9 +15,9 @@ import attrs
 import pyarrow as pa
 
 from state.delta_rows import TXID_FIELD, RowFormat, checked_fields
-from state.values import KeptValue, first_value
+from state.values import KeptValue, bulk_rules, first_value
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
+from txtopo.contracts.state import BulkRules, Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
@@ -179,9 +179,14 @@ class OpenedMemoryState(OpenedState):
         rows = [self._table.rows.get(key) for key in self._rows.fit_keys(keys).keys]
         return [None if row is None else row.kept for row in rows]
 
-    def check(self, txid: int, values: Writes) -> None:
+    @property
+    def bulk(self) -> BulkRules | None:
+        """The rules of its kind for many keys at once, where there are some."""
+        return bulk_rules(self._rows.kind)
+
+    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
         """Refuse a key or value that does not fit."""
-        self._rows.fit(txid, values)
+        self._rows.check(values)
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is written already.

@@ -13,18 +13,31 @@ Source: Storm's ``TransactionalMap``, ``OpaqueMap`` and ``NonTransactionalMap``.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, assert_never
 
 import attrs
 
-from txtopo.contracts.state import StateKind
+from txtopo.contracts.state import BulkRules, StateKind
 
-__all__ = ["KeptValue", "NonTransactionalValue", "OpaqueValue", "TransactionalValue", "first_value"]
+__all__ = [
+    "KeptValue",
+    "NonTransactionalValue",
+    "OpaqueValue",
+    "TransactionalRules",
+    "TransactionalValue",
+    "bulk_rules",
+    "first_value",
+    "transactional_values",
+]
 
 
-@attrs.frozen
-class TransactionalValue:
+class TransactionalValue(NamedTuple):
     """A value and the last transaction in it; exact when a replay carries the same tuples.
+
+    A named tuple, for it is made for every key that a transaction touches: 80 ns in bulk, an attrs class 350.
 
     Args:
         txid: the last transaction that touched the value.
@@ -45,6 +58,32 @@ class TransactionalValue:
     def written(self, txid: int, value: Any) -> TransactionalValue:
         """Return what is kept after transaction ``txid`` has put ``value``."""
         return TransactionalValue(txid, value)
+
+
+class TransactionalRules:
+    """The rules of transactional values, for many keys at once."""
+
+    def befores(self, txid: int, stored: Sequence[TransactionalValue | None]) -> Sequence[Any] | None:
+        """Return the value each key starts from; None if ``txid``, or a later one, is in one of them already."""
+        known = list(filter(None, stored))
+        if known and max(map(_TXID, known)) >= txid:
+            return None
+        if len(known) == len(stored):
+            return list(map(_VALUE, known))
+        return [None if each is None else each[1] for each in stored]
+
+    def kept(self, txid: int, values: Sequence[Any]) -> list[TransactionalValue]:
+        """Return what is kept after transaction ``txid`` has put each of ``values``."""
+        return transactional_values(itertools.repeat(txid), values)
+
+
+_TXID, _VALUE = operator.itemgetter(0), operator.itemgetter(1)
+
+
+def transactional_values(txids: Iterable[int], values: Iterable[Any]) -> list[TransactionalValue]:
+    """Return a value for each txid and value, without a call of Python for each."""
+    new: Any = tuple.__new__
+    return list(map(new, itertools.repeat(TransactionalValue), zip(txids, values, strict=False)))
 
 
 @attrs.frozen
@@ -121,3 +160,8 @@ def first_value(kind: StateKind, txid: int, value: Any) -> KeptValue:
             return NonTransactionalValue(value)
         case _:
             assert_never(kind)
+
+
+def bulk_rules(kind: StateKind) -> BulkRules | None:
+    """Return the rules of a kind for many keys at once; None where each value is to be asked."""
+    return TransactionalRules() if kind is StateKind.TRANSACTIONAL else None

@@ -80,7 +80,7 @@ BUGS = (
     ),
     Bug(
         "a Delta write that does not ask whether it is there",
-        "state/delta.py",
+        "state/delta_opened.py",
         "            if self._is_visible(txid):\n                return\n            self._refuse_foreign_change(txid)",
         "            self._is_visible(txid)\n            self._refuse_foreign_change(txid)",
         subjects=(),
@@ -167,7 +167,7 @@ BUGS = (
     Bug(
         "a failed commit phase leaves its writes",
         "txtopo/phases/state_view.py",
-        "        self._own.clear()\n        self._is_over = True",
+        "        self._own.clear()\n        self._own_rows.clear()\n        self._is_over = True",
         "        self.finish()",
     ),
     Bug(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 from state import MemoryState
@@ -68,7 +70,9 @@ def test_applied_transaction_changes_nothing() -> None:
     view = GroupState(state).begin(5)
     assert view.update("a", add(1)) == 50
     view.put("a", 99)
-    assert view.get("a").value == 50
+    assert view.multi_update(["a", "b"], lambda _, old: (old or 0) + 1) == [50, 1]
+    view.multi_reduce({"a": 7, "c": 7}, operator.add)
+    assert [each.value for each in view.multi_get(["a", "b", "c"])] == [50, 1, 7]
 
 
 def test_opaque_replay_starts_from_previous() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,8 +52,8 @@ class Count(BatchBolt, ICommitter):
         self.counts[tuple["word"]] = self.counts.get(tuple["word"], 0) + tuple["count"]
 
     def finish_batch(self):
-        for word, count in self.counts.items():
-            self.words.update(word, lambda old, count=count: (old or 0) + count)
+        self.words.multi_reduce(self.counts, operator.add)
+        for count in self.counts.values():
             self.collector.emit((self.attempt, count))
 
 

@@ -238,7 +238,7 @@ def test_a_write_never_moves_behind_another_one(path, put):
     rows = pa.table({"word": ["x"], "n": [2], "txid": [2]}, schema=pa.schema(table.schema()))
     write_deltalake(path, rows, mode="append")
     with pytest.raises(CommitFailedError):
-        put(table, Fence(TOPOLOGY, NAME, 1), 2, rows, ["word"])
+        put(table, Fence(TOPOLOGY, NAME, 1), 2, delta_writing.TableWrite(rows, ["word"]))
     assert read_table(path).num_rows == 2
 
 

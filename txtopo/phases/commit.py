@@ -57,7 +57,24 @@ def run_commit_phases(
         load_carried: returns what was carried over from an attempt's processing phase.
         watch: shows where the work stands.
     """
-    group = {name: GroupState(opened) for name, opened in states.items()}
+    outcome = _run_group(workshop, states, attempts, load_carried, watch, by_key=False)
+    if outcome is None:
+        outcome = _run_group(workshop, states, attempts, load_carried, watch, by_key=True)
+    assert outcome is not None, "what is put key by key needs no folding"
+    return outcome
+
+
+def _run_group(  # noqa: PLR0913 - as above, and how
+    workshop: Workshop,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    watch: Watch | None,
+    *,
+    by_key: bool,
+) -> GroupOutcome | None:
+    """Run the commit phases; return None if a state can't fold the group's rows and they must go key by key."""
+    group = {name: GroupState(opened, by_key=by_key) for name, opened in states.items()}
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     failed, failure = None, None
@@ -68,7 +85,13 @@ def run_commit_phases(
             failed, failure = attempt, error
             break
         finished.append(attempt)
-    writes = {name: state.written for name, state in group.items() if state.written}
+    writes: dict[str, Writes] = {}
+    for name, state in group.items():
+        written = state.writes()
+        if written is None:
+            return None
+        if written:
+            writes[name] = written
     return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
 
 

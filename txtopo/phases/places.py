@@ -62,6 +62,14 @@ class StateHandle(MapState, Placed):
         """Replace each key's value by ``function(key, old)``."""
         return self._reach_to_write().multi_update(keys, function)
 
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of ``key`` by ``function(old)``."""
+        return self._reach_to_write().update(key, function)
+
+    def multi_reduce(self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]) -> None:
+        """Fold each key's value into what is kept."""
+        self._reach_to_write().multi_reduce(values, function)
+
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
         self._reach_to_write().multi_remove(keys)

@@ -6,27 +6,67 @@ its own, which is merged into the group's when its commit phase is over, and thr
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater
+from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
 
 
 class GroupState:
-    """One state during one commit group."""
+    """One state during one commit group.
 
-    def __init__(self, opened: OpenedState) -> None:
+    Args:
+        opened: the state.
+        by_key: whether rows that are folded go key by key, too.
+    """
+
+    def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
         self.opened = opened
         self.written: dict[Key, StateValue | None] = {}
         """What the finished transactions of the group have put; None for what they have removed."""
+        self.folded: list[TransactionRows] = []
+        """What they have folded as rows. It is over with rows once a key is asked for: see :meth:`settle`."""
+        self.reduction: Reduction | None = None
+        self._by_key = by_key
 
     def begin(self, txid: int) -> TransactionView:
         """Return the state as transaction ``txid`` sees it."""
         return TransactionView(self, txid)
+
+    def rows_to_fold(
+        self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]
+    ) -> pa.Table | None:
+        """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
+        reduction = Reduction.of(function)
+        if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:
+            return None
+        rows = self.opened.reducible_rows(values, reduction)
+        if rows is not None:
+            self.reduction = reduction
+        return rows
+
+    def settle(self) -> None:
+        """Put what was folded as rows key by key, for from now on keys are asked for."""
+        self._by_key = True
+        folded, self.folded = self.folded, []
+        assert self.reduction is not None, "rows are folded in some way"
+        for part in folded:
+            view = self.begin(part.txid)
+            view.reduce_by_key(self.opened.pairs(part.rows), self.reduction.function)
+            view.finish()
+
+    def writes(self) -> Writes | None:
+        """Return what the group has put, empty if nothing; None if its rows cannot be folded at once."""
+        if not self.folded:
+            return self.written
+        assert self.reduction is not None, "rows are folded in some way"
+        return self.opened.fold(self.folded, self.reduction)
 
 
 class TransactionView(MapState):
@@ -36,52 +76,67 @@ class TransactionView(MapState):
         self._group = group
         self._txid = txid
         self._own: dict[Key, StateValue | None] = {}
-        self._unchecked: set[Key] = set()
+        self._own_rows: list[TransactionRows] = []
+        self._unchecked: dict[Key, StateValue | None] = {}
         self._is_over = False
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key, this transaction's own writes included."""
-        self._check_running()
+        self._begin_by_key()
         own, before = self._own, self._before(keys)
         return [own[key] if key in own else before[key] for key in keys]
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key; a key that has this transaction in it already stays as it is."""
-        self._check_running()
+        self._begin_by_key()
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
         before = self._before(values)
         for key, value in values.items():
-            self._write(key, before.get(key), self._bare(value))
+            bare = self._bare(value)
+            self._update(key, before, lambda _, bare=bare: bare)  # type: ignore[misc]
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``; return the new values."""
-        self._check_running()
+        self._begin_by_key()
         make_new = of_key_and_old(keys, function)
-        own, before, txid = self._own, self._before(keys), self._txid
-        make_value = self._group.opened.make_value
-        self._unchecked.update(keys)
-        results = []
-        for key in keys:
-            is_own = key in own
-            stored = own[key] if is_own else before[key]
-            if not is_own and stored is not None and stored.is_applied(txid):
-                results.append(stored.value)
-                continue
-            old = None if stored is None else stored.value if is_own else stored.value_before(txid)
-            new = make_new(key, old)
-            own[key] = make_value(txid, new) if stored is None else stored.written(txid, new)
-            results.append(new)
-        return results
+        results = self._update_in_bulk(keys, make_new)
+        if results is not None:
+            return results
+        before = self._before(keys)
+        return [self._update(key, before, functools.partial(make_new, key)) for key in keys]
+
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of one key."""
+        self._begin_by_key()
+        return self._update(key, self._before((key,)), function)
+
+    def multi_reduce(self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]) -> None:
+        """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        self._check_running()
+        rows = None if self._own else self._group.rows_to_fold(values, function)
+        if rows is not None:
+            self._own_rows.append(TransactionRows(self._txid, rows))
+            return
+        self._begin_by_key()
+        self.reduce_by_key(
+            values.items() if isinstance(values, Mapping) else self._group.opened.pairs(values), function
+        )
+
+    def reduce_by_key(self, pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]) -> None:
+        """Fold values into what is kept, key by key."""
+        folded: dict[Key, Any] = {}
+        for key, value in pairs:
+            folded[key] = function(folded[key], value) if key in folded else value
+        self.multi_update(list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key]))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key; one that has this transaction in it already stays as it is."""
-        self._check_running()
+        self._begin_by_key()
         before = self._before(keys)
         for key in keys:
             stored = before.get(key)
             if stored is None or not stored.is_applied(self._txid):
-                self._own[key] = None
-                self._unchecked.add(key)
+                self._put({key: None})
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows: those of this commit group are not among them."""
@@ -94,19 +149,22 @@ class TransactionView(MapState):
         Raises:
             FieldsError: a key or value that was put since the last check does not fit.
         """
-        if len(self._unchecked):
-            own = self._own
-            self._group.opened.check(self._txid, {key: own[key] for key in self._unchecked if key in own})
-            self._unchecked = set()
+        if self._unchecked:
+            unchecked, self._unchecked = self._unchecked, {}
+            self._group.opened.check(self._txid, unchecked)
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
+        if self._own_rows and self._group.written:
+            self._begin_by_key()
         self._group.written.update(self._own)
+        self._group.folded += self._own_rows
         self._is_over = True
 
     def discard(self) -> None:
         """Throw this transaction's writes away."""
         self._own.clear()
+        self._own_rows.clear()
         self._is_over = True
 
     def _bare(self, value: Any) -> Any:
@@ -120,15 +178,55 @@ class TransactionView(MapState):
             )
         return value.value
 
-    def _write(self, key: Key, stored: StateValue | None, value: Any) -> None:
-        """Put one value into this transaction's own layer."""
-        mine = self._own.get(key)
-        if mine is None and stored is not None and stored.is_applied(self._txid):
-            return
-        base = mine if mine is not None else stored
-        make = self._group.opened.make_value
-        self._own[key] = make(self._txid, value) if base is None else base.written(self._txid, value)
-        self._unchecked.add(key)
+    def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
+        """Update many keys without a decision for each; None if there is one to make."""
+        rules, own, written = self._group.opened.bulk, self._own, self._group.written
+        try:
+            if rules is None or len(set(keys)) != len(keys) or not own.keys().isdisjoint(keys):
+                return None
+        except TypeError:  # an unhashable key, which the state refuses in its own words
+            return None
+        stored: list[Any] = list(map(written.get, keys))
+        if not all(stored):
+            missing = [key for key, value in zip(keys, stored, strict=True) if value is None]
+            if written and not written.keys().isdisjoint(missing):  # removed by the group
+                return None
+            found = dict(zip(missing, self._group.opened.multi_get(missing), strict=True))
+            stored = [found[key] if value is None else value for key, value in zip(keys, stored, strict=True)]
+        befores = rules.befores(self._txid, stored)
+        if befores is None:
+            return None
+        results = list(map(make_new, keys, befores))
+        self._put(dict(zip(keys, rules.kept(self._txid, results), strict=True)))
+        return results
+
+    def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
+        """Replace one key's value; return the new one, or the one that has this transaction in it already."""
+        own, txid = self._own, self._txid
+        is_own = key in own
+        stored = own[key] if is_own else before[key]
+        if not is_own and stored is not None and stored.is_applied(txid):
+            return stored.value
+        old = None if stored is None else stored.value if is_own else stored.value_before(txid)
+        new = make_new(old)
+        self._put({key: self._group.opened.make_value(txid, new) if stored is None else stored.written(txid, new)})
+        return new
+
+    def _put(self, values: dict[Key, StateValue | None]) -> None:
+        """Put values into this transaction's own layer."""
+        self._own.update(values)
+        self._unchecked.update(values)
+
+    def _begin_by_key(self) -> None:
+        """Be ready for single keys: what was folded as rows goes key by key from now on."""
+        self._check_running()
+        if self._group.folded:
+            self._group.settle()
+        if self._own_rows:
+            rows, self._own_rows = self._own_rows, []
+            assert self._group.reduction is not None, "rows are folded in some way"
+            for part in rows:
+                self.reduce_by_key(self._group.opened.pairs(part.rows), self._group.reduction.function)
 
     def _before(self, keys: Sequence[Key] | Mapping[Key, Any]) -> dict[Key, StateValue | None]:
         """Return what was kept before this transaction, for the keys it has not written yet."""

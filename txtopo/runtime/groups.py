@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
@@ -212,7 +213,7 @@ class GroupCommitter:
                 )
             )
             previous = packed.metadata
-        removed = {name: sum(value is None for value in values.values()) for name, values in writes.items()}
+        removed = {name: _removed(values) for name, values in writes.items()}
         states = {name: (len(values) - removed[name], removed[name]) for name, values in writes.items()}
         return JournalEntry(states, tuple(transactions))
 
@@ -251,6 +252,11 @@ class GroupCommitter:
                 state.maintain()
         except FailedException as error:
             logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
+
+
+def _removed(values: Writes) -> int:
+    """Return the number of keys that are removed; rows that were folded remove none."""
+    return 0 if isinstance(values, RowWrites) else sum(value is None for value in values.values())
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

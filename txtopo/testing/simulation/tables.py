@@ -14,13 +14,24 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
+from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.state import (
+    BulkRules,
+    Key,
+    OpenedState,
+    StagedWrite,
+    State,
+    StateKind,
+    StateValue,
+    Writes,
+    pairs_of,
+)
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
 
-FIRST_VALUE = "state.values:first_value"
-"""What makes a key's first value; resolved by name, for the framework imports no state of its users."""
+VALUES = "state.values"
+"""The rules of values; resolved by name, for the framework imports no state of its users."""
 
 WRITE_TRIES_MAX = 10
 
@@ -96,8 +107,9 @@ class OpenedSimulatedState(OpenedState):
     def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int) -> None:
         self._table = table
         self._epoch = epoch
-        module, _, attribute = FIRST_VALUE.partition(":")
-        self._first_value = getattr(importlib.import_module(module), attribute)
+        values = importlib.import_module(VALUES)
+        self._first_value = values.first_value
+        self._bulk: BulkRules | None = values.bulk_rules(kind)
         self._kind = kind
 
     @property
@@ -120,10 +132,35 @@ class OpenedSimulatedState(OpenedState):
         made: StateValue = self._first_value(self._kind, txid, value)
         return made
 
+    @property
+    def bulk(self) -> BulkRules | None:
+        """The rules of its kind for many keys at once, where there are some."""
+        return self._bulk
+
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the newest value of each key."""
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
+
+    def reducible_rows(self, values: Mapping[Key, Any] | pa.Table, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
+        """Return ``values`` as rows, for a transactional state."""
+        if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
+            return None
+        return pa.table({"key": list(values), "value": list(values.values())})
+
+    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+        """Return what is to be kept after the rows were folded into the newest version's, row by row."""
+        kept: dict[Key, StateValue | None] = {}
+        for part in parts:
+            for key, value in pairs_of(part.rows):
+                stored = kept.get(key) or self._table.newest.rows.get(key)
+                if stored is None:
+                    kept[key] = self.make_value(part.txid, value)
+                elif key not in kept and stored.is_applied(part.txid):
+                    return None
+                else:
+                    kept[key] = stored.written(part.txid, reduction.function(stored.value, value))
+        return kept
 
     def write(self, txid: int, values: Writes) -> None:
         """Add a version; see :meth:`OpenedState.write`."""

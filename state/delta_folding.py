@@ -1,0 +1,139 @@
+"""Folding rows into a table's rows: the whole of a commit group at once, column by column.
+
+A stored value is one more value to fold, so one aggregation over the table's rows and the group's gives the
+table's next rows, and the last txid of each key is the largest one. That holds only where the functions do
+not mind the order (whole numbers, see :class:`~txtopo.contracts.reduction.Reduction`), where no sum leaves
+64 bits, and where no stored value has a transaction of the group in it already; else there is no fold, and
+the group goes key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta_columns import fit_column
+from state.delta_rows import TXID_FIELD, RowFormat
+from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.state import Key, StateKind
+
+__all__ = ["Folder"]
+
+_SUM_MAX = (1 << 63) - 1
+
+_THREADS_FROM_ROWS = 500_000
+"""Fewer rows are aggregated by one thread: it is as quick, and their order does not change from run to run."""
+
+
+@attrs.frozen
+class Folder:
+    """Folds rows of one state.
+
+    Args:
+        rows: the format of its table.
+    """
+
+    rows: RowFormat
+
+    def reducible(self, values: Mapping[Key, Any] | pa.Table) -> pa.Table | None:
+        """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
+        fields = self.rows
+        if fields.kind is not StateKind.TRANSACTIONAL or not fields.is_typed:
+            return None
+        if not all(pa.types.is_integer(kind) for kind in fields.value.types):
+            return None
+        table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
+        if table is None or any(column.null_count for column in table.columns):
+            return None
+        return table
+
+    def contributions(self, parts: Sequence[TransactionRows], reduction: Reduction) -> pa.Table | None:
+        """Return the group's rows, each key once, with the last txid that touched it; None if a sum is too large."""
+        table = pa.concat_tables(
+            part.rows.append_column(_TXID, pa.array([part.txid]).take(_zeros(part.rows.num_rows))) for part in parts
+        )
+        return self._aggregated(table, table.num_rows, reduction)
+
+    def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
+        """Return the rows of both, each key once; None if that can't be.
+
+        Args:
+            stored: rows of the table.
+            new: what :meth:`contributions` returned.
+            first: the first transaction that ``new`` has of.
+            reduction: how to make one value of two.
+        """
+        if stored.num_rows and pc.max(stored[TXID_FIELD]).as_py() >= first:
+            return None
+        return self._aggregated(pa.concat_tables([stored, new]), 2, reduction)
+
+    def _aggregated(self, table: pa.Table, values_max: int, reduction: Reduction) -> pa.Table | None:
+        """Aggregate by key; a key has at most ``values_max`` values."""
+        if reduction is Reduction.SUM and not all(
+            self._stays_small(table[name], values_max) for name in self.rows.value
+        ):
+            return None
+        keys, values = list(self.rows.key), list(self.rows.value)
+        grouped = table.group_by(keys, use_threads=table.num_rows >= _THREADS_FROM_ROWS).aggregate(
+            [*((name, reduction.value) for name in values), (TXID_FIELD, "max")]
+        )
+        names = [*keys, *(f"{name}_{reduction.value}" for name in values), f"{TXID_FIELD}_max"]
+        try:
+            return grouped.select(names).rename_columns(self.rows.schema().names).cast(self.rows.schema())
+        except pa.ArrowInvalid:  # a sum that does not fit an int, for example
+            return None
+
+    @staticmethod
+    def _stays_small(column: Any, values_max: int) -> bool:
+        bounds = pc.min_max(column).as_py()
+        return len(column) == 0 or max(abs(bounds["min"]), abs(bounds["max"])) * values_max <= _SUM_MAX
+
+    def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
+        columns: list[Any] = []
+        for fields, given in ((self.rows.key, list(values)), (self.rows.value, list(values.values()))):
+            parts: Sequence[Sequence[Any]] = [given]
+            if len(fields) > 1:
+                if not all(isinstance(row, tuple) and len(row) == len(fields) for row in given):
+                    return None
+                parts = list(zip(*given, strict=True)) if given else [()] * len(fields)
+            for part, kind in zip(parts, fields.types, strict=True):
+                column = fit_column(part, kind)
+                if column is None or column.is_changed:
+                    return None
+                columns.append(column.array)
+        return pa.Table.from_arrays(columns, schema=self._schema())
+
+    def _of_table(self, values: pa.Table) -> pa.Table | None:
+        schema = self._schema()
+        if not set(schema.names) <= set(values.column_names):
+            return None
+        table = values.select(schema.names)
+        if any(not _is_alike(ours.type, theirs.type) for ours, theirs in zip(schema, table.schema, strict=True)):
+            return None
+        try:
+            return table.cast(schema)
+        except (pa.ArrowException, ValueError):
+            return None
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(list(self.rows.schema())[:-1])
+
+
+_TXID = pa.field(TXID_FIELD, pa.int64())
+
+
+def _zeros(length: int) -> Any:
+    return pa.nulls(length, pa.int8()).fill_null(0)
+
+
+def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    """Whether a cast loses nothing that is not refused."""
+    return bool(
+        ours == theirs
+        or (pa.types.is_integer(ours) and pa.types.is_integer(theirs))
+        or (pa.types.is_string(ours) and pa.types.is_large_string(theirs))
+    )

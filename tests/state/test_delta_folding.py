@@ -1,0 +1,212 @@
+"""Folding rows into a table is what folding them key by key is, and is left alone where it can't be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state import DeltaState, MemoryState, read_table
+from txtopo import Fields
+from txtopo.contracts.reduction import Reduction, RowWrites
+from txtopo.contracts.state import StateKind
+from txtopo.errors import FieldsError
+from txtopo.phases.state_view import GroupState
+
+KEY, VALUE = Fields("word: string"), Fields("n: long")
+LARGEST = (1 << 63) - 1
+
+FUNCTIONS = pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
+
+
+def opened(path, *, key=KEY, value=VALUE, kind=StateKind.TRANSACTIONAL, epoch=1):
+    return DeltaState(path / "t", key, value, kind).open("topology", "s", "life", epoch)
+
+
+def reduce_in(group: GroupState, txid: int, *values, function=operator.add) -> None:
+    view = group.begin(txid)
+    for each in values:
+        view.multi_reduce(each, function)
+    view.check()
+    view.finish()
+
+
+def rows(path) -> dict:
+    columns = read_table(path / "t").to_pydict()
+    return {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)}
+
+
+@FUNCTIONS
+def test_folded_as_key_by_key(tmp_path, function) -> None:
+    """Groups of transactions that fold rows leave what the same transactions leave key by key, txids too."""
+    table = opened(tmp_path)
+    memory = MemoryState(KEY, VALUE).open("topology", "s", "life", 1)
+    groups = [{1: {"a": 3, "b": 1}, 2: {"b": 5}}, {3: {"c": -7}}, {4: {"a": 1}, 5: {"a": 2, "d": 0}, 6: {"c": 4}}]
+    for parts in groups:
+        for state in (table, memory):
+            group = GroupState(state)
+            for txid, values in parts.items():
+                reduce_in(group, txid, values, function=function)
+            writes = group.writes()
+            assert isinstance(writes, RowWrites) == (state is table)
+            state.write(max(parts), writes)
+    shown = memory.snapshot().to_pydict()
+    assert rows(tmp_path) == {
+        key: (n, txid) for key, n, txid in zip(shown["word"], shown["n"], shown["txid"], strict=True)
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-50, 50)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_groups(tmp_path_factory, groups) -> None:
+    """Whatever the groups, the totals and last txids are those of a plain dictionary."""
+    path = tmp_path_factory.mktemp("folding")
+    table, model, txid = opened(path), {}, 0
+    for parts in groups:
+        group = GroupState(table)
+        for values in parts:
+            txid += 1
+            reduce_in(group, txid, values)
+            model.update({key: (model.get(key, (0, 0))[0] + n, txid) for key, n in values.items()})
+        table.write(txid, group.writes())
+    assert rows(path) == model
+
+
+def test_tables_with_keys_several_times(tmp_path) -> None:
+    """A table of rows may hold a key several times, and two tasks may fold the same key."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    some = pa.table({"n": pa.array([1, 2, 3], pa.int32()), "word": ["a", "b", "a"], "more": [0, 0, 0]})
+    reduce_in(group, 1, some, some)
+    writes = group.writes()
+    assert isinstance(writes, RowWrites)
+    state.write(1, writes)
+    assert rows(tmp_path) == {"a": (8, 1), "b": (4, 1)}
+
+
+def test_several_fields(tmp_path) -> None:
+    """Keys and values of several fields fold field by field."""
+    key, value = Fields("word: string", "day: date"), Fields("n: long", "m: int")
+
+    day = dt.date(2026, 1, 1)
+    state = opened(tmp_path, key=key, value=value)
+    group = GroupState(state)
+    table = pa.table({"word": ["a", "a"], "day": [day, day], "n": [1, 2], "m": pa.array([5, 6], pa.int32())})
+    reduce_in(group, 1, table)
+    state.write(1, group.writes())
+    assert read_table(tmp_path / "t").to_pylist() == [{"word": "a", "day": day, "n": 3, "m": 11, "txid": 1}]
+
+
+def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
+    """A bolt that asks for a key sees what its own transaction and those before it have folded."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": 1, "b": 1})
+    view = group.begin(2)
+    view.multi_reduce({"a": 10}, operator.add)
+    assert [each.value for each in view.multi_get(["a", "b"])] == [11, 1]
+    view.update("b", lambda old: old + 1)
+    view.multi_reduce({"b": 100}, operator.add)
+    view.finish()
+    state.write(2, group.writes())
+    assert rows(tmp_path) == {"a": (11, 2), "b": (102, 2)}
+
+
+def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
+    """What a transaction has folded before it failed is gone."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": 1})
+    failed = group.begin(2)
+    failed.multi_reduce({"a": 10, "b": 10}, operator.add)
+    failed.discard()
+    state.write(1, group.writes())
+    assert rows(tmp_path) == {"a": (1, 1)}
+
+
+def test_applied_transactions_are_not_folded_again(tmp_path) -> None:
+    """Promise 8: a transaction that is in a row already goes key by key, where it changes nothing."""
+    state = opened(tmp_path)
+    state.write(5, {"a": state.make_value(5, 50)})
+    group = GroupState(state)
+    reduce_in(group, 5, {"a": 1})
+    assert group.writes() is None
+    again = GroupState(state, by_key=True)
+    reduce_in(again, 5, {"a": 1})
+    assert again.writes() == {}
+
+
+def test_no_sum_wraps_around(tmp_path) -> None:
+    """A sum beyond 64 bits is refused with its key, as it is key by key."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": LARGEST}, {"a": 1})
+    assert group.writes() is None
+    with pytest.raises(FieldsError, match="'a'"):
+        reduce_in(GroupState(state, by_key=True), 1, {"a": LARGEST}, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "values"),
+    [
+        (Fields("n: double"), StateKind.TRANSACTIONAL, {"a": 1.5}),
+        (VALUE, StateKind.OPAQUE, {"a": 1}),
+        (VALUE, StateKind.NON_TRANSACTIONAL, {"a": 1}),
+    ],
+)
+def test_what_minds_the_order_goes_key_by_key(tmp_path, value, kind, values) -> None:
+    """Fractions, whose sum depends on the order, and kinds that keep more than a txid, go key by key."""
+    state = opened(tmp_path, value=value, kind=kind)
+    assert state.reducible_rows(values, Reduction.SUM) is None
+    group = GroupState(state)
+    reduce_in(group, 1, values)
+    assert not isinstance(group.writes(), RowWrites)
+    state.write(1, group.writes())
+    assert rows(tmp_path)["a"][0] == values["a"]
+
+
+@pytest.mark.parametrize("values", [{"a": "1"}, {1: 1}, {("a", "b"): 1}])
+def test_misfits_are_refused(tmp_path, values) -> None:
+    """What does not fit the fields is refused while it is known who has put it."""
+    with pytest.raises((FieldsError, TypeError)):
+        reduce_in(GroupState(opened(tmp_path)), 1, values)
+
+
+def test_a_large_table_is_not_held(tmp_path) -> None:
+    """Of a table with more rows than are kept, those of the group's keys are read, and the result is the same."""
+    state = DeltaState(tmp_path / "t", KEY, VALUE, cached_keys_max=1).open("topology", "s", "life", 1)
+    for txid in (1, 2, 3):
+        group = GroupState(state)
+        reduce_in(group, txid, {f"w{i}": txid for i in range(txid, 40)})
+        writes = group.writes()
+        assert isinstance(writes, RowWrites)
+        assert (writes.whole is None) == (txid > 1)
+        state.write(txid, writes)
+    assert rows(tmp_path) == {f"w{i}": (sum(range(1, min(i, 3) + 1)), min(i, 3)) for i in range(1, 40)}
+
+
+def test_rows_and_keys_take_turns(tmp_path) -> None:
+    """Groups of rows and groups of keys, one after another, see each other's writes."""
+    state, txid = opened(tmp_path), 0
+    for _ in range(3):
+        txid += 1
+        group = GroupState(state)
+        reduce_in(group, txid, {"a": 1, "b": 2})
+        state.write(txid, group.writes())
+        txid += 1
+        group = GroupState(state)
+        view = group.begin(txid)
+        view.multi_update(["a", "c"], lambda _, old: (old or 0) + 10)
+        view.finish()
+        state.write(txid, group.writes())
+    assert rows(tmp_path) == {"a": (33, 6), "b": (6, 5), "c": (30, 6)}

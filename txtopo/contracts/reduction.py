@@ -1,0 +1,100 @@
+"""Reductions: folding values into a state as Arrow rows, with no Python object for a key.
+
+A committer that only ever adds (or takes the smaller, or the larger) need not see what a state holds. Then
+the rows of a whole commit group can be folded at once, for these functions do not mind in which order values
+come: the result is that of folding them transaction by transaction.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+
+class Reduction(enum.Enum):
+    """A function of two values that gives one result in whatever order many values are folded."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        """The same as a function of two Python values."""
+        return _FUNCTIONS[self]
+
+    @classmethod
+    def of(cls, function: Callable[[Any, Any], Any]) -> Reduction | None:
+        """Return the reduction that a Python function is, if it is one of them."""
+        return next((reduction for reduction, known in _FUNCTIONS.items() if known is function), None)
+
+
+_FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
+    Reduction.SUM: operator.add,
+    Reduction.MIN: min,
+    Reduction.MAX: max,
+}
+
+
+@attrs.frozen(eq=False)
+class TransactionRows:
+    """What one transaction folds into a state.
+
+    Args:
+        txid: the transaction.
+        rows: the state's key fields and value fields, in that order and with those types; a key may stand in
+            several rows.
+    """
+
+    txid: int
+    rows: pa.Table
+
+
+class RowWrites(Mapping[Any, Any]):
+    """What is to be kept for each key, as Arrow rows; a mapping for those who look into it.
+
+    Args:
+        rows: key fields, value fields, txid; each key once.
+        read: makes the mapping of the rows.
+        whole: every row of the table after this write, where that is at hand.
+        version: the table's version that ``whole`` follows on.
+        values: the mapping, where it is made already.
+    """
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        read: Callable[[pa.Table], Mapping[Any, Any]],
+        whole: pa.Table | None = None,
+        version: int | None = None,
+        values: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self.rows = rows
+        self.whole = whole
+        self.version = version
+        self._read = read
+        self._values = values
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the mapping is made already."""
+        return self._values is not None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._mapping()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._mapping())
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def _mapping(self) -> Mapping[Any, Any]:
+        if self._values is None:
+            self._values = self._read(self.rows)
+        return self._values
