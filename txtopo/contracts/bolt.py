@@ -87,7 +87,8 @@ class BatchBolt(Bolt):
     *txtopo* guarantees a fresh object for each attempt in each task, ``prepare`` first, then ``execute`` for
     each tuple, then ``finish_batch`` once, and that only after every tuple of the batch has come. Tasks that
     no tuple reaches get ``prepare`` and ``finish_batch`` too. ``self.attempt``, ``self.collector``,
-    ``self.context`` and ``self.config`` are set before ``prepare`` is called.
+    ``self.context`` and ``self.config`` are set before ``prepare`` is called. Tuples of a columnar stream reach
+    ``execute_batch`` instead of ``execute``, where a bolt has both.
     """
 
     attempt: TransactionAttempt
@@ -118,6 +119,22 @@ class BatchBolt(Bolt):
         Raises:
             FailedException: the whole transaction is replayed.
         """
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take many tuples at once; override it to be faster on columnar streams than tuple by tuple.
+
+        *You* define ``execute`` too, for streams whose fields have no types, and do the same in both.
+        *txtopo* calls one of them for a tuple, never both: this one for every tuple of a columnar stream. A
+        subclass that overrides ``execute`` alone is called tuple by tuple.
+
+        Args:
+            batch: some rows of the batch, as for :class:`ArrowBatchBolt`: the attempt column, a struct of ``txid``
+                and ``attempt``, then the stream's other fields.
+
+        Raises:
+            FailedException: the whole transaction is replayed.
+        """
+        raise NotImplementedError
 
     def finish_batch(self) -> None:
         """Emit or write what follows from the whole batch; a committer's runs in the commit phase.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from txtopo.contracts.bolt import BatchBolt
 from txtopo.contracts.tuples import Tuple
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
@@ -143,7 +144,11 @@ class _BatchTask(BoltTask):
         bolt.prepare(configuration, context, self.collector, self._attempt)
 
     def _execute(self, chunk: Chunk) -> None:
-        execute, source = self._bolt.execute, chunk.source
+        source = chunk.source
+        if source.fields.columnar and takes_batches(type(self._bolt)):
+            self._bolt.execute_batch(with_attempt(chunk, self._attempt))
+            return
+        execute = self._bolt.execute
         self._watch.rows = rows = iter(chunk.rows(self._attempt))
         for values in rows:
             execute(Tuple(values, source))
@@ -156,10 +161,7 @@ class _ArrowTask(_BatchTask):
     """A task of an ArrowBatchBolt."""
 
     def _execute(self, chunk: Chunk) -> None:
-        batch = chunk.batch()
-        name = chunk.source.fields.names[0]
-        columns = [attempt_column(self._attempt, batch.num_rows), *batch.columns]
-        self._bolt.execute(pa.RecordBatch.from_arrays(columns, names=[name, *batch.schema.names]))
+        self._bolt.execute(with_attempt(chunk, self._attempt))
 
 
 class _BasicTask(BoltTask):
@@ -193,6 +195,28 @@ _TASKS: dict[ComponentKind, type[BoltTask]] = {
 def task_type(component: PlannedComponent) -> type[BoltTask]:
     """Return how a component's tasks are run."""
     return _TASKS[component.kind]
+
+
+def takes_batches(kind: type[BatchBolt]) -> bool:
+    """Whether a bolt of class ``kind`` is called by ``execute_batch``, for columnar streams.
+
+    The class nearest to the object decides: whoever overrides ``execute`` of a bolt that has both means it.
+    """
+    for each in kind.__mro__:
+        if each is BatchBolt:
+            break
+        if "execute_batch" in vars(each):
+            return True
+        if "execute" in vars(each):
+            break
+    return False
+
+
+def with_attempt(chunk: Chunk, attempt: TransactionAttempt) -> pa.RecordBatch:
+    """Return a chunk's columns behind the attempt's."""
+    batch = chunk.batch()
+    columns = [attempt_column(attempt, batch.num_rows), *batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=[chunk.source.fields.names[0], *batch.schema.names])
 
 
 def attempt_column(attempt: TransactionAttempt, length: int) -> pa.StructArray:

@@ -1,0 +1,75 @@
+"""Tasks: batch bolts that take many tuples at once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo.testing.inline import run_inline
+
+ROWS = {0: [("cat", 2), ("dog", 1), ("cat", 3)]}
+UNTYPED, TYPED = Fields("word", "n"), Fields("word: string", "n: long")
+ATTEMPT = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
+SCHEMA = pa.schema([("attempt", ATTEMPT), ("word", pa.string()), ("n", pa.int64())])
+
+
+class Sums(BatchBolt, ICommitter):
+    """Sums by word, and says how it was called."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("sums")
+        self.sums: dict[str, int] = {}
+        self.calls: list[str] = []
+
+    def execute(self, tuple):
+        self.calls.append("execute")
+        self.add(tuple["word"], tuple["n"])
+
+    def add(self, word, n):
+        self.sums[word] = self.sums.get(word, 0) + n
+
+    def finish_batch(self):
+        self.state.multi_put({**self.sums, "calls": ",".join(self.calls)})
+
+
+class BatchSums(Sums):
+    def execute_batch(self, batch):
+        assert batch.schema == SCHEMA
+        attempts = batch.column(0).to_pylist()
+        assert attempts == [{"txid": self.attempt.txid, "attempt": self.attempt.attempt}] * len(batch)
+        self.calls.append(f"execute_batch of {len(batch)}")
+        for word, n in zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True):
+            self.add(word, n)
+
+
+class TupleSums(BatchSums):
+    def execute(self, tuple):
+        super().execute(tuple)
+
+
+def sums_by(bolt: BatchBolt, fields: Fields) -> tuple[Topology, MemoryState]:
+    state = MemoryState(Fields("word"), Fields("n"))
+    builder = TransactionalTopologyBuilder("sums", "spout", MemoryTransactionalSpout(ROWS, fields, 10))
+    builder.set_bolt("sums", bolt).global_grouping("spout")
+    builder.set_state("sums", state)
+    return builder.build(), state
+
+
+@pytest.mark.parametrize(
+    ("bolt", "fields", "calls"),
+    [
+        (Sums(), TYPED, "execute,execute,execute"),
+        (BatchSums(), TYPED, "execute_batch of 3"),
+        (BatchSums(), UNTYPED, "execute,execute,execute"),
+        (TupleSums(), TYPED, "execute,execute,execute"),
+    ],
+    ids=["no execute_batch", "columnar", "untyped", "execute overridden below execute_batch"],
+)
+def test_execute_batch(bolt: BatchBolt, fields: Fields, calls: str) -> None:
+    """``execute_batch`` gets the chunks of columnar streams, attempt first; ``execute`` every other tuple."""
+    topology, state = sums_by(bolt, fields)
+    run_inline(topology)
+    assert {key: value.value for key, value in state.items().items()} == {"cat": 5, "dog": 1, "calls": calls}
