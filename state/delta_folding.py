@@ -13,20 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta_columns import fit_column
 from state.delta_rows import TXID_FIELD, RowFormat
-from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.reduction import Reduction, TransactionRows, is_reducible, reduced
 from txtopo.contracts.state import Key, StateKind
 
 __all__ = ["Folder"]
-
-_SUM_MAX = (1 << 63) - 1
-
-_THREADS_FROM_ROWS = 500_000
-"""Fewer rows are aggregated by one thread: it is as quick, and their order does not change from run to run."""
 
 
 @attrs.frozen
@@ -44,19 +40,17 @@ class Folder:
         fields = self.rows
         if fields.kind is not StateKind.TRANSACTIONAL or not fields.is_typed:
             return None
-        if not all(pa.types.is_integer(kind) for kind in fields.value.types):
-            return None
         table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
-        if table is None or any(column.null_count for column in table.columns):
-            return None
-        return table
+        return table if table is not None and is_reducible(table, list(fields.value)) else None
 
     def contributions(self, parts: Sequence[TransactionRows], reduction: Reduction) -> pa.Table | None:
         """Return the group's rows, each key once, with the last txid that touched it; None if a sum is too large."""
-        table = pa.concat_tables(
-            part.rows.append_column(_TXID, pa.array([part.txid]).take(_zeros(part.rows.num_rows))) for part in parts
+        return self._reduced(
+            pa.concat_tables(
+                part.rows.append_column(_TXID, pa.array(np.full(part.rows.num_rows, part.txid))) for part in parts
+            ),
+            reduction,
         )
-        return self._aggregated(table, table.num_rows, reduction)
 
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         """Return the rows of both, each key once; None if that can't be.
@@ -69,28 +63,12 @@ class Folder:
         """
         if stored.num_rows and pc.max(stored[TXID_FIELD]).as_py() >= first:
             return None
-        return self._aggregated(pa.concat_tables([stored, new]), 2, reduction)
+        return self._reduced(pa.concat_tables([stored, new]), reduction)
 
-    def _aggregated(self, table: pa.Table, values_max: int, reduction: Reduction) -> pa.Table | None:
-        """Aggregate by key; a key has at most ``values_max`` values."""
-        if reduction is Reduction.SUM and not all(
-            self._stays_small(table[name], values_max) for name in self.rows.value
-        ):
-            return None
-        keys, values = list(self.rows.key), list(self.rows.value)
-        grouped = table.group_by(keys, use_threads=table.num_rows >= _THREADS_FROM_ROWS).aggregate(
-            [*((name, reduction.value) for name in values), (TXID_FIELD, "max")]
+    def _reduced(self, rows: pa.Table, reduction: Reduction) -> pa.Table | None:
+        return reduced(
+            rows, list(self.rows.key), {**dict.fromkeys(self.rows.value, reduction), TXID_FIELD: Reduction.MAX}
         )
-        names = [*keys, *(f"{name}_{reduction.value}" for name in values), f"{TXID_FIELD}_max"]
-        try:
-            return grouped.select(names).rename_columns(self.rows.schema().names).cast(self.rows.schema())
-        except pa.ArrowInvalid:  # a sum that does not fit an int, for example
-            return None
-
-    @staticmethod
-    def _stays_small(column: Any, values_max: int) -> bool:
-        bounds = pc.min_max(column).as_py()
-        return len(column) == 0 or max(abs(bounds["min"]), abs(bounds["max"])) * values_max <= _SUM_MAX
 
     def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
         columns: list[Any] = []
@@ -109,13 +87,12 @@ class Folder:
 
     def _of_table(self, values: pa.Table) -> pa.Table | None:
         schema = self._schema()
-        if not set(schema.names) <= set(values.column_names):
+        if values.num_columns != len(schema):
             return None
-        table = values.select(schema.names)
-        if any(not _is_alike(ours.type, theirs.type) for ours, theirs in zip(schema, table.schema, strict=True)):
+        if any(not _is_alike(ours.type, theirs.type) for ours, theirs in zip(schema, values.schema, strict=True)):
             return None
         try:
-            return table.cast(schema)
+            return values.rename_columns(schema.names).cast(schema)
         except (pa.ArrowException, ValueError):
             return None
 
@@ -124,10 +101,6 @@ class Folder:
 
 
 _TXID = pa.field(TXID_FIELD, pa.int64())
-
-
-def _zeros(length: int) -> Any:
-    return pa.nulls(length, pa.int8()).fill_null(0)
 
 
 def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:

@@ -129,7 +129,7 @@ class OpenedDeltaState(OpenedState):
 
     def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows to reduce."""
-        return pairs_of(rows.select([*self._rows.key, *self._rows.value]), len(self._rows.key))
+        return pairs_of(rows, len(self._rows.key))
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into those of this coordinator's last write.

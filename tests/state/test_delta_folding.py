@@ -86,7 +86,7 @@ def test_tables_with_keys_several_times(tmp_path) -> None:
     """A table of rows may hold a key several times, and two tasks may fold the same key."""
     state = opened(tmp_path)
     group = GroupState(state)
-    some = pa.table({"n": pa.array([1, 2, 3], pa.int32()), "word": ["a", "b", "a"], "more": [0, 0, 0]})
+    some = pa.table({"key": ["a", "b", "a"], "value": pa.array([1, 2, 3], pa.int32())})
     reduce_in(group, 1, some, some)
     writes = group.writes()
     assert isinstance(writes, RowWrites)

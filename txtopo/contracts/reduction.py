@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 class Reduction(enum.Enum):
@@ -39,6 +40,48 @@ _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.MIN: min,
     Reduction.MAX: max,
 }
+
+
+_SUM_MAX = (1 << 63) - 1
+
+_THREADS_FROM_ROWS = 500_000
+"""Fewer rows are reduced by one thread: it is as quick, and their order does not change from run to run."""
+
+
+def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
+    """Whether the order of the rows does not matter: whole numbers, and nothing missing."""
+    return all(pa.types.is_integer(rows.schema.field(name).type) for name in values) and not any(
+        column.null_count for column in rows.columns
+    )
+
+
+def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduction]) -> pa.Table | None:
+    """Return the rows with each key once; None if a sum may leave 64 bits, or the type of its column.
+
+    Args:
+        rows: the columns named by ``keys`` and ``reductions``; :func:`is_reducible`.
+        keys: the names of the key columns.
+        reductions: how each other column is reduced.
+    """
+    if any(how is Reduction.SUM and not _stays_small(rows[name]) for name, how in reductions.items()):
+        return None
+    grouped = rows.group_by(list(keys), use_threads=rows.num_rows >= _THREADS_FROM_ROWS).aggregate(
+        [(name, how.value) for name, how in reductions.items()]
+    )
+    names = [*keys, *reductions]
+    made = grouped.select([*keys, *(f"{name}_{how.value}" for name, how in reductions.items())])
+    try:
+        return made.rename_columns(names).cast(rows.select(names).schema)
+    except pa.ArrowInvalid:  # a sum that does not fit an int, for example
+        return None
+
+
+def _stays_small(column: Any) -> bool:
+    """Whether no sum of the values can leave 64 bits."""
+    if not len(column):
+        return True
+    bounds = pc.min_max(column).as_py()
+    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) <= _SUM_MAX)
 
 
 @attrs.frozen(eq=False)

@@ -106,8 +106,8 @@ class MapState(ABC):
         columns, for all transactions of a commit group at once.
 
         Args:
-            values: a value for each key; or a table with the key fields and the value fields, in which a key may
-                stand several times.
+            values: a value for each key; or a table whose columns are the key fields and then the value fields, by
+                whatever names, in which a key may stand several times.
             function: makes one value of two; must not mind their order.
         """
         for key, value in pairs_of(values):
