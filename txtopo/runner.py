@@ -31,6 +31,7 @@ from txtopo.failpoints import durable_step
 from txtopo.monitor.journal import JournalHeader, JournalTable, JournalWriter, find_journal, set_aside_former_life
 from txtopo.monitor.journal_end import HOME
 from txtopo.monitor.report import Progress, RunReport
+from txtopo.phases.garbage import seldom_collected
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
 from txtopo.runtime.crew import Crew, ThreadCrew
@@ -55,6 +56,12 @@ PLUGINS = {
     "delta": "state.delta:DeltaState",
 }
 """Where the classes are that a setting names; resolved by name, for the framework imports none of them."""
+
+PACK_TARGET_MS = 1_000
+"""How long a pack's job should take."""
+
+SOURCE_POLL_MS = 20
+"""Pause before a source that waits is asked again."""
 
 _memory_stores: weakref.WeakKeyDictionary[Any, Store] = weakref.WeakKeyDictionary()
 """The coordinator state of topologies whose states live in memory: it lives as long as they do."""
@@ -149,7 +156,7 @@ def run_with(
 ) -> RunReport:
     """Run a topology with whatever ``outfit`` gives it; see :func:`run`."""
     run = assembled(topology, config, outfit, until=until, on_progress=on_progress)
-    with run as assembly, _stop_on_signals(assembly.shell):
+    with seldom_collected(), run as assembly, _stop_on_signals(assembly.shell):
         return assembly.shell.run(assembly.start)
 
 
@@ -169,7 +176,10 @@ def assembled(
         prototypes = outfit.freeze(plan)
         workshop = Workshop(plan, config, prototypes)
         stack.callback(workshop.close)
-        source = _make_source(plan, config, workshop)  # first of all: bad input is told of before anything is written
+        crew = outfit.make_crew(config.jobs_in_flight_max)
+        source = _make_source(
+            plan, config, workshop, crew
+        )  # first: bad input is told of before a write
         stack.callback(source.close)
         store = make_store(plan, config) if outfit.make_store is None else outfit.make_store()
         if store not in _memory_stores.values():
@@ -191,7 +201,6 @@ def assembled(
         stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
         limits = _limits(plan, config, until)
         runner = stack.enter_context(outfit.make_runner(plan, config, prototypes))
-        crew = outfit.make_crew(limits.jobs_max)
         planner = PackPlanner(
             plan,
             limits,
@@ -311,12 +320,12 @@ def states_of(
     return states
 
 
-def _make_source(plan: Plan, config: Config, workshop: Workshop) -> Source:
+def _make_source(plan: Plan, config: Config, workshop: Workshop, crew: Crew) -> Source:
     spout = plan.spout
     context = TaskContext(plan, spout, 0, None)
     configuration = {**config, **workshop.configuration(spout)}
     coordinator = spout.component.coordinator(configuration, context)
-    return Source(spout.id, coordinator, is_opaque=plan.is_opaque)
+    return Source(spout.id, coordinator, crew.now_secs, is_opaque=plan.is_opaque)
 
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
@@ -331,6 +340,8 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         jobs_max=jobs_max,
         group_transactions_max=config.group_transactions_max,
         timeout_ms=int(config.message_timeout_secs * 1000),
+        pack_target_ms=PACK_TARGET_MS,
+        source_poll_ms=SOURCE_POLL_MS,
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,

@@ -30,7 +30,10 @@ def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
 
 
 def _pack(text: str, bounds: Limits, committed: int = 0) -> list[int]:
-    return [each.txid for each in choose_pack(_window(text, committed), committed, NOW_MS, bounds)]
+    return [
+        each.txid
+        for each in choose_pack(_window(text, committed), committed, NOW_MS, bounds, bounds.pack_transactions_max)
+    ]
 
 
 @pytest.mark.parametrize(

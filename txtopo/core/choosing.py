@@ -15,7 +15,9 @@ def window_end(committed: int, limits: Limits) -> int:
     return end if limits.until is None else min(end, limits.until)
 
 
-def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits) -> list[Transaction]:
+def choose_pack(
+    window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits, transactions_max: int
+) -> list[Transaction]:
     """Return the transactions of the next pack: the lowest ready one and those ready right behind it.
 
     An earlier run with a larger window may have begun more than the window takes: they wait. A transaction
@@ -29,7 +31,7 @@ def choose_pack(window: Mapping[int, Transaction], committed: int, now_ms: int, 
         fits = is_due and not (pack and transaction.tries.alone)
         if fits and transaction.txid <= end:
             pack.append(transaction)
-            if transaction.tries.alone or len(pack) == limits.pack_transactions_max:
+            if transaction.tries.alone or len(pack) >= transactions_max:
                 return pack
         elif pack:
             return pack

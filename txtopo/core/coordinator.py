@@ -54,6 +54,7 @@ from txtopo.core.events import (
     Ticked,
 )
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.pace import Pace
 from txtopo.core.transactions import Transaction, Tries
 from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
@@ -70,6 +71,7 @@ class Coordinator:
         self.limits = limits
         self.committed = 0
         self._committed_metadata: Any = None
+        self._pace = Pace.at_start(limits)
         self._epoch = 0
         self._now_ms = 0
         self._window: dict[int, Transaction] = {}
@@ -141,6 +143,7 @@ class Coordinator:
             case Failed():
                 self._failed(event)
             case PackEnded():
+                self._learn_pace(event)
                 self._end_pack(event.pack_id, "its job ended without an answer for it")
             case PackFailed():
                 self._lose_pack(event)
@@ -250,6 +253,11 @@ class Coordinator:
         transaction = self._window.get(held[0])
         failed_before = transaction is not None and transaction.tries.failures > 0
         return len(held) == 1 and failed_before and self.limits.tries_max is not None
+
+    def _learn_pace(self, event: PackEnded) -> None:
+        held = self._packs.get(event.pack_id)
+        if held is not None and event.elapsed_ms is not None:
+            self._pace = self._pace.after(len(held), event.elapsed_ms, self.limits)
 
     def _end_pack(self, pack_id: int, error: str) -> None:
         held = self._packs.pop(pack_id, ())
@@ -379,7 +387,7 @@ class Coordinator:
                 self._cancel(pack_id, actions)
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
         while len(self._packs) < jobs_max:
-            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits)
+            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits, self._pace.transactions_max)
             if not pack:
                 return
             pack_id = self._next_pack_id

@@ -81,9 +81,10 @@ class Failed:
 
 @attrs.frozen
 class PackEnded:
-    """The job of a pack is over; its slot is free."""
+    """The job of a pack is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
 
     pack_id: int
+    elapsed_ms: int | None = None
 
 
 @attrs.frozen

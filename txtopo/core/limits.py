@@ -33,6 +33,8 @@ class Limits:
         retry_delay_ms: pause before a job is tried again, doubled at each loss in a row.
         source_poll_ms: pause before a source that waits is asked again.
         until: the last transaction to commit; None: as many as there are.
+        pack_target_ms: how long the job of a pack should take: packs grow and shrink towards it; None: all packs
+            hold what they may.
         opaque: whether the spout may emit other tuples at a later attempt.
     """
 
@@ -47,4 +49,5 @@ class Limits:
     retry_delay_ms: int = 500
     source_poll_ms: int = 50
     until: int | None = None
+    pack_target_ms: int | None = None
     opaque: bool = False

@@ -39,6 +39,10 @@ class Processing:
         return [*self.carried, *(bolt for staged in self.staged for bolt in staged.load())]
 
 
+SMALL_TUPLES_MAX = 20_000
+"""A transaction of so many tuples is over sooner in one place than a shuffle that would spread it."""
+
+
 class PackPlanner:
     """Makes the jobs of packs, and judges their reports.
 
@@ -73,6 +77,7 @@ class PackPlanner:
         )
         self._report_bytes_max = received_bytes_max // (packs_waiting_max * places)
         self._spread = lay_spread(plan, places)
+        self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> PackJob:
         """Return the job of a pack."""
@@ -97,12 +102,14 @@ class PackPlanner:
             outcome = self._judge_attempt(job.layout, attempt, own, previous)
             outcomes.append(outcome)
             previous = outcome.metadata
+        self._tuples = max(outcome.tuples for outcome in outcomes)
         return outcomes
 
     def _choose_layout(self, pack: tuple[PackedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
             return self._spread
-        if self._layout == "together" or len(pack) >= self._places:
+        is_small = self._tuples is not None and self._tuples <= SMALL_TUPLES_MAX
+        if self._layout == "together" or len(pack) >= self._places or is_small:
             return lay_together(self._plan, min(self._places, len(pack)))
         return self._spread
 

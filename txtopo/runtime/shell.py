@@ -69,8 +69,11 @@ from txtopo.runtime.source import Source
 
 logger = logging.getLogger("txtopo")
 
-TICK_SECS = 0.1
-"""How often time passes for the core."""
+TICK_SECS = 0.02
+"""How often time passes for the core: a source that waits is asked no more often."""
+
+PROGRESS_SECS = 0.1
+"""How often it is told how the run stands."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -120,6 +123,7 @@ class Shell:
         self._commit_position: tuple[object, ...] = ()
         self._started = self._crew.now_secs()
         self._ticked = self._started - TICK_SECS
+        self._told = self._started - PROGRESS_SECS
         self._stop: Stop | None = None
 
     def request_stop(self) -> None:
@@ -223,7 +227,9 @@ class Shell:
             self._ticked = now
             self._look_at_commit()
             self._handle(Ticked(self._now_ms()))
-            self._tell_progress()
+            if now - self._told >= PROGRESS_SECS:
+                self._told = now
+                self._tell_progress()
 
     def _look_at_commit(self) -> None:
         """Tell the core when the commit phase of a group gets on, be it tuple by tuple."""
@@ -293,10 +299,11 @@ class Shell:
         except JobFailure as error:
             return [PackFailed(action.pack_id, str(error))]
         finally:
-            self._counts.processing_secs += self._crew.now_secs() - started
+            elapsed_secs = self._crew.now_secs() - started
+            self._counts.processing_secs += elapsed_secs
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
-        return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id)]
+        return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id, int(elapsed_secs * 1000))]
 
     def _commit(self, action: Commit) -> list[Event]:
         committer = self._parts.committer

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 from txtopo.contracts.optional import call_if_there
@@ -14,6 +16,9 @@ from txtopo.errors import FailedException, TxtopoError
 from txtopo.phases.tasks import user_code
 from txtopo.runtime.ledger import as_json
 
+WAITING_SHARE = 10
+"""A source that has nothing is left alone for so many times as long as it took to say so."""
+
 logger = logging.getLogger("txtopo")
 
 
@@ -23,17 +28,35 @@ class Source:
     Args:
         spout_id: the spout, for errors.
         coordinator: the user's coordinator.
+        now_secs: tells the time.
         is_opaque: whether it is an opaque spout's, which knows partitions instead of beginning transactions.
     """
 
-    def __init__(self, spout_id: str, coordinator: Any, *, is_opaque: bool) -> None:
+    def __init__(
+        self, spout_id: str, coordinator: Any, now_secs: Callable[[], float] = time.monotonic, *, is_opaque: bool
+    ) -> None:
         self._spout_id = spout_id
         self._is_opaque = is_opaque
         self._coordinator = coordinator
+        self._now_secs = now_secs
         self._has_resumed = False
+        self._ask_again_secs = 0.0
 
     def create(self, action: CreateMetadata) -> Event:
-        """Begin up to as many transactions as asked for, and say how the source stands."""
+        """Begin up to as many transactions as asked for, and say how the source stands.
+
+        A source that waits, and takes long to say so, is asked less often.
+        """
+        started = self._now_secs()
+        if started < self._ask_again_secs:
+            return MetadataCreated((), SourceStatus.WAITING)
+        event = self._create(action)
+        if event == MetadataCreated((), SourceStatus.WAITING):
+            now = self._now_secs()
+            self._ask_again_secs = now + WAITING_SHARE * (now - started)
+        return event
+
+    def _create(self, action: CreateMetadata) -> Event:
         begun: list[TransactionMetadata] = []
         previous = action.previous_metadata
         attempt = TransactionAttempt(action.first_txid, 0)
