@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 
+import numpy as np
 import pytest
 
 from txtopo.errors import FieldsError
@@ -54,3 +55,23 @@ def test_keys_without_a_hash() -> None:
     """A key whose type has no dependable hash is refused by value and type."""
     with pytest.raises(FieldsError, match="set"):
         stable_hash({1})
+
+
+def test_not_a_number() -> None:
+    """What is not a number has one hash, though Python gives each such object its own."""
+    nans = [float("nan"), float("inf") - float("inf"), decimal.Decimal("nan"), np.float32("nan")]
+    assert {stable_hash(nan) for nan in nans} == {stable_hash(float("nan"))}
+
+
+def test_numbers_of_numpy() -> None:
+    """A number of numpy is the key that it equals."""
+    assert stable_hash(np.int64(-1)) == stable_hash(np.float32(-1)) == stable_hash(-1)
+    assert stable_hash(np.True_) == stable_hash(1)
+
+
+def test_times_in_two_zones() -> None:
+    """Times of day that are equal across zones are one key."""
+    utc = datetime.time(12, tzinfo=datetime.UTC)
+    east = datetime.time(15, tzinfo=datetime.timezone(datetime.timedelta(hours=3)))
+    assert utc == east
+    assert stable_hash(utc) == stable_hash(east)

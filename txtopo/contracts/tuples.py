@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +22,12 @@ class TupleSource:
     stream: str
     task: int
     fields: Fields
+    positions: Mapping[str, int] = attrs.field(init=False, eq=False, repr=False)
+    """Where each field stands in a tuple's values."""
+
+    @positions.default
+    def _positions_of_fields(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self.fields.names)}
 
 
 class Tuple:
@@ -30,18 +36,24 @@ class Tuple:
     ``tuple["word"]`` and ``tuple[1]`` read a value, ``values`` all of them.
     """
 
-    __slots__ = ("_source", "values")
+    __slots__ = ("source", "values")
 
     values: Sequence[Any]
+    source: TupleSource
 
     def __init__(self, values: Sequence[Any], source: TupleSource) -> None:
         self.values = values
-        self._source = source
+        self.source = source
 
     def __getitem__(self, key: str | int) -> Any:
         """Return the value of a field, by name or by position."""
+        if key.__class__ is str:  # said this way it is cheapest, and this is read more often than all else
+            try:
+                return self.values[self.source.positions[key]]
+            except KeyError:
+                return self.values[self.source.fields.index(key)]
         if isinstance(key, str):
-            return self.values[self._source.fields.index(key)]
+            return self.values[self.source.fields.index(key)]
         return self.values[key]
 
     @property
@@ -53,22 +65,22 @@ class Tuple:
     @property
     def fields(self) -> Fields:
         """The fields of the stream, the attempt first."""
-        return self._source.fields
+        return self.source.fields
 
     @property
     def source_component(self) -> str:
         """The id of the spout or bolt that emitted this tuple."""
-        return self._source.component
+        return self.source.component
 
     @property
     def source_stream(self) -> str:
         """The stream it was emitted on."""
-        return self._source.stream
+        return self.source.stream
 
     @property
     def source_task(self) -> int:
         """The index of the task that emitted it, from 0."""
-        return self._source.task
+        return self.source.task
 
     def select(self, fields: Fields) -> list[Any]:
         """Return the values of the given fields, in their order."""
@@ -81,7 +93,7 @@ class Tuple:
         return iter(self.values)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._source.fields
+        return name in self.source.fields
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))

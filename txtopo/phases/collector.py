@@ -51,6 +51,8 @@ class TaskCollector(OutputCollector, Placed):
         self._attempt = attempt
         self._hand_on = hand_on
         self._outputs = {stream: _output(component.id, task, stream, f) for stream, f in component.streams.items()}
+        if DEFAULT_STREAM in self._outputs:
+            self.emit = self._make_emit(self._outputs[DEFAULT_STREAM])  # type: ignore[method-assign]
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, the attempt first."""
@@ -60,6 +62,21 @@ class TaskCollector(OutputCollector, Placed):
         output.rows.append(values)
         if len(output.rows) >= CHUNK_TUPLES_MAX:
             self._flush(output)
+
+    def _make_emit(self, output: _Output) -> Callable[..., None]:
+        """Return ``emit`` with all it needs for the default stream at hand: it is called for every tuple."""
+        attempt, width, rows, append, flush = self._attempt, output.width, output.rows, output.rows.append, self._flush
+        emit_checked = self.emit
+
+        def emit(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if stream is not DEFAULT_STREAM or len(values) != width or values[0] is not attempt:
+                emit_checked(values, stream)
+                return
+            append(values)
+            if len(rows) >= CHUNK_TUPLES_MAX:
+                flush(output)
+
+        return emit
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to one task of each bolt that is joined by ``direct_grouping``."""
@@ -97,7 +114,8 @@ class TaskCollector(OutputCollector, Placed):
 
     def _flush(self, output: _Output) -> None:
         if output.rows:
-            rows, output.rows = output.rows, []
+            rows = output.rows.copy()
+            output.rows.clear()
             self._hand_on(Chunk(output.source, rows=rows), None)
 
     def _check(self, values: Sequence[Any], stream: str) -> _Output:

@@ -11,6 +11,7 @@ import marshal
 import re
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
@@ -80,9 +81,27 @@ def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
 def _checksum(chunk: Chunk, before: int) -> int | None:
     if chunk.is_columnar:
         return zlib.crc32(chunk.batch().serialize(), before)
-    columns = list(zip(*chunk.bare_rows(), strict=True))[1:]
+    checksum = before
+    for column in chunk.columns():
+        content = _content(column)
+        if content is None:
+            return None
+        checksum = zlib.crc32(content, checksum)
+    return checksum
+
+
+def _content(column: list[Any]) -> bytes | None:
+    """Return bytes that differ where values do; None if not every process agrees on them."""
+    if type(column[0]) is str:  # most fields are texts: joining them takes a fifth of the time
+        try:
+            texts = "\0".join(column) + "\0"
+        except TypeError:
+            pass
+        else:
+            if texts.count("\0") == len(column):
+                return texts.encode("utf-8", "surrogatepass")
     try:
-        return zlib.crc32(marshal.dumps(columns, _MARSHAL_VERSION), before)
+        return marshal.dumps(column, _MARSHAL_VERSION)
     except ValueError:  # dates, decimals, the user's own classes
-        shown = repr(columns)
-        return None if _ADDRESS.search(shown) else zlib.crc32(shown.encode("utf-8", "surrogatepass"), before)
+        shown = repr(column)
+        return None if _ADDRESS.search(shown) else shown.encode("utf-8", "surrogatepass")

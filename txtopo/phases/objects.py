@@ -96,21 +96,30 @@ def _dump(content: Any) -> bytes:
     return buffer.getvalue()
 
 
+def _of_this_place(reference: PlaceReference) -> Any:
+    """Stand in the bytes for whatever the place has instead."""
+    raise AssertionError(f"{reference} was unpickled outside of any place")
+
+
+# Not by persistent_id(), which is asked for every single number and text.
 class _PlacePickler(pickle.Pickler):
-    def persistent_id(self, obj: Any) -> PlaceReference | None:
-        return obj.place_reference if isinstance(obj, Placed) else None
+    def reducer_override(self, obj: Any) -> Any:
+        return (_of_this_place, (obj.place_reference,)) if isinstance(obj, Placed) else NotImplemented
 
 
 class _PlaceCloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def persistent_id(self, obj: Any) -> PlaceReference | None:
-        return obj.place_reference if isinstance(obj, Placed) else None
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Placed):
+            return _of_this_place, (obj.place_reference,)
+        return super().reducer_override(obj)
 
 
 class _PlaceUnpickler(pickle.Unpickler):
     place: Place
 
-    def persistent_load(self, pid: PlaceReference) -> Any:
-        return self.place[pid]
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return self.place.__getitem__ if found is _of_this_place else found
 
 
 def _culprit(value: Any) -> str:

@@ -13,12 +13,19 @@ from txtopo.contracts.optional import call_if_there
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TopologyError
 from txtopo.phases.chunks import Chunk, Row
+from txtopo.phases.column_hashing import hash_columns
 from txtopo.phases.hashing import mix, stable_hash
 from txtopo.topology.groupings import EVEN, CustomStreamGrouping, GroupingKind
 from txtopo.topology.plan import Edge, Plan
 
-_MEMO_KEYS_MAX = 100_000
-"""Keys whose task is remembered by a router."""
+_MEMO_KEYS_MAX = 50_000
+"""Keys whose task a process remembers, for each number of tasks; then it starts afresh."""
+
+_MEMO_KEY_LENGTH_MAX = 256
+"""Characters or bytes of a key that is remembered."""
+
+_memos: dict[int, dict[Any, int]] = {}
+"""Tasks by key, by how many tasks there are. They hold for every edge and attempt, and any thread may clear them."""
 
 Routed = list[tuple[int, Chunk]]
 
@@ -39,12 +46,13 @@ class Router:
         self._tasks = plan.by_id[edge.target].tasks
         self._keeps_task = not edge.grouping.moves(plan.by_id[edge.source].tasks, self._tasks)
         self._next = source_task
-        self._memo: dict[Any, int] = {}
+        self._memo = _memos.setdefault(self._tasks, {})
         self._load = [0] * self._tasks
         self._custom: CustomStreamGrouping | None = edge.grouping.custom
         if edge.grouping.fields is not None:
             fields = plan.by_id[edge.source].streams[edge.stream]
-            self._positions = [fields.index(name) for name in edge.grouping.fields]
+            positions = (fields.index(name) for name in edge.grouping.fields)
+            self._positions = [position for position in positions if position > 0]  # an attempt's tuples share it
         if self._custom is not None:
             call_if_there(self._custom, "prepare", context, edge.stream, list(range(self._tasks)))
 
@@ -62,9 +70,9 @@ class Router:
         if kind in EVEN:
             return self._route_evenly(chunk, attempt)
         if kind is GroupingKind.FIELDS:
-            if chunk.is_columnar:
-                return self._route_columns(chunk)
-            return self._route_keys(chunk, attempt)
+            if not self._positions:
+                return [(stable_hash(attempt.txid) % self._tasks, chunk)]
+            return self._route_columns(chunk) if chunk.is_columnar else self._route_keys(chunk, attempt)
         return self._route_partial_keys(chunk, attempt)
 
     def _route_evenly(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
@@ -86,35 +94,37 @@ class Router:
         ]
 
     def _route_keys(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
+        rows = chunk.rows(attempt)
+        keys = self._keys(chunk)
+        tasks: list[int | None]
+        try:
+            tasks = list(map(self._memo.get, keys))
+        except TypeError:  # an unhashable key, such as a list
+            tasks = [stable_hash(key) % self._tasks for key in keys]
+        if None in tasks:
+            tasks = [self._task_of(key) if task is None else task for key, task in zip(keys, tasks, strict=True)]
         shares: list[list[Row]] = [[] for _ in range(self._tasks)]
-        memo = self._memo
-        for row in chunk.rows(attempt):
-            key = self._key(row)
-            task = memo.get(key)
-            if task is None:
-                task = self._task_of(key)
-            shares[task].append(row)
-        return [(task, Chunk(chunk.source, rows=rows)) for task, rows in enumerate(shares) if rows]
+        take = [share.append for share in shares]
+        for row, task in zip(rows, tasks, strict=True):
+            take[task](row)  # type: ignore[index] # no task is None any more
+        return [(task, Chunk(chunk.source, rows=share)) for task, share in enumerate(shares) if share]
 
     def _route_columns(self, chunk: Chunk) -> Routed:
         batch = chunk.batch()
-        columns = [batch.column(position - 1) for position in self._positions if position > 0]
-        if len(columns) == 1:
-            encoded = columns[0].dictionary_encode(null_encoding="encode")
-            lookup = np.array([self._task_of(key) for key in encoded.dictionary.to_pylist()], dtype=np.int64)
-            tasks = lookup[encoded.indices.to_numpy(zero_copy_only=False)]
-        else:
-            keys = zip(*(column.to_pylist() for column in columns), strict=True)
-            tasks = np.fromiter((self._task_of(key) for key in keys), dtype=np.int64, count=len(chunk))
+        hashes = hash_columns([batch.column(position - 1) for position in self._positions])
+        tasks = (hashes % np.uint64(self._tasks)).astype(np.min_scalar_type(self._tasks))
+        order = np.argsort(tasks, kind="stable")
+        ends = np.cumsum(np.bincount(tasks, minlength=self._tasks))
         return [
-            (int(task), Chunk(chunk.source, batch=batch.take(np.flatnonzero(tasks == task))))
-            for task in np.unique(tasks)
+            (task, Chunk(chunk.source, batch=batch.take(order[start:end])))
+            for task, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()]))
+            if end > start
         ]
 
     def _route_partial_keys(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
         shares: list[list[Row]] = [[] for _ in range(self._tasks)]
         for row in chunk.rows(attempt):
-            hashed = stable_hash(self._key(row))
+            hashed = stable_hash(tuple(row[position] for position in self._positions))
             one, other = hashed % self._tasks, mix(hashed) % self._tasks
             task = one if self._load[one] <= self._load[other] else other
             self._load[task] += 1
@@ -142,16 +152,22 @@ class Router:
                 component=self.edge.source,
             )
 
-    def _key(self, row: Row) -> Any:
-        if len(self._positions) == 1:
-            return row[self._positions[0]]
-        return tuple(row[position] for position in self._positions)
+    def _keys(self, chunk: Chunk) -> Sequence[Any]:
+        """Return each tuple's key: its value in one field, or a tuple of its values in several."""
+        columns = chunk.columns()
+        keys = [columns[position - 1] for position in self._positions]
+        return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
 
-    def _task_of(self, key: Sequence[Any] | Any) -> int:
+    def _task_of(self, key: Any) -> int:
         task = stable_hash(key) % self._tasks
-        if len(self._memo) < _MEMO_KEYS_MAX:
-            try:
-                self._memo[key] = task
-            except TypeError:  # an unhashable key, such as a list
-                return task
+        if _is_small(key):
+            if len(self._memo) >= _MEMO_KEYS_MAX:
+                self._memo.clear()
+            self._memo[key] = task
         return task
+
+
+def _is_small(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return len(key) <= _MEMO_KEY_LENGTH_MAX and all(map(_is_small, key))
+    return not isinstance(key, (str, bytes)) or len(key) <= _MEMO_KEY_LENGTH_MAX
