@@ -1,0 +1,43 @@
+"""The bench: what a workload is given to run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+WARM_UP_SCALE = 0.15
+"""How large a warm-up is beside a round."""
+
+
+@attrs.frozen
+class Bench:
+    """Session, sizes and a folder.
+
+    Args:
+        spark: the session that all contenders share.
+        work: a folder for tables and inputs, removed at the end.
+        console: says what is going on.
+        rounds: measured rounds.
+        scale: a factor on the sizes; 1 is what the targets are for.
+        has_delta_jars: whether Spark itself can write Delta tables; contenders that need it are left out otherwise.
+        has_warm_up: whether each contender runs once before it is measured.
+    """
+
+    spark: SparkSession
+    work: Path
+    console: Console
+    rounds: int = 3
+    scale: float = 1.0
+    has_delta_jars: bool = True
+    has_warm_up: bool = True
+
+    def times(self, count: int, low: int = 1) -> int:
+        """Return a count, scaled, and at least ``low``."""
+        return max(low, round(count * self.scale))
+
+    def for_warm_up(self) -> Bench:
+        """Return a bench with smaller sizes, for runs that are not measured."""
+        return attrs.evolve(self, scale=self.scale * WARM_UP_SCALE)

@@ -1,0 +1,139 @@
+"""Rows: what a transaction holds, and the totals that everyone must come to, calculated without any of them."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Protocol
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+KEYS = 10_000
+
+
+@functools.cache
+def words(keys: int) -> list[str]:
+    """Return the words there are; word ``i`` is the key of total ``i``."""
+    return [f"w{i}" for i in range(keys)]
+
+
+class Rows(Protocol):
+    """Rows of words with a number each, cut into transactions 1, 2, 3 …"""
+
+    def batch(self, txid: int) -> pa.Table:
+        """Return one transaction's rows: word and n."""
+
+    def totals(self, transactions: int) -> np.ndarray:
+        """Return the sum of n of each word after so many transactions."""
+
+
+@attrs.frozen
+class DrawnWords:
+    """Words drawn one by one, as a per-tuple emitter draws them; n is 1.
+
+    Args:
+        tuples: of a transaction.
+        keys: words to draw from.
+        tasks: shares that a transaction is drawn in.
+    """
+
+    tuples: int = 1_000
+    keys: int = KEYS
+    tasks: int = 1
+
+    def share(self, txid: int, task: int) -> list[str]:
+        """Return the words of one share."""
+        return self._random(txid, task).choices(words(self.keys), k=self._size(task))
+
+    def batch(self, txid: int) -> pa.Table:
+        """Return one transaction's rows."""
+        drawn = [word for task in range(self.tasks) for word in self.share(txid, task)]
+        return pa.table({"word": pa.array(drawn), "n": pa.array(np.ones(len(drawn), np.int64))})
+
+    @functools.cache  # noqa: B019 - a handful of frozen values, for the life of a benchmark
+    def totals(self, transactions: int) -> np.ndarray:
+        """Return the totals, by drawing numbers where the words are."""
+        totals = np.zeros(self.keys, np.int64)
+        for txid in range(1, transactions + 1):
+            for task in range(self.tasks):
+                drawn = self._random(txid, task).choices(range(self.keys), k=self._size(task))
+                totals += np.bincount(drawn, minlength=self.keys)
+        return totals
+
+    def _random(self, txid: int, task: int) -> random.Random:
+        return random.Random(txid * 1_000 + task)
+
+    def _size(self, task: int) -> int:
+        return (self.tuples + task) // self.tasks
+
+
+@attrs.frozen
+class LargeRows:
+    """A large transaction: rows with numbers from 1 to 9.
+
+    Args:
+        rows: of a transaction.
+        keys: words there are.
+    """
+
+    rows: int
+    keys: int
+
+    def batch(self, txid: int) -> pa.Table:
+        """Return one transaction's rows."""
+        indexes, numbers = self._draw(txid)
+        return pa.table({"word": pa.array(words(self.keys)).take(pa.array(indexes)), "n": pa.array(numbers)})
+
+    def totals(self, transactions: int) -> np.ndarray:
+        """Return the totals."""
+        totals = np.zeros(self.keys, np.int64)
+        for txid in range(1, transactions + 1):
+            indexes, numbers = self._draw(txid)
+            totals += np.bincount(indexes, weights=numbers, minlength=self.keys).astype(np.int64)
+        return totals
+
+    def _draw(self, txid: int) -> tuple[np.ndarray, np.ndarray]:
+        drawing = np.random.default_rng(txid)
+        return drawing.integers(self.keys, size=self.rows), drawing.integers(1, 10, size=self.rows)
+
+
+@attrs.frozen
+class TouchedKeys:
+    """Many keys, put there by the first transactions; each later one touches some of them once.
+
+    Args:
+        keys: words there are.
+        touched: keys of a transaction after the first ones, each once.
+        loads: the first transactions, which put a share of all keys each.
+    """
+
+    keys: int
+    touched: int
+    loads: int = 1
+
+    def indexes(self, txid: int) -> np.ndarray:
+        """Return the keys of a transaction."""
+        if txid <= self.loads:
+            return np.arange(self.keys * (txid - 1) // self.loads, self.keys * txid // self.loads)
+        return np.random.default_rng(txid).choice(self.keys, self.touched, replace=False)
+
+    def batch(self, txid: int) -> pa.Table:
+        """Return one transaction's rows."""
+        return rows_of(self.indexes(txid))
+
+    def totals(self, transactions: int) -> np.ndarray:
+        """Return the totals."""
+        totals = np.zeros(self.keys, np.int64)
+        for txid in range(1, transactions + 1):
+            totals[self.indexes(txid)] += 1
+        return totals
+
+
+def rows_of(indexes: np.ndarray) -> pa.Table:
+    """Return a row with n = 1 for each of some keys, without a list of all words."""
+    digits = pa.array(indexes).cast(pa.string())
+    named = pc.binary_join_element_wise("w", digits, "")
+    return pa.table({"word": named, "n": pa.array(np.ones(len(indexes), np.int64))})

@@ -1,0 +1,53 @@
+"""When a Delta table's versions became visible, from the log itself: whoever wrote them, all in the same way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import numpy as np
+
+
+@attrs.frozen
+class LogTime:
+    """One version of a table.
+
+    Args:
+        version: its number.
+        at_secs: when its file in the log was written, seconds since the epoch.
+        applications: the application transactions that it carries.
+    """
+
+    version: int
+    at_secs: float
+    applications: dict[str, int]
+
+
+def log_times(table: Path) -> list[LogTime]:
+    """Return the versions of a table on a local disk, oldest first."""
+    return [_log_time(path) for path in sorted((table / "_delta_log").glob("*.json"))]
+
+
+def visible_at(table: Path, application: str, first: int, last: int) -> np.ndarray:
+    """Return when each of the transactions ``first`` to ``last`` became visible, seconds since the epoch.
+
+    Args:
+        table: the table.
+        application: the application id that carries its txids, ``<topology>/<state>``.
+        first: the first transaction asked for.
+        last: the last one.
+    """
+    writes = [each for each in log_times(table) if application in each.applications]
+    txids = np.array([each.applications[application] for each in writes])
+    times = np.array([each.at_secs for each in writes])
+    return times[np.searchsorted(txids, np.arange(first, last + 1))]
+
+
+def _log_time(path: Path) -> LogTime:
+    applications: dict[str, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        action = json.loads(line)
+        if "txn" in action:
+            applications[action["txn"]["appId"]] = action["txn"]["version"]
+    return LogTime(int(path.stem), path.stat().st_mtime_ns / 1e9, applications)

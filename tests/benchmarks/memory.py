@@ -1,0 +1,74 @@
+"""Memory of the driver while something runs: of this process and of its JVM. Linux only."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+_PERIOD_SECS = 0.2
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class MemorySampler:
+    """Samples resident memory as long as it is entered.
+
+    Args:
+        spark: whose JVM is sampled, too.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._pids = {"python": os.getpid(), "jvm": int(_jvm(spark).ProcessHandle.current().pid())}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
+        self._started = 0.0
+        self.secs: list[float] = []
+        """When each sample was taken, from the start."""
+        self.mib: dict[str, list[float]] = {name: [] for name in self._pids}
+        """The samples of ``python`` and ``jvm``."""
+
+    def peak_mib(self, name: str) -> float:
+        """Return the largest sample."""
+        return max(self.mib[name])
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        self._take()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._over.wait(_PERIOD_SECS):
+            self._take()
+
+    def _take(self) -> None:
+        self.secs.append(round(time.perf_counter() - self._started, 2))
+        for name, pid in self._pids.items():
+            self.mib[name].append(round(_resident_mib(pid), 1))
+
+
+def jvm_heap_mib(spark: SparkSession) -> float:
+    """Return what is alive on the heap of the driver's JVM: what is used after a collection."""
+    lang = _jvm(spark)
+    lang.System.gc()
+    runtime = lang.Runtime.getRuntime()
+    return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20, 1)
+
+
+def _resident_mib(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES / 2**20
+
+
+def _jvm(spark: SparkSession) -> object:
+    return spark.sparkContext._jvm.java.lang

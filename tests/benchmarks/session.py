@@ -1,0 +1,48 @@
+"""The Spark session that txtopo, its peers and the limit share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+_CORES = os.cpu_count() or 1
+
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(_CORES),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": str(_CORES),
+    "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.scheduler.mode": "FAIR",
+    "spark.locality.wait": "0s",
+    "spark.driver.memory": "4g",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+}
+"""What suits the peers best (few partitions, no adaptive planning, no materialised source), and does txtopo no harm."""
+
+
+@contextmanager
+def benchmark_session() -> Iterator[SparkSession]:
+    """Give a session with Delta on all cores of this machine, stopped at the end."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[*]").appName("benchmarks")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

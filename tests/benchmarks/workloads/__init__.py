@@ -1,0 +1,28 @@
+"""Workloads by name: each takes a bench and returns an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.outcome import Outcome
+from tests.benchmarks.workloads.big_state import big_state
+from tests.benchmarks.workloads.endurance import endurance
+from tests.benchmarks.workloads.large import large
+from tests.benchmarks.workloads.latency import latency
+from tests.benchmarks.workloads.medium import medium
+from tests.benchmarks.workloads.scale import scale
+from tests.benchmarks.workloads.shuffled import shuffled
+from tests.benchmarks.workloads.small import small
+
+WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
+    "small": small,
+    "medium": medium,
+    "shuffled": shuffled,
+    "large": large,
+    "latency": latency,
+    "endurance": endurance,
+    "big_state": big_state,
+    "scale": scale,
+}
+"""Every workload there is, quick ones first."""

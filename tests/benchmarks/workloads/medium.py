@@ -1,0 +1,26 @@
+"""Medium transactions: what a tuple costs in a per-tuple Python bolt."""
+
+from __future__ import annotations
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.inputs.rows import DrawnWords
+from tests.benchmarks.outcome import Outcome
+from tests.benchmarks.topologies import fused
+from tests.benchmarks.word_spouts import WordSpout
+from tests.benchmarks.workloads.beside_peers import beside_peers
+
+WORDS = DrawnWords(tuples=10_000)
+TRANSACTIONS = 400
+
+
+def medium(bench: Bench) -> Outcome:
+    """Measure transactions of 10,000 tuples, counted tuple by tuple in Python, fused with the emitter."""
+    return beside_peers(
+        bench,
+        "medium",
+        WORDS,
+        TRANSACTIONS,
+        lambda folder, count: fused(folder, WordSpout(WORDS, count)),
+        bounds=(180, 300),
+        title="10,000 tuples, 10,000 keys, per-tuple partial count",
+    )

@@ -1,0 +1,26 @@
+"""Shuffled transactions: what a tuple costs on its way to another task."""
+
+from __future__ import annotations
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.inputs.rows import DrawnWords
+from tests.benchmarks.outcome import Outcome
+from tests.benchmarks.topologies import shuffled as shuffled_topology
+from tests.benchmarks.workloads.beside_peers import beside_peers
+
+TASKS = 2
+WORDS = DrawnWords(tuples=10_000, tasks=TASKS)
+TRANSACTIONS = 150
+
+
+def shuffled(bench: Bench) -> Outcome:
+    """Measure transactions of 10,000 tuples, each of which goes to the committer by a fields grouping."""
+    return beside_peers(
+        bench,
+        "shuffled",
+        WORDS,
+        TRANSACTIONS,
+        lambda folder, count: shuffled_topology(folder, WORDS, count, TASKS),
+        bounds=(60, 120),
+        title="10,000 tuples, 10,000 keys, fields grouping of every tuple",
+    )
