@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from state.delta_columns import fit_column
 from state.delta_rows import TXID_FIELD, RowFormat
-from txtopo.contracts.reduction import Reduction, TransactionRows, is_reducible, reduced
+from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, is_reducible, reduced
 from txtopo.contracts.state import Key, StateKind
 
 __all__ = ["Folder"]
@@ -35,22 +35,26 @@ class Folder:
 
     rows: RowFormat
 
-    def reducible(self, values: Mapping[Key, Any] | pa.Table) -> pa.Table | None:
+    def reducible(self, values: Reducible) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
         fields = self.rows
         if fields.kind is not StateKind.TRANSACTIONAL or not fields.is_typed:
             return None
+        assert not isinstance(values, RowsFile), "rows in a file are folded as they are"
         table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
         return table if table is not None and is_reducible(table, list(fields.value)) else None
 
-    def contributions(self, parts: Sequence[TransactionRows], reduction: Reduction) -> pa.Table | None:
-        """Return the group's rows, each key once, with the last txid that touched it; None if a sum is too large."""
-        return self._reduced(
-            pa.concat_tables(
-                part.rows.append_column(_TXID, pa.array(np.full(part.rows.num_rows, part.txid))) for part in parts
-            ),
-            reduction,
+    def is_alike(self, columns: pa.Schema) -> bool:
+        """Whether columns, by whatever names, are key fields and value fields, or can be cast to their types."""
+        ours = self._schema()
+        return len(columns) == len(ours) and all(
+            _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
         )
+
+    def contributions(self, parts: Sequence[tuple[int, pa.Table]], reduction: Reduction) -> pa.Table | None:
+        """Return a group's rows (by txid), each key once, with its last txid; None if a sum is too large."""
+        tables = [rows.append_column(_TXID, pa.array(np.full(rows.num_rows, txid))) for txid, rows in parts]
+        return self._reduced(pa.concat_tables(tables), reduction)
 
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         """Return the rows of both, each key once; None if that can't be.
@@ -87,9 +91,7 @@ class Folder:
 
     def _of_table(self, values: pa.Table) -> pa.Table | None:
         schema = self._schema()
-        if values.num_columns != len(schema):
-            return None
-        if any(not _is_alike(ours.type, theirs.type) for ours, theirs in zip(schema, values.schema, strict=True)):
+        if not self.is_alike(values.schema):
             return None
         try:
             return values.rename_columns(schema.names).cast(schema)

@@ -13,7 +13,7 @@ before anything is written:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from state.delta_buckets import FileWrites
 from state.delta_cache import ROWS_PER_KEY, RowCache, ValueCache
 from state.delta_fence import WORLD_ERRORS, Fence, state_application
 from state.delta_folding import Folder
 from state.delta_foreign import foreign_change
 from state.delta_history import read_snapshot, shown_schema
+from state.delta_large import fold_on_executors, put_files, rows_in
 from state.delta_location import Location
 from state.delta_reading import rows_of
 from state.delta_rollback import roll_back
@@ -36,10 +38,11 @@ from state.delta_sync import sync_version
 from state.delta_upkeep import Upkeep, compact, vacuum
 from state.delta_writing import TableWrite, put_rows
 from state.values import KeptValue, bulk_rules, first_value
-from txtopo.contracts.reduction import Reduction, RowWrites, TransactionRows
-from txtopo.contracts.state import BulkRules, Key, OpenedState, StagedWrite, StateValue, Writes, pairs_of
+from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows
+from txtopo.contracts.state import BulkRules, Executors, Key, OpenedState, StagedWrite, StateValue, Writes, pairs_of
 from txtopo.errors import DivergenceError, FailedException
 from txtopo.failpoints import reach
+from txtopo.phases.rows_file import read_rows_file, schema_of
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
@@ -70,6 +73,8 @@ class OpenedDeltaState(OpenedState):
         self._all_rows = RowCache(rows.schema(), options.cached_keys_max * ROWS_PER_KEY)
         self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
         self._folder = Folder(rows)
+        self._executors: Executors | None = None
+        self._driver_rows_max = 0
         self._staging = Staging(fence.state, fence.epoch, location)
         self._own_version = table.version()
         self._seen_version = table.version()
@@ -123,13 +128,21 @@ class OpenedDeltaState(OpenedState):
         """Refuse a key or value that does not fit."""
         self._rows.check(values)
 
-    def reducible_rows(self, values: Mapping[Key, Any] | pa.Table, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
+        if isinstance(values, RowsFile):
+            is_alike = self._folder.is_alike(schema_of(values))
+            return values if is_alike and self._location.folder is not None and self._executors is not None else None
         return self._folder.reducible(values)
+
+    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
+        """Fold groups of more rows than that by the executors."""
+        self._executors = executors
+        self._driver_rows_max = driver_rows_max
 
     def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows to reduce."""
-        return pairs_of(rows, len(self._rows.key))
+        return pairs_of(_in_memory(rows), len(self._rows.key))
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into those of this coordinator's last write.
@@ -137,7 +150,11 @@ class OpenedDeltaState(OpenedState):
         Raises:
             FailedException: the table cannot be read.
         """
-        new = self._folder.contributions(parts, reduction)
+        count = sum(map(rows_in, parts))
+        folder = self._location.folder
+        if self._executors is not None and folder is not None and count > self._driver_rows_max:
+            return fold_on_executors(self._executors, folder, self._table, self._rows, parts, reduction)
+        new = self._folder.contributions([(part.txid, _in_memory(part.rows)) for part in parts], reduction)
         if new is None:
             return None
         try:
@@ -187,6 +204,8 @@ class OpenedDeltaState(OpenedState):
         self._is_visible(txid)
         self._refuse_foreign_change(txid)
         try:
+            if isinstance(writes, FileWrites):
+                return self._staging.stage_files(txid, writes)
             return self._staging.stage(txid, writes.rows)
         except OSError as error:
             raise self._failure("a write cannot be staged", error, txid) from error
@@ -204,10 +223,10 @@ class OpenedDeltaState(OpenedState):
                 return
             self._refuse_foreign_change(staged.txid)
             try:
-                table = self._staging.read(staged)
+                writes = self._staging.read(staged, self._rows.read_writes)
             except WORLD_ERRORS as error:
                 raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
-            if self._put(staged.txid, RowWrites(table, self._rows.read_writes)):
+            if self._put(staged.txid, writes):
                 return
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
 
@@ -294,14 +313,17 @@ class OpenedDeltaState(OpenedState):
         self._cache.clear()
         self._all_rows.clear()
 
-    def _fitted(self, txid: int, values: Writes) -> RowWrites:
-        if isinstance(values, RowWrites):
+    def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
+        if isinstance(values, RowWrites | FileWrites):
             return values
         fitted = self._rows.fit(txid, values)
         return RowWrites(fitted.table, self._rows.read_writes, values=fitted.values)
 
-    def _put(self, txid: int, writes: RowWrites) -> bool:
+    def _put(self, txid: int, writes: RowWrites | FileWrites) -> bool:
         def write() -> pa.Table | None:
+            if isinstance(writes, FileWrites):
+                put_files(self._table, self._fence, txid, writes, self._rows.schema())
+                return None
             version = self._table.version()
             before = self._all_rows.at_hand(self._table)
             after = writes.whole if writes.version == version else None
@@ -417,3 +439,7 @@ class OpenedDeltaState(OpenedState):
             txid=txid,
             cause=None if error is None else f"{type(error).__name__}: {error}",
         )
+
+
+def _in_memory(rows: pa.Table | RowsFile) -> pa.Table:
+    return read_rows_file(rows) if isinstance(rows, RowsFile) else rows

@@ -1,25 +1,32 @@
 """Staged writes: rows that are durable, beside a Delta table, before they are visible in it.
 
-A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder. The
-underscore hides it from readers and from vacuum. It is written whole or not at all.
+A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder, or, where the
+executors have written the data files already, a note of those, ``….json``. The underscore hides it from readers
+and from vacuum. It is written whole or not at all.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pyarrow as pa
 
+from state.delta_buckets import DataFile, FileWrites
 from state.delta_location import Location
 from state.delta_sync import sync_folder, write_durably
+from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import StagedWrite
 from txtopo.errors import ConfigError, DivergenceError
 
 __all__ = ["Staging"]
 
 _FOLDER = "_txtopo"
-_STAGED = re.compile(r"^staged-(\d+)-(\d+)\.arrow(\.draft)?$")
+_STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 
 
 class Staging:
@@ -51,8 +58,26 @@ class Staging:
         sync_folder(folder)
         return StagedWrite(self._state, txid, name)
 
-    def read(self, staged: StagedWrite) -> pa.Table:
-        """Return the rows of a staged write, of whichever epoch.
+    def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
+        """Note files that are in the table's folder already."""
+        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
+        note = {
+            "added": [attrs.asdict(file) for file in writes.added],
+            "removed": [attrs.asdict(file) for file in writes.removed],
+            "touched": len(writes),
+            "first_txid": writes.first_txid,
+        }
+        folder = self._folder()
+        write_durably(folder / name, json.dumps(note).encode())
+        sync_folder(folder)
+        return StagedWrite(self._state, txid, name)
+
+    def read(self, staged: StagedWrite, read_writes: Callable[[pa.Table], Mapping[Any, Any]]) -> RowWrites | FileWrites:
+        """Return a staged write, of whichever epoch.
+
+        Args:
+            staged: where it lies.
+            read_writes: makes the mapping of rows.
 
         Raises:
             DivergenceError: it is not there, and its transaction is not in the table.
@@ -60,8 +85,12 @@ class Staging:
         path = self._folder() / staged.location
         assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
         try:
+            if path.suffix == ".json":
+                note = json.loads(path.read_bytes())
+                added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
+                return FileWrites(str(self._folder()), added, removed, note["touched"], note["first_txid"], read_writes)
             with pa.OSFile(str(path)) as file:
-                return pa.ipc.open_file(file).read_all()
+                return RowWrites(pa.ipc.open_file(file).read_all(), read_writes)
         except FileNotFoundError as error:
             raise DivergenceError(
                 f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "

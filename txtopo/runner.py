@@ -177,9 +177,7 @@ def assembled(
         workshop = Workshop(plan, config, prototypes)
         stack.callback(workshop.close)
         crew = outfit.make_crew(config.jobs_in_flight_max)
-        source = _make_source(
-            plan, config, workshop, crew
-        )  # first: bad input is told of before a write
+        source = _make_source(plan, config, workshop, crew)  # first: bad input is told of before a write
         stack.callback(source.close)
         store = make_store(plan, config) if outfit.make_store is None else outfit.make_store()
         if store not in _memory_stores.values():

@@ -84,6 +84,25 @@ def _stays_small(column: Any) -> bool:
     return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) <= _SUM_MAX)
 
 
+@attrs.frozen
+class RowsFile:
+    """Rows that lie in a file, for they are too many to pass through the driver; see :mod:`txtopo.phases.rows_file`.
+
+    Args:
+        path: where it is; executors and driver see it under the same path.
+        rows: how many rows.
+        offsets: where the rows of each part begin, and where the last one's end.
+    """
+
+    path: str
+    rows: int
+    offsets: tuple[int, ...]
+
+
+Reducible = Mapping[Any, Any] | pa.Table | RowsFile
+"""Values to fold: one for each key, or rows whose columns are the key fields and then the value fields."""
+
+
 @attrs.frozen(eq=False)
 class TransactionRows:
     """What one transaction folds into a state.
@@ -95,10 +114,14 @@ class TransactionRows:
     """
 
     txid: int
-    rows: pa.Table
+    rows: pa.Table | RowsFile
 
 
-class RowWrites(Mapping[Any, Any]):
+class FoldedWrites(Mapping[Any, Any]):
+    """What is to be kept for each key after rows were folded: no key is removed."""
+
+
+class RowWrites(FoldedWrites):
     """What is to be kept for each key, as Arrow rows; a mapping for those who look into it.
 
     Args:

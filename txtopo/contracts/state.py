@@ -16,7 +16,7 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.contracts.table import StateTable
 from txtopo.errors import StateAccessError
 
@@ -50,6 +50,20 @@ class StateValue(Protocol):
 
     def written(self, txid: int, value: Any) -> Self:
         """Return what is kept after transaction ``txid`` has put ``value``."""
+
+
+class Executors(Protocol):
+    """Work on several items at once, in other processes or in this one."""
+
+    places: int
+    """How many items are worked on at the same time."""
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each item, in their order; function and items pickle.
+
+        Raises:
+            FailedException: some of the work was lost; it may be tried again.
+        """
 
 
 class BulkRules(Protocol):
@@ -99,7 +113,7 @@ class MapState(ABC):
         ``function`` may take ``old`` alone, and may be a sequence of such functions, one for each key.
         """
 
-    def multi_reduce(self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]) -> None:
+    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept: ``function(old, value)``, or the value where nothing is kept.
 
         It is fastest for ``operator.add``, ``min`` and ``max`` on whole numbers: those are folded as Arrow
@@ -184,11 +198,14 @@ class OpenedState(ABC):
         """The rules of its values for many keys at once; None: ask each value."""
         return None
 
-    def reducible_rows(self, values: Mapping[Key, Any] | pa.Table, reduction: Reduction) -> pa.Table | None:
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:
         """Return ``values`` as rows that :meth:`fold` takes; None if they must go key by key. The default."""
         return None
 
-    def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
+    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
+        """Take note of the executors, and of how many rows at most the driver may fold itself. Ignored by default."""
+
+    def pairs(self, rows: pa.Table | RowsFile) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows that :meth:`MapState.multi_reduce` takes."""
         return pairs_of(rows)
 
@@ -319,7 +336,7 @@ class State(ABC):
         return None
 
 
-def pairs_of(values: Mapping[Key, Any] | pa.Table, keys: int = 1) -> Iterable[tuple[Key, Any]]:
+def pairs_of(values: Reducible, keys: int = 1) -> Iterable[tuple[Key, Any]]:
     """Return keys and values of what :meth:`MapState.multi_reduce` takes.
 
     Args:
@@ -328,6 +345,7 @@ def pairs_of(values: Mapping[Key, Any] | pa.Table, keys: int = 1) -> Iterable[tu
     """
     if isinstance(values, Mapping):
         return values.items()
+    assert not isinstance(values, RowsFile), "a file of rows is read first"
     columns = [column.to_pylist(maps_as_pydicts="strict") for column in values.columns]
     return zip(joined_columns(columns[:keys]), joined_columns(columns[keys:]), strict=True)
 

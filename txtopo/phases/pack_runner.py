@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from txtopo.phases.processing import PackJob, Report
 
@@ -25,6 +26,10 @@ class PackRunner(ABC):
         Raises:
             JobFailure: the job was lost, or cancelled.
         """
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each item; see :class:`txtopo.contracts.state.Executors`. Here by default."""
+        return [function(item) for item in items]
 
     @abstractmethod
     def cancel(self, pack_id: int) -> None:

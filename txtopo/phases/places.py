@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txtopo.contracts.context import TopologyContext
 from txtopo.contracts.optional import call_if_there
+from txtopo.contracts.reduction import Reducible
 from txtopo.contracts.state import Key, MapState, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
@@ -66,7 +67,7 @@ class StateHandle(MapState, Placed):
         """Replace the value of ``key`` by ``function(old)``."""
         return self._reach_to_write().update(key, function)
 
-    def multi_reduce(self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]) -> None:
+    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept."""
         self._reach_to_write().multi_reduce(values, function)
 

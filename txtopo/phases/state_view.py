@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.reduction import Reducible, Reduction, TransactionRows
 from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
 
@@ -39,9 +39,7 @@ class GroupState:
         """Return the state as transaction ``txid`` sees it."""
         return TransactionView(self, txid)
 
-    def rows_to_fold(
-        self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]
-    ) -> pa.Table | None:
+    def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> pa.Table | None:
         """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
         reduction = Reduction.of(function)
         if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:
@@ -110,7 +108,7 @@ class TransactionView(MapState):
         self._begin_by_key()
         return self._update(key, self._before((key,)), function)
 
-    def multi_reduce(self, values: Mapping[Key, Any] | pa.Table, function: Callable[[Any, Any], Any]) -> None:
+    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept: as rows where that can be, else key by key."""
         self._check_running()
         rows = None if self._own else self._group.rows_to_fold(values, function)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from txtopo.contracts.reduction import RowWrites
+from txtopo.contracts.reduction import FoldedWrites
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
@@ -256,7 +256,7 @@ class GroupCommitter:
 
 def _removed(values: Writes) -> int:
     """Return the number of keys that are removed; rows that were folded remove none."""
-    return 0 if isinstance(values, RowWrites) else sum(value is None for value in values.values())
+    return 0 if isinstance(values, FoldedWrites) else sum(value is None for value in values.values())
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

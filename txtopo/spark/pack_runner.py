@@ -17,13 +17,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from txtopo.errors import JobFailure, StopError
+from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.stages import same_place, stage_function
-from txtopo.spark.worker import RunPackage, pack_up
+from txtopo.spark.worker import RunPackage, pack_up, workshop_of
 from txtopo.topology.plan import FRAMES, Plan
 
 
@@ -70,14 +70,31 @@ class SparkPackRunner(PackRunner):
             return self._run_with_frames(job) if self._has_frames else self._run_stages(job)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             if self._is_spark_gone():
-                raise StopError(
-                    "Spark is gone: its JVM has died, or its session was stopped; start the run again, which goes on "
-                    "where this one was",
-                    cause=_shorten(str(error)),
-                ) from error
+                raise _spark_is_gone(error) from error
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
         finally:
             self._progress.forget(job.pack_id)
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each item: one Spark task each.
+
+        Raises:
+            FailedException: Spark lost the job.
+            StopError: Spark itself is lost.
+        """
+        package = self._package
+
+        def work(item: Any) -> Any:
+            workshop_of(package.value)  # so that what the function needs can be imported
+            return function(item)
+
+        try:
+            self._context.setJobGroup(f"txtopo-{self._run_key.hex()}-commit", "commit", interruptOnCancel=True)
+            return list(self._context.parallelize(items, len(items)).map(work).collect())
+        except (Py4JError, PySparkException, OSError, EOFError) as error:
+            if self._is_spark_gone():
+                raise _spark_is_gone(error) from error
+            raise FailedException("Spark lost a job of the commit phase", cause=_shorten(str(error))) from error
 
     def cancel(self, pack_id: int) -> None:
         """Stop a job that runs."""
@@ -113,6 +130,14 @@ class SparkPackRunner(PackRunner):
 
     def _group(self, pack_id: int) -> str:
         return f"txtopo-{self._run_key.hex()}-{pack_id}"
+
+
+def _spark_is_gone(error: Exception) -> StopError:
+    return StopError(
+        "Spark is gone: its JVM has died, or its session was stopped; start the run again, which goes on where this "
+        "one was",
+        cause=_shorten(str(error)),
+    )
 
 
 def _shorten(text: str, lines_max: int = 40) -> str:

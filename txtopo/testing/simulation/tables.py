@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Reduction, TransactionRows
+from txtopo.contracts.reduction import Reducible, Reduction, TransactionRows
 from txtopo.contracts.state import (
     BulkRules,
     Key,
@@ -142,7 +142,7 @@ class OpenedSimulatedState(OpenedState):
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
 
-    def reducible_rows(self, values: Mapping[Key, Any] | pa.Table, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""
         if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
             return None

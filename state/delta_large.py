@@ -1,0 +1,112 @@
+"""Large folds: what the driver does of them; see :mod:`state.delta_buckets` for what the executors do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from state.delta_buckets import BucketTask, DataFile, FileWrites, fold_bucket, now_ms, tasks_of
+from state.delta_fence import NO_HOOKS, Fence
+from state.delta_rows import TXID_FIELD, RowFormat
+from txtopo.contracts.reduction import Reduction, RowsFile, TransactionRows
+from txtopo.contracts.state import Executors
+from txtopo.phases.rows_file import write_rows_file
+
+__all__ = ["fold_on_executors", "put_files", "rows_in"]
+
+_FOLDER = "_txtopo"
+"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
+
+
+def rows_in(part: TransactionRows) -> int:
+    """Return how many rows a transaction folds."""
+    return part.rows.rows if isinstance(part.rows, RowsFile) else int(part.rows.num_rows)
+
+
+def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by whom
+    executors: Executors,
+    folder: Path,
+    table: DeltaTable,
+    rows: RowFormat,
+    parts: Sequence[TransactionRows],
+    reduction: Reduction,
+) -> FileWrites | None:
+    """Let the executors fold the rows of a group into a table's buckets.
+
+    Returns:
+        The new files, which are in the table's folder, but not in its log; None if a result does not fit.
+
+    Raises:
+        FailedException: some of the work was lost; it may be tried again.
+    """
+    keys = tuple(rows.key)
+    held: list[RowsFile] = []
+    new: list[tuple[int, RowsFile]] = []
+    try:
+        for part in parts:
+            file = part.rows
+            if not isinstance(file, RowsFile):
+                file = write_rows_file(str(folder / _FOLDER), f"{part.txid}-rows", file, keys)
+                held.append(file)
+            new.append((part.txid, file))
+        old = _files_of(table)
+        template = BucketTask(
+            folder=str(folder),
+            parts=(0, 0),
+            old=old,
+            new=tuple(new),
+            keys=keys,
+            reductions={**dict.fromkeys(rows.value, reduction), TXID_FIELD: Reduction.MAX},
+            schema=rows.schema(),
+            first_txid=parts[0].txid,
+            name=f"{parts[0].txid}-{parts[-1].txid}",
+        )
+        count = sum(file.rows for file in old) + sum(map(rows_in, parts))
+        tasks = tasks_of(template, count, executors.places)
+        buckets = executors.compute(fold_bucket, tasks)
+    finally:
+        for file in held:
+            Path(file.path).unlink(missing_ok=True)
+    if any(bucket.file is None for bucket in buckets):
+        return None
+    removed = {file.path: file for task in tasks for file in task.old}
+    added = [bucket.file for bucket in buckets if bucket.file.rows]
+    touched = sum(bucket.touched for bucket in buckets)
+    return FileWrites(str(folder), added, list(removed.values()), touched, parts[0].txid, rows.read_writes)
+
+
+def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, schema: pa.Schema) -> None:
+    """Write the version after the handle's: without the files that are replaced, with the new ones.
+
+    Raises:
+        FileNotFoundError: a new file is not in the table's folder, or not as large as it was.
+        deltalake.exceptions.CommitFailedError: another writer took that version.
+    """
+    for file in writes.added:
+        path = Path(writes.folder) / file.path
+        if not path.is_file() or path.stat().st_size != file.size:
+            raise FileNotFoundError(f"{path} is not there with its {file.size} bytes")
+    time_ms = now_ms()
+    actions: list[Any] = [
+        *(AddAction(file.path, file.size, {}, time_ms, True, file.stats) for file in writes.added),
+        *(RemoveAction(file.path, True, time_ms, file.size) for file in writes.removed),
+    ]
+    table.create_write_transaction(
+        actions,
+        "append",
+        schema,
+        partition_by=[],
+        commit_properties=fence.properties(txid),
+        post_commithook_properties=NO_HOOKS,
+    )
+
+
+def _files_of(table: DeltaTable) -> tuple[DataFile, ...]:
+    added = pa.table(table.get_add_actions())
+    columns = (added[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return tuple(DataFile(path, size, rows or 0) for path, size, rows in zip(*columns, strict=True))
