@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -35,6 +36,12 @@ class MemorySampler:
     def peak_mib(self, name: str) -> float:
         """Return the largest sample."""
         return max(self.mib[name])
+
+    def tenths_mib(self, name: str) -> tuple[float, float]:
+        """Return the median of the first and of the last tenth of the samples."""
+        samples = self.mib[name]
+        tenth = max(1, len(samples) // 10)
+        return statistics.median(samples[:tenth]), statistics.median(samples[-tenth:])
 
     def __enter__(self) -> Self:
         self._started = time.perf_counter()

@@ -102,7 +102,7 @@ class Outcome:
         unit: of all figures.
         lines: the figures.
         targets: the ratios to reach; one whose lines were not measured says nothing.
-        phases: for each of txtopo's set-ups, the phases of its middle round: what, and how much.
+        phases: for each of txtopo's set-ups, the phases of its last round: what, and how much.
         notes: what a reader must know to judge the figures.
         settings: sizes, as they were after scaling.
         series: further numbers for JSON and plots.

@@ -14,7 +14,7 @@ _PANELS = {
     "transactions_per_sec": "transactions/s",
     "tuples_per_sec": "tuples/s",
     "commit_ms_a_transaction": "commit phase, ms a transaction",
-    "python_mib_peak": "driver's Python, MiB at most",
+    "python_mib_peak": "driver's Python process so far, MiB",
 }
 
 
@@ -54,7 +54,9 @@ def _write_plot(folder: Path, name: str, points: Sequence[Mapping[str, Any]]) ->
     values = [point[name] for point in points]
     for axis, (key, label) in zip(axes.flat, _PANELS.items(), strict=True):
         axis.plot(values, [point[key] for point in points], marker="o")
-        axis.set(xscale="log", xlabel=name, ylabel=label, ylim=(0, None))
+        axis.set(xscale="log", xlabel=name, ylabel=label)
+        axis.margins(y=0.1)
+        axis.set_ylim(bottom=0)
         axis.set_xticks(values, [f"{value:,}" for value in values])
         axis.minorticks_off()
         axis.grid(alpha=0.3)

@@ -21,7 +21,7 @@ from tests.benchmarks.peers.delta_rs import merge_rows
 from tests.benchmarks.topologies import STATE, application
 from tests.benchmarks.topologies import big_state as big_topology
 from tests.benchmarks.txtopo_contender import TXTOPO, run_checked
-from txtopo import Config
+from txtopo import Config, RunReport
 
 KEYS = 5_000_000
 TOUCHED = 10_000
@@ -38,6 +38,7 @@ WINDOW = 3 * GROUP
 
 REDUCE, UPDATE = f"{TXTOPO}, ReduceCommitter", f"{TXTOPO}, multi_update"
 PEER = "delta-rs MERGE"
+FIRST, LAST = "Python MiB, first tenth", "Python MiB, last tenth"
 
 
 def big_state(bench: Bench) -> Outcome:
@@ -50,9 +51,13 @@ def big_state(bench: Bench) -> Outcome:
     return Outcome(
         workload="big_state",
         title=f"{_keys(bench).touched:,} of {_keys(bench).keys:,} keys touched, Delta writes",
-        unit=Unit("ms a transaction", is_lower_better=True),
+        unit=Unit("ms a transaction, or MiB", is_lower_better=True),
         lines=measured.lines,
-        targets=(Target(REDUCE, PEER, 10, 50), Target(UPDATE, PEER, 10, 50)),
+        targets=(
+            Target(REDUCE, PEER, 10, 50),
+            Target(UPDATE, PEER, 10, 50),
+            *(Target(f"{name} {LAST}", f"{name} {FIRST}", 1.1, is_at_most=True) for name in (REDUCE, UPDATE)),
+        ),
         phases=measured.phases,
         notes=(
             "txtopo's figure is RunReport.commit_secs by transactions: finish_batch, reading, and the Delta writes",
@@ -91,9 +96,10 @@ class _GrowingTable:
         memory = MemorySampler(self._bench.spark)
         report = self._run(transactions, memory)
         series = {"group_sizes": self._group_sizes(transactions), "python_mib": memory.mib["python"]}
-        return Sample({"": report.commit_secs / transactions * 1000}, report, series)
+        first, last = memory.tenths_mib("python")
+        return Sample({"": report.commit_secs / transactions * 1000, FIRST: first, LAST: last}, report, series)
 
-    def _run(self, transactions: int, memory: MemorySampler | None):
+    def _run(self, transactions: int, memory: MemorySampler | None) -> RunReport:
         self._done += transactions
         topology = big_topology(self._folder, self._keys, self._done, is_reduced=self._is_reduced)
         config = Config(max_spout_pending=WINDOW, group_transactions_max=GROUP)

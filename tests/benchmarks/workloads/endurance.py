@@ -76,16 +76,14 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
         visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
         begun = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
         latency = (visible - begun) * 1000
-        gap = _secs_each(visible) * 1000
+        gap = _secs_each(visible, begun[0]) * 1000
         figures = {
             f"{tenth} {name}": float(value)
             for name, values in ((LATENCY, latency), (GAP, gap))
             for tenth, value in zip((FIRST, LAST), _p99_of_tenths(values), strict=True)
         }
-        for name, values in ((PYTHON, memory.mib["python"]), (JVM, memory.mib["jvm"])):
-            tenth = max(1, len(values) // 10)
-            figures[f"{FIRST} {name}"] = float(np.median(values[:tenth]))
-            figures[f"{LAST} {name}"] = float(np.median(values[-tenth:]))
+        for name, process in ((PYTHON, "python"), (JVM, "jvm")):
+            figures[f"{FIRST} {name}"], figures[f"{LAST} {name}"] = memory.tenths_mib(process)
         series = {
             "memory_secs": memory.secs,
             "python_mib": memory.mib["python"],
@@ -98,10 +96,10 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
     return [Contender(TXTOPO, Role.TXTOPO, once)]
 
 
-def _secs_each(visible: np.ndarray) -> np.ndarray:
+def _secs_each(visible: np.ndarray, start: float) -> np.ndarray:
     """Return for each transaction the time since the Delta write before its own, shared by all that it wrote."""
     times, members, counts = np.unique(visible, return_inverse=True, return_counts=True)
-    gaps = np.diff(times, prepend=times[0]) / counts
+    gaps = np.diff(times, prepend=start) / counts
     return gaps[members]
 
 

@@ -47,7 +47,10 @@ def scale(bench: Bench) -> Outcome:
     """Measure each series; one of its runs is one contender."""
     measured = measure(_contenders, bench)
     series = {
-        name: [{name: value, **_middle(measured.samples[_label(name, value)])} for value in points]
+        name: [
+            {name: getattr(point.scaled(bench), name), **_middle(measured.samples[_label(name, value)])}
+            for value, point in points.items()
+        ]
         for name, points in SERIES.items()
     }
     return Outcome(
@@ -55,7 +58,10 @@ def scale(bench: Bench) -> Outcome:
         title="cost against transactions, tuples, keys, parallelism, window",
         unit=Unit("tuples/s"),
         lines=measured.lines,
-        notes=("parallelism is that of spout, bolt and committer; the layout is txtopo's own choice",),
+        notes=(
+            "parallelism is that of spout, bolt and committer; the layout is txtopo's own choice",
+            "a process seldom gives memory back, so the plots show what it has taken so far, run by run",
+        ),
         settings={name: [attrs.asdict(p.scaled(bench)) for p in points.values()] for name, points in SERIES.items()},
         series=series,
     )
