@@ -131,8 +131,9 @@ class OpenedDeltaState(OpenedState):
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
         if isinstance(values, RowsFile):
-            is_alike = self._folder.is_alike(schema_of(values))
-            return values if is_alike and self._location.folder is not None and self._executors is not None else None
+            if self._executors is not None and self._location.folder is not None:
+                return values if self._folder.takes(schema_of(values)) else None
+            return self._folder.reducible(read_rows_file(values))
         return self._folder.reducible(values)
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:

@@ -155,6 +155,12 @@ SETTINGS: Mapping[str, Setting] = {
             "bytes that wait for their commit in the driver",
         ),
         Setting(
+            "topology.driver.rows.max",
+            1_000_000,
+            _whole(0),
+            "rows of a commit group that the driver folds into a table; more are folded by the executors",
+        ),
+        Setting(
             "topology.layout",
             "auto",
             _one_of("auto", "together", "spread"),

@@ -208,6 +208,8 @@ def assembled(
             received_bytes_max=config.received_bytes_max,
             has_acker=config.acker_executors > 0,
         )
+        for state in recovered.states.values():
+            state.use_executors(runner, config["topology.driver.rows.max"])
         dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
         committer = GroupCommitter(
             workshop,

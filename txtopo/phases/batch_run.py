@@ -227,7 +227,7 @@ class BatchRun:
         def hand_on(chunk: Chunk, direct: int | None) -> None:
             self._distribute(component, task, chunk, direct)
 
-        context = TaskContext(self._plan, component, task, self._views)
+        context = TaskContext(self._plan, component, task, self._views, self._workshop.staging_dir)
         collector = TaskCollector(component, task, self.attempt, hand_on)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(self._workshop, component, self.attempt, context, collector, self._watch, carried)

@@ -108,6 +108,7 @@ class StageRun:
         self, workshop: Workshop, job: PackJob, stage_index: int, place: int, watch: Watch | None = None
     ) -> None:
         self._workshop = workshop
+        workshop.staging_dir = job.staging_dir
         self._plan = workshop.plan
         self._job = job
         self._layout = job.layout
