@@ -164,6 +164,14 @@ class BatchRun:
                     carried.append(CarriedBolt(name, index, state))
         return carried
 
+    def close(self) -> None:
+        """Let go of all tasks now: they and this object hold each other, and tasks may hold much memory."""
+        for task in self._tasks.values():
+            task.collector.close()
+        self._tasks.clear()
+        self._routers.clear()
+        self._pending.clear()
+
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
         """Route a chunk to every subscriber of its stream; what goes elsewhere is sent, the rest waits."""
         self.tracer.trace(component.id, task, chunk)

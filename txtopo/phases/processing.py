@@ -145,7 +145,9 @@ class StageRun:
             report = self._report(index, attempt)
             if report.tasks_finished or report.failure is not None:
                 yield self._place, report
-            self._runs.pop(attempt, None)
+            run = self._runs.pop(attempt, None)
+            if run is not None:
+                run.close()
 
     def _clean_up(self) -> None:
         """Tell the emitters what is committed; one that fails at it fails the pack's attempts here."""
