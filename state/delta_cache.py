@@ -138,6 +138,7 @@ class ValueCache:
         if self._version != before or after != before + 1 or is_unread:
             self.clear()
             return
+        values = values.mapping() if isinstance(values, RowWrites) else values
         self._version = after
         if self._is_complete:
             self._values.update(values)
