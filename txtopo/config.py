@@ -98,7 +98,7 @@ SETTINGS: Mapping[str, Setting] = {
     for setting in (
         Setting(
             "topology.max.spout.pending",
-            64,
+            384,
             _whole(1),
             "transactions begun and not yet committed: the window",
         ),
