@@ -11,7 +11,7 @@ import pyarrow as pa
 from txtopo import BatchBolt, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
 from txtopo.contracts.reduction import Reduction, RowsFile, is_reducible, reduced
 from txtopo.contracts.state import pairs_of
-from txtopo.phases.rows_file import write_rows_file
+from txtopo.phases.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
@@ -94,7 +94,12 @@ class ReduceCommitter(BatchBolt, ICommitter):
                 rows = pa.concat_tables(self._rows)
                 self._files.append(write_rows_file(self.context.staging_dir, name, rows, self._key))
                 self._rows = []
-        return self.__dict__
+        return {**self.__dict__, "_rows": [rows_to_bytes(rows) for rows in self.__dict__.get("_rows", ())]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on with what has travelled."""
+        self.__dict__.update(state)
+        self._rows = [rows_of_bytes(encoded) for encoded in state["_rows"]]
 
     def _reduce(self) -> None:
         """Make one row a key of all that waits."""
