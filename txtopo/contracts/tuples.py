@@ -53,7 +53,7 @@ class Tuple:
             except KeyError:
                 return self.values[self.source.fields.index(key)]
         try:
-            return self.values[key]
+            return self.values[key]  # type: ignore[index] # only a text's subclass is none, and ends below
         except TypeError:
             if isinstance(key, str):
                 return self.values[self.source.fields.index(key)]
