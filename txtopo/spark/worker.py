@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import pickle
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
+from txtopo.phases.garbage import collect_seldom
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, PlacedItem, StageRun
 from txtopo.phases.watch import Watch
@@ -43,9 +43,6 @@ def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) ->
     return content
 
 
-_NEW_OBJECTS_MAX = 10_000
-"""Objects that may be new before Python looks for cycles: at its 700, looking takes a tenth of the time."""
-
 _workshops: dict[bytes, Workshop] = {}
 """The workshop of the run that this process works for; one at a time."""
 
@@ -58,7 +55,7 @@ def workshop_of(package: RunPackage) -> Workshop:
         sys.path.extend(path for path in package.import_paths if path not in sys.path)
         plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
         workshop = _workshops[package.run_key] = Workshop(plan, config, prototypes)
-        gc.set_threshold(_NEW_OBJECTS_MAX)
+        collect_seldom()
     return workshop
 
 
