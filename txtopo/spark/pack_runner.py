@@ -22,6 +22,7 @@ from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
+from txtopo.spark.sql_progress import SqlProgress
 from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import RunPackage, pack_up, workshop_of
 from txtopo.topology.plan import FRAMES, Plan
@@ -67,7 +68,10 @@ class SparkPackRunner(PackRunner):
         try:
             self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
-            return self._run_with_frames(job) if self._has_frames else self._run_stages(job)
+            if not self._has_frames:
+                return self._run_stages(job)
+            with SqlProgress(self._context, self._group(job.pack_id), on_progress):
+                return self._run_with_frames(job)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             if self._is_spark_gone():
                 raise _spark_is_gone(error) from error
