@@ -151,10 +151,10 @@ class SlowNumbers(Numbers):
     def read(self, spark, metadata):
         def slow(batches):
             for batch in batches:
-                time.sleep(0.7)  # this is what a slow source does
+                time.sleep(1.2)  # this is what a slow source does
                 yield batch
 
-        frame = spark.range(0, 10, numPartitions=10).selectExpr("id AS k", "id AS n")
+        frame = spark.range(0, 16, numPartitions=16).selectExpr("id AS k", "id AS n")
         return frame.mapInArrow(slow, frame.schema)
 
 
@@ -163,6 +163,6 @@ def test_spark_sql_renews_the_timeout(spark: SparkSession) -> None:
     state = counts()
     builder = TransactionalTopologyBuilder("slow", "spout", SlowNumbers(), 1)
     add_sum(builder, "spout", state)
-    report = run(builder.build(), Config(message_timeout_secs=2))
-    assert {k: kept.value for k, kept in state.items().items()} == {n: n for n in range(10)}
+    report = run(builder.build(), Config(message_timeout_secs=8))
+    assert {k: kept.value for k, kept in state.items().items()} == {n: n for n in range(16)}
     assert (report.attempts, report.failures) == (1, 0)
