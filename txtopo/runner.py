@@ -217,6 +217,7 @@ def assembled(
             ledger,
             recovered.committed,
             sleep=crew.sleep,
+            now_secs=crew.now_secs,
             journal=journal,
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
             dead_letters=dead_letters,

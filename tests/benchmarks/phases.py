@@ -19,7 +19,9 @@ def phase_rows(report: RunReport) -> Mapping[str, str]:
         "transactions": f"{report.transactions:,}",
         "attempts, failed": f"{report.attempts:,}, {report.failures:,}",
         "processing, summed over jobs": _share(report.processing_secs, report.elapsed_secs, each),
-        "commit phases, Delta writes": _share(report.commit_secs, report.elapsed_secs, each),
+        "… of it, processor time in spouts and bolts": _share(report.executor_secs, report.elapsed_secs, each),
+        "commits": _share(report.commit_secs, report.elapsed_secs, each),
+        **{f"… {step}": _share(secs, report.elapsed_secs, each) for step, secs in report.step_secs.items()},
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 
@@ -21,6 +23,8 @@ class RunReport:
         processing_secs: time spent in the jobs of processing phases, summed over jobs in flight.
         commit_secs: time spent in commit phases and Delta writes.
         elapsed_secs: time from start to stop.
+        executor_secs: processor time that spouts and bolts took in the executors, what txtopo adds included.
+        step_secs: time that each step of the commits took, by its name.
     """
 
     topology_id: str
@@ -34,6 +38,8 @@ class RunReport:
     processing_secs: float
     commit_secs: float
     elapsed_secs: float
+    executor_secs: float = 0.0
+    step_secs: Mapping[str, float] = attrs.field(factory=dict)
 
     @property
     def replays(self) -> int:

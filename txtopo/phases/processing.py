@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import pathlib
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -86,6 +87,8 @@ class Report:
     opaque_metadata: Mapping[str, Any] | None = None
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
+    cpu_secs: float = attrs.field(default=0.0, eq=False)
+    """Processor time since this place's report before."""
 
 
 Item = Parcel | Report
@@ -124,6 +127,7 @@ class StageRun:
         self._opaque: dict[TransactionAttempt, Mapping[str, Any]] = {}
         self._chain: dict[str, Any] = dict(job.previous_metadata or {}) if self._plan.is_opaque else {}
         self._bytes_left = job.report_bytes_max
+        self._reported_at = time.thread_time()
 
     def run(self, items: Iterable[Item]) -> Iterator[PlacedItem]:
         """Work the stage off and yield what leaves it.
@@ -214,8 +218,10 @@ class StageRun:
                 staged, carried = self._put_aside(attempt, carried), []
             else:
                 self._bytes_left -= size
+        before, self._reported_at = self._reported_at, time.thread_time()
         return Report(
             attempt=attempt,
+            cpu_secs=self._reported_at - before,
             tallies={} if run is None else run.tallies,
             tuples_emitted=0 if run is None else run.tuples_emitted,
             tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),

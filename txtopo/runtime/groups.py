@@ -13,10 +13,11 @@ here or by the next leader's recovery. A write whose outcome is unknown is looke
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -74,6 +75,7 @@ class GroupCommitter:
         sleep: pauses for so many seconds.
         journal: where groups are entered, if they are.
         input_ranges: tells what input a transaction took.
+        now_secs: tells the time.
         dead_letters: the state that dead letters go to, if there is one.
     """
 
@@ -87,8 +89,12 @@ class GroupCommitter:
         sleep: Callable[[float], None],
         journal: Journal | None,
         input_ranges: InputRanges,
+        now_secs: Callable[[], float],
         dead_letters: str | None = None,
     ) -> None:
+        self.step_secs: dict[str, float] = {}
+        """How long each step took so far."""
+        self._now_secs = now_secs
         self._workshop = workshop
         self._states = states
         self._ledger = ledger
@@ -119,7 +125,7 @@ class GroupCommitter:
         """
         attempts = [packed.attempt for packed in group]
         bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
-        with interruptible:
+        with self._timed("commit phases"), interruptible:
             outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, watch)
         events: list[Event] = []
         if outcome.finished:
@@ -154,8 +160,9 @@ class GroupCommitter:
             return [Fenced(error)]
         except TxtopoError as error:
             return [RuleBroken(error)]
-        for state in self._states.values():
-            self._maintain(state)
+        with self._timed("upkeep"):
+            for state in self._states.values():
+                self._maintain(state)
         return [Committed(tuple(packed.attempt for packed in group))]
 
     def _write(
@@ -167,24 +174,34 @@ class GroupCommitter:
         first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
         staged: list[StagedWrite] = []
         if len(writes) > 1:
-            staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
+            with self._timed("staging"):
+                staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
         if self._journal is not None:
             entry = self._entry(group, writes, fingerprints)
-            with durable_step("group.journal"):
+            with self._timed("journal"), durable_step("group.journal"):
                 self._journal.enter(entry)
         if writes:
-            with durable_step("group.begin"):
+            with self._timed("ledger"), durable_step("group.begin"):
                 self._ledger.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
-            self._write_states(last, writes, bool(staged))
+            with self._timed("table writes"):
+                self._write_states(last, writes, bool(staged))
         marks = marks_after(self._committed, self._states, set(writes), last)
         committed = CommittedMark(last, metadata, marks)
-        with durable_step("group.commit"):
+        with self._timed("ledger"), durable_step("group.commit"):
             self._ledger.commit(committed, first)
         self._committed = committed
         if staged:
             with durable_step("group.clear"):
                 for name in writes:
                     self._states[name].discard_staged()
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        started = self._now_secs()
+        try:
+            yield
+        finally:
+            self.step_secs[step] = self.step_secs.get(step, 0.0) + self._now_secs() - started
 
     def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
         return self._persist(txid, "group.stage", lambda: state.stage(txid, values))

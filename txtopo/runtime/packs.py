@@ -32,6 +32,8 @@ class Processing:
     metadata: Any
     """What an opaque spout emitted, cumulative; None if it did not get to the end."""
     failure: TxtopoError | None
+    cpu_secs: float
+    """Processor time that it took in the executors, outside of Spark's own code."""
     fingerprints: Fingerprints
     """What each component emitted; in a spread layout, where tuples arrive in any order, the spout's alone is sure."""
 
@@ -136,6 +138,7 @@ class PackPlanner:
             staged=tuple(report.staged for report in reports if report.staged is not None),
             metadata=metadata,
             failure=failure,
+            cpu_secs=sum(report.cpu_secs for report in reports),
             fingerprints=self._fingerprints(layout, reports),
         )
 

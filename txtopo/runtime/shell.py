@@ -86,6 +86,7 @@ class _Counts:
     tuples: int = 0
     failures: int = 0
     processing_secs: float = 0.0
+    executor_secs: float = 0.0
     commit_secs: float = 0.0
 
 
@@ -302,6 +303,7 @@ class Shell:
         finally:
             elapsed_secs = self._crew.now_secs() - started
             self._counts.processing_secs += elapsed_secs
+        self._counts.executor_secs += sum(outcome.cpu_secs for outcome in outcomes)
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id, int(elapsed_secs * 1000))]
@@ -365,6 +367,7 @@ class Shell:
             reason=reason.value,
             committed_txid=self._core.committed,
             elapsed_secs=self._crew.now_secs() - self._started,
+            step_secs=dict(self._parts.committer.step_secs),
             **counts,
         )
 
