@@ -25,7 +25,7 @@ _FOLDER = "_txtopo"
 
 def rows_in(part: TransactionRows) -> int:
     """Return how many rows a transaction folds."""
-    return part.rows.rows if isinstance(part.rows, RowsFile) else int(part.rows.num_rows)
+    return part.rows.rows if isinstance(part.rows, RowsFile) else len(part.rows)
 
 
 def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by whom

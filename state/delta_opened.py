@@ -127,7 +127,7 @@ class OpenedDeltaState(OpenedState):
         """Refuse a key or value that does not fit."""
         self._rows.check(values)
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
         if isinstance(values, RowsFile):
             if self._executors is not None and self._location.folder is not None:
@@ -441,5 +441,5 @@ class OpenedDeltaState(OpenedState):
         )
 
 
-def _in_memory(rows: pa.Table | RowsFile) -> pa.Table:
+def _in_memory(rows: Reducible) -> pa.Table:
     return read_rows_file(rows) if isinstance(rows, RowsFile) else rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -99,7 +99,7 @@ class RowsFile:
     offsets: tuple[int, ...]
 
 
-Reducible = Mapping[Any, Any] | pa.Table | RowsFile
+Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
 """Values to fold: one for each key, or rows whose columns are the key fields and then the value fields."""
 
 
@@ -114,7 +114,7 @@ class TransactionRows:
     """
 
     txid: int
-    rows: pa.Table | RowsFile
+    rows: Reducible
 
 
 class FoldedWrites(Mapping[Any, Any]):

@@ -198,14 +198,14 @@ class OpenedState(ABC):
         """The rules of its values for many keys at once; None: ask each value."""
         return None
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
         """Return ``values`` as rows that :meth:`fold` takes; None if they must go key by key. The default."""
         return None
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
         """Take note of the executors, and of how many rows at most the driver may fold itself. Ignored by default."""
 
-    def pairs(self, rows: pa.Table | RowsFile) -> Iterable[tuple[Key, Any]]:
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows that :meth:`MapState.multi_reduce` takes."""
         return pairs_of(rows)
 

@@ -39,7 +39,7 @@ class GroupState:
         """Return the state as transaction ``txid`` sees it."""
         return TransactionView(self, txid)
 
-    def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> pa.Table | None:
+    def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
         """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
         reduction = Reduction.of(function)
         if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:

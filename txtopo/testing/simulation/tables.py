@@ -142,11 +142,11 @@ class OpenedSimulatedState(OpenedState):
         rows = self._table.newest.rows
         return [rows.get(key) for key in keys]
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""
         if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
             return None
-        return pa.table({"key": list(values), "value": list(values.values())})
+        return dict(values)
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into the newest version's, row by row."""
