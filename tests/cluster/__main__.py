@@ -136,7 +136,7 @@ class Comparison:
         report = run(topology_of(self.lines, output), config, spark=session, on_progress=look)
         jobs = jobs_of_packs(session.sparkContext) - before
         if report.transactions != self.lines.transactions:
-            raise Violation(f"{name}: only {report.transactions} transactions were committed: {report.reason}")
+            raise SystemExit(f"{name}: {report.transactions} transactions were committed: {report.reason}")
         tables = {
             table: read_table(output / table).sort_by(key).to_pylist()
             for table, key in (("word_counts", "word"), ("buckets", "bucket"))
@@ -166,6 +166,7 @@ class Comparison:
                 "spark.executor.memory": "600m",
                 "spark.driver.host": HOST,
                 "spark.local.dir": str(scratch),
+                "spark.ui.retainedJobs": "1000000",
             }
         )
 
@@ -188,6 +189,7 @@ def main(transactions: int, kill: bool, output: Path | None) -> None:
         raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
     folder.mkdir(parents=True, exist_ok=True)
     comparison = Comparison(Lines(transactions), folder, console)
+    is_kept = False
     try:
         with running_cluster(folder / "cluster", WORKERS) as cluster:
             comparison.run_here()
@@ -195,11 +197,14 @@ def main(transactions: int, kill: bool, output: Path | None) -> None:
         comparison.tell()
         comparison.check()
     except (Violation, TxtopoError) as violation:
+        is_kept = True
         console.print(f"a promise is broken:\n{violation}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"everything is kept in {folder}", soft_wrap=True)
         sys.exit(1)
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
     console.print("all tables are equal, and what a plain count says")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class JobsSeen:
 
 
 def jobs_of_packs(context: SparkContext) -> JobsSeen:
-    """Return what Spark's own record of jobs, of which it keeps the last thousand, says of the jobs of packs."""
+    """Return what Spark's own record of jobs, which ``spark.ui.retainedJobs`` bounds, says of those of packs."""
     jobs = context._jsc.sc().statusStore().jobsList(None)
     together = spread = tasks_lost = 0
     for index in range(jobs.size()):
