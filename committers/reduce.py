@@ -9,11 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo import BatchBolt, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Reduction, is_reducible, reduced
+from txtopo.contracts.reduction import Reduction, RowsFile, is_reducible, reduced
 from txtopo.contracts.state import pairs_of
+from txtopo.phases.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 ROWS_WAITING_MAX = 1_000_000
-"""Rows that wait to be reduced together."""
+"""Rows that wait to be reduced together, at least."""
+
+FILE_ROWS_MIN = 250_000
+"""Keys of one task from which on its rows travel in a file."""
 
 
 class ReduceCommitter(BatchBolt, ICommitter):
@@ -55,6 +59,8 @@ class ReduceCommitter(BatchBolt, ICommitter):
         self._folded: dict[Any, Any] = {}
         self._rows: list[pa.Table] = []
         self._rows_waiting = 0
+        self._rows_reduced = 0
+        self._files: list[RowsFile] = []
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
@@ -69,21 +75,31 @@ class ReduceCommitter(BatchBolt, ICommitter):
             return
         self._rows.append(rows)
         self._rows_waiting += rows.num_rows
-        if self._rows_waiting >= ROWS_WAITING_MAX:
+        if self._rows_waiting >= max(ROWS_WAITING_MAX, 2 * self._rows_reduced):
             self._reduce()
 
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
         if self._folded:
             self._state.multi_reduce(self._folded, self._function)
-        for rows in self._rows:
+        for rows in (*self._rows, *self._files):
             self._state.multi_reduce(rows, self._function)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Reduce what waits before it travels to the commit phase."""
+        """Reduce what waits before it travels to the commit phase; what is large stays behind, in a file."""
         if self.__dict__.get("_rows"):
             self._reduce()
-        return self.__dict__
+            if self._rows_reduced >= FILE_ROWS_MIN and self.context.staging_dir:
+                name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
+                rows = pa.concat_tables(self._rows)
+                self._files.append(write_rows_file(self.context.staging_dir, name, rows, self._key))
+                self._rows = []
+        return {**self.__dict__, "_rows": [rows_to_bytes(rows) for rows in self.__dict__.get("_rows", ())]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on with what has travelled."""
+        self.__dict__.update(state)
+        self._rows = [rows_of_bytes(encoded) for encoded in state["_rows"]]
 
     def _reduce(self) -> None:
         """Make one row a key of all that waits."""
@@ -91,11 +107,12 @@ class ReduceCommitter(BatchBolt, ICommitter):
         assert reduction is not None, "only what can be reduced waits"
         rows = pa.concat_tables(self._rows)
         made = reduced(rows, self._key, {self._value: reduction})
-        self._rows, self._rows_waiting = [], 0
+        self._rows, self._rows_waiting, self._rows_reduced = [], 0, 0
         if made is None:
             self._fold_rows(rows)
         else:
             self._rows.append(made)
+            self._rows_waiting = self._rows_reduced = made.num_rows
 
     def _fold_rows(self, rows: pa.Table) -> None:
         for key, value in pairs_of(rows, len(self._key)):

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta_reading import read_rows, row_count, rows_of
+from state.delta_reading import key_mask, read_rows, row_count, rows_of
 from state.delta_rows import RowFormat
 from state.values import KeptValue
 from txtopo.contracts.reduction import RowWrites
@@ -62,6 +62,11 @@ class RowCache:
                 return None
             self._keep(read_rows(table, self._schema), table.version())
         return self._rows
+
+    def rows_of(self, table: DeltaTable, keys: pa.Table) -> pa.Table:
+        """Return the rows of the handle's version whose keys are in ``keys``, a table of the key columns."""
+        rows = self.rows(table)
+        return rows_of(table, self._schema, keys) if rows is None else rows.filter(key_mask(rows, keys))
 
     def written(self, after: int, rows: pa.Table | None) -> None:
         """Take in a write of our own.
@@ -138,6 +143,7 @@ class ValueCache:
         if self._version != before or after != before + 1 or is_unread:
             self.clear()
             return
+        values = values.mapping() if isinstance(values, RowWrites) else values
         self._version = after
         if self._is_complete:
             self._values.update(values)
@@ -171,7 +177,7 @@ class ValueCache:
         looked_up: dict[Key, KeptValue | None] = dict.fromkeys(unknown)
         if unknown:
             wanted = self._rows.fit_keys(unknown).table
-            looked_up.update(self._rows.read(rows_of(table, self._schema, wanted)))
+            looked_up.update(self._rows.read(self._all_rows.rows_of(table, wanted)))
         own = [fitted.get(key, key) for key in keys]
         answer = [looked_up[key] if key in looked_up else self._values[key] for key in own]
         self._keep(dict(zip(own, answer, strict=True)))

@@ -38,13 +38,18 @@ class Folder:
     def reducible(self, values: Reducible) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
         fields = self.rows
-        if fields.kind is not StateKind.TRANSACTIONAL or not fields.is_typed:
+        if fields.kind is not StateKind.TRANSACTIONAL:
             return None
         assert not isinstance(values, RowsFile), "rows in a file are folded as they are"
         table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
         return table if table is not None and is_reducible(table, list(fields.value)) else None
 
-    def is_alike(self, columns: pa.Schema) -> bool:
+    def takes(self, columns: pa.Schema) -> bool:
+        """Whether rows of such columns, none of them null, are reducible."""
+        is_integer = all(pa.types.is_integer(kind) for kind in self.rows.value.types)
+        return self.rows.kind is StateKind.TRANSACTIONAL and is_integer and self._is_alike(columns)
+
+    def _is_alike(self, columns: pa.Schema) -> bool:
         """Whether columns, by whatever names, are key fields and value fields, or can be cast to their types."""
         ours = self._schema()
         return len(columns) == len(ours) and all(
@@ -91,7 +96,7 @@ class Folder:
 
     def _of_table(self, values: pa.Table) -> pa.Table | None:
         schema = self._schema()
-        if not self.is_alike(values.schema):
+        if not self._is_alike(values.schema):
             return None
         try:
             return values.rename_columns(schema.names).cast(schema)

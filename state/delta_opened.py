@@ -30,7 +30,6 @@ from state.delta_foreign import foreign_change
 from state.delta_history import read_snapshot, shown_schema
 from state.delta_large import fold_on_executors, put_files, rows_in
 from state.delta_location import Location
-from state.delta_reading import rows_of
 from state.delta_rollback import roll_back
 from state.delta_rows import TXID_FIELD, RowFormat
 from state.delta_staging import Staging
@@ -131,8 +130,9 @@ class OpenedDeltaState(OpenedState):
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> pa.Table | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
         if isinstance(values, RowsFile):
-            is_alike = self._folder.is_alike(schema_of(values))
-            return values if is_alike and self._location.folder is not None and self._executors is not None else None
+            if self._executors is not None and self._location.folder is not None:
+                return values if self._folder.takes(schema_of(values)) else None
+            return self._folder.reducible(read_rows_file(values))
         return self._folder.reducible(values)
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
@@ -161,7 +161,7 @@ class OpenedDeltaState(OpenedState):
             stored = self._all_rows.rows(self._table)
             is_whole = stored is not None
             if stored is None:
-                stored = rows_of(self._table, self._rows.schema(), new.select(list(self._rows.key)))
+                stored = self._all_rows.rows_of(self._table, new.select(list(self._rows.key)))
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be read", error) from error
         folded = self._folder.folded(stored, new, parts[0].txid, reduction)

@@ -98,7 +98,7 @@ SETTINGS: Mapping[str, Setting] = {
     for setting in (
         Setting(
             "topology.max.spout.pending",
-            64,
+            384,
             _whole(1),
             "transactions begun and not yet committed: the window",
         ),
@@ -153,6 +153,12 @@ SETTINGS: Mapping[str, Setting] = {
             256 << 20,
             _whole(1),
             "bytes that wait for their commit in the driver",
+        ),
+        Setting(
+            "topology.driver.rows.max",
+            1_000_000,
+            _whole(0),
+            "rows of a commit group that the driver folds into a table; more are folded by the executors",
         ),
         Setting(
             "topology.layout",

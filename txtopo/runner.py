@@ -57,7 +57,7 @@ PLUGINS = {
 }
 """Where the classes are that a setting names; resolved by name, for the framework imports none of them."""
 
-PACK_TARGET_MS = 1_000
+PACK_TARGET_MS = 2_000
 """How long a pack's job should take."""
 
 SOURCE_POLL_MS = 20
@@ -208,6 +208,8 @@ def assembled(
             received_bytes_max=config.received_bytes_max,
             has_acker=config.acker_executors > 0,
         )
+        for state in recovered.states.values():
+            state.use_executors(runner, config["topology.driver.rows.max"])
         dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
         committer = GroupCommitter(
             workshop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -132,3 +133,36 @@ def test_wrong_columns(spark: SparkSession) -> None:
     with pytest.raises(TopologyError, match="'count'") as raised:
         run(builder.build())
     assert raised.value.component == "count"
+
+
+class OneRange(Ranges):
+    def is_exhausted(self):
+        return self.end > 0
+
+
+class SlowNumbers(Numbers):
+    """Takes longer to read than an attempt may make no progress; each of its Spark tasks does not."""
+
+    output_fields = Fields("attempt", "k: long", "n: long")
+
+    def coordinator(self, config, context):
+        return OneRange()
+
+    def read(self, spark, metadata):
+        def slow(batches):
+            for batch in batches:
+                time.sleep(1.2)  # this is what a slow source does
+                yield batch
+
+        frame = spark.range(0, 16, numPartitions=16).selectExpr("id AS k", "id AS n")
+        return frame.mapInArrow(slow, frame.schema)
+
+
+def test_spark_sql_renews_the_timeout(spark: SparkSession) -> None:
+    """Promise 7: work in Spark SQL renews the timeout while its tasks get on, though no code of ours runs there."""
+    state = counts()
+    builder = TransactionalTopologyBuilder("slow", "spout", SlowNumbers(), 1)
+    add_sum(builder, "spout", state)
+    report = run(builder.build(), Config(message_timeout_secs=8))
+    assert {k: kept.value for k, kept in state.items().items()} == {n: n for n in range(16)}
+    assert (report.attempts, report.failures) == (1, 0)

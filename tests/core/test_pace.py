@@ -19,13 +19,13 @@ def grown(pace: Pace, *elapsed_ms: int, limits: Limits = LIMITS) -> list[int]:
 
 def test_small_transactions() -> None:
     """Packs of small transactions double until they hold all they may, however long the first one took."""
-    assert FIRST_PACK_TRANSACTIONS == 4
-    assert grown(Pace.at_start(LIMITS), 5_000, 60, 80, 100, 200, 200) == [4, 8, 16, 32, 64, 64, 64]
+    assert FIRST_PACK_TRANSACTIONS == 2
+    assert grown(Pace.at_start(LIMITS), 5_000, 60, 80, 100, 200, 200) == [2, 4, 8, 16, 32, 64, 64]
 
 
 def test_large_transactions() -> None:
     """Packs of transactions that take long shrink until a job takes about as long as it should, one at least."""
-    assert grown(Pace.at_start(LIMITS), 9_000, 8_000, 700, 1_400, 3_000, 5_000, 9_000) == [4, 8, 1, 2, 2, 1, 1, 1]
+    assert grown(Pace.at_start(LIMITS), 9_000, 8_000, 700, 1_400, 3_000, 5_000, 9_000) == [2, 4, 1, 2, 2, 1, 1, 1]
 
 
 def test_packs_that_are_not_full() -> None:

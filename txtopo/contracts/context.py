@@ -16,6 +16,9 @@ class TopologyContext(ABC):
     """The id of the spout or bolt."""
     this_task_index: int
     """The index of this task among those of its component, from 0."""
+    staging_dir: str = ""
+    """A folder, the same for executors and driver, for files that a committer wants in the commit phase; empty where
+    there is none. A file whose name begins with the txid and ends with ``.arrow`` is removed after its commit."""
 
     @abstractmethod
     def component_tasks(self, component: str) -> list[int]:

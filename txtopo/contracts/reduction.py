@@ -152,15 +152,16 @@ class RowWrites(FoldedWrites):
         return self._values is not None
 
     def __getitem__(self, key: Any) -> Any:
-        return self._mapping()[key]
+        return self.mapping()[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._mapping())
+        return iter(self.mapping())
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
-    def _mapping(self) -> Mapping[Any, Any]:
+    def mapping(self) -> Mapping[Any, Any]:
+        """Return the rows as a mapping, made when it is first asked for."""
         if self._values is None:
             self._values = self._read(self.rows)
         return self._values

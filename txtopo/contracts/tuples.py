@@ -52,9 +52,12 @@ class Tuple:
                 return self.values[self.source.positions[key]]
             except KeyError:
                 return self.values[self.source.fields.index(key)]
-        if isinstance(key, str):
-            return self.values[self.source.fields.index(key)]
-        return self.values[key]
+        try:
+            return self.values[key]  # type: ignore[index] # only a text's subclass is none, and ends below
+        except TypeError:
+            if isinstance(key, str):
+                return self.values[self.source.fields.index(key)]
+            raise
 
     @property
     def attempt(self) -> TransactionAttempt:

@@ -12,7 +12,7 @@ import attrs
 
 from txtopo.core.limits import Limits
 
-FIRST_PACK_TRANSACTIONS = 4
+FIRST_PACK_TRANSACTIONS = 2
 """Transactions in the first pack, of which nothing is known yet."""
 
 

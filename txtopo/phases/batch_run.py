@@ -164,6 +164,14 @@ class BatchRun:
                     carried.append(CarriedBolt(name, index, state))
         return carried
 
+    def close(self) -> None:
+        """Let go of all tasks now: they and this object hold each other, and tasks may hold much memory."""
+        for task in self._tasks.values():
+            task.collector.close()
+        self._tasks.clear()
+        self._routers.clear()
+        self._pending.clear()
+
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
         """Route a chunk to every subscriber of its stream; what goes elsewhere is sent, the rest waits."""
         self.tracer.trace(component.id, task, chunk)
@@ -227,7 +235,7 @@ class BatchRun:
         def hand_on(chunk: Chunk, direct: int | None) -> None:
             self._distribute(component, task, chunk, direct)
 
-        context = TaskContext(self._plan, component, task, self._views)
+        context = TaskContext(self._plan, component, task, self._views, self._workshop.staging_dir)
         collector = TaskCollector(component, task, self.attempt, hand_on)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(self._workshop, component, self.attempt, context, collector, self._watch, carried)

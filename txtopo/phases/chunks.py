@@ -91,22 +91,23 @@ class Chunk:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-            encoded: bytes = b"A" + sink.getvalue().to_pybytes()
+            sink.write(b"A")  # behind, for Arrow's columns must lie at addresses that suit them
+            encoded: bytes = sink.getvalue().to_pybytes()
             return encoded
         content = len(self), self.columns()
         try:
-            return b"P" + pickle.dumps(content, protocol=5)
+            return pickle.dumps(content, protocol=5) + b"P"
         except (pickle.PicklingError, AttributeError, TypeError):
             content_bytes: bytes = cloudpickle.dumps(content)
-            return b"P" + content_bytes
+            return content_bytes + b"P"
 
 
 def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> Chunk:
     """Return the chunk that :meth:`Chunk.encode` made bytes of."""
-    if encoded[:1] == b"A":
-        with pa.ipc.open_stream(memoryview(encoded)[1:]) as reader:
+    if encoded[-1:] == b"A":
+        with pa.ipc.open_stream(encoded) as reader:
             return Chunk(source, batch=reader.read_next_batch())
-    count, columns = pickle.loads(memoryview(encoded)[1:])  # noqa: S301 - our own bytes, from our own executors
+    count, columns = pickle.loads(encoded)  # noqa: S301 - our own bytes, from our own executors
     return Chunk(source, rows=list(zip(itertools.repeat(attempt, count), *columns, strict=True)))
 
 

@@ -112,6 +112,10 @@ class TaskCollector(OutputCollector, Placed):
         for output in self._outputs.values():
             self._flush(output)
 
+    def close(self) -> None:
+        """Forget the fast way to emit, which holds on to this very collector."""
+        self.__dict__.pop("emit", None)
+
     def _flush(self, output: _Output) -> None:
         if output.rows:
             rows = output.rows.copy()

@@ -124,6 +124,8 @@ def _run_commit_phase(
         for view in views.values():
             view.discard()
         raise
+    finally:
+        run.close()
     for view in views.values():
         view.finish()
     return run.tracer.fingerprints()

@@ -25,6 +25,9 @@ class PlaceReference:
     role: str
     name: str = ""
 
+    def __reduce__(self) -> tuple[type[PlaceReference], tuple[str, str]]:
+        return PlaceReference, (self.role, self.name)
+
 
 class Placed:
     """What belongs to a place: pickles as a reference to the like of it in another place."""

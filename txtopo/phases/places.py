@@ -97,7 +97,10 @@ class StateHandle(MapState, Placed):
 class TaskContext(TopologyContext, Placed):
     """The context of one task."""
 
-    def __init__(self, plan: Plan, component: PlannedComponent, task: int, views: StateViews | None) -> None:
+    def __init__(
+        self, plan: Plan, component: PlannedComponent, task: int, views: StateViews | None, staging_dir: str = ""
+    ) -> None:
+        self.staging_dir = staging_dir
         self.topology_id = plan.topology_id
         self.this_component_id = component.id
         self.this_task_index = task
@@ -140,6 +143,8 @@ class Workshop:
     plan: Plan
     config: Mapping[str, Any]
     prototypes: Mapping[str, bytes]
+    staging_dir: str = ""
+    """Where files wait for the commit phase, as the job at hand says."""
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
 

@@ -108,6 +108,7 @@ class StageRun:
         self, workshop: Workshop, job: PackJob, stage_index: int, place: int, watch: Watch | None = None
     ) -> None:
         self._workshop = workshop
+        workshop.staging_dir = job.staging_dir
         self._plan = workshop.plan
         self._job = job
         self._layout = job.layout
@@ -144,7 +145,9 @@ class StageRun:
             report = self._report(index, attempt)
             if report.tasks_finished or report.failure is not None:
                 yield self._place, report
-            self._runs.pop(attempt, None)
+            run = self._runs.pop(attempt, None)
+            if run is not None:
+                run.close()
 
     def _clean_up(self) -> None:
         """Tell the emitters what is committed; one that fails at it fails the pack's attempts here."""

@@ -70,6 +70,21 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
     return RowsFile(path, rows.num_rows, tuple(int(offset) for offset in offsets))
 
 
+def rows_to_bytes(rows: pa.Table) -> bytes:
+    """Return rows as bytes that travel: a pickled table's columns would not lie where Arrow wants them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def rows_of_bytes(encoded: bytes) -> pa.Table:
+    """Return the rows that :func:`rows_to_bytes` made bytes of."""
+    with pa.ipc.open_stream(encoded) as reader:
+        return reader.read_all()
+
+
 def remove_rows_files(folder: str, is_over: Any) -> None:
     """Remove the files of transactions that are over.
 

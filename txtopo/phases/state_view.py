@@ -75,7 +75,8 @@ class TransactionView(MapState):
         self._txid = txid
         self._own: dict[Key, StateValue | None] = {}
         self._own_rows: list[TransactionRows] = []
-        self._unchecked: dict[Key, StateValue | None] = {}
+        self._unchecked: list[dict[Key, StateValue | None]] = []
+        self._singles: dict[Key, StateValue | None] = {}
         self._is_over = False
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -134,7 +135,7 @@ class TransactionView(MapState):
         for key in keys:
             stored = before.get(key)
             if stored is None or not stored.is_applied(self._txid):
-                self._put({key: None})
+                self._put(key, None)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows: those of this commit group are not among them."""
@@ -147,9 +148,9 @@ class TransactionView(MapState):
         Raises:
             FieldsError: a key or value that was put since the last check does not fit.
         """
-        if self._unchecked:
-            unchecked, self._unchecked = self._unchecked, {}
-            self._group.opened.check(self._txid, unchecked)
+        unchecked, self._unchecked, self._singles = [*self._unchecked, self._singles], [], {}
+        for values in filter(None, unchecked):
+            self._group.opened.check(self._txid, values)
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
@@ -195,7 +196,9 @@ class TransactionView(MapState):
         if befores is None:
             return None
         results = list(map(make_new, keys, befores))
-        self._put(dict(zip(keys, rules.kept(self._txid, results), strict=True)))
+        put = dict(zip(keys, rules.kept(self._txid, results), strict=True))
+        self._own.update(put)
+        self._unchecked.append(put)
         return results
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
@@ -207,13 +210,13 @@ class TransactionView(MapState):
             return stored.value
         old = None if stored is None else stored.value if is_own else stored.value_before(txid)
         new = make_new(old)
-        self._put({key: self._group.opened.make_value(txid, new) if stored is None else stored.written(txid, new)})
+        make = self._group.opened.make_value
+        self._put(key, make(txid, new) if stored is None else stored.written(txid, new))
         return new
 
-    def _put(self, values: dict[Key, StateValue | None]) -> None:
-        """Put values into this transaction's own layer."""
-        self._own.update(values)
-        self._unchecked.update(values)
+    def _put(self, key: Key, value: StateValue | None) -> None:
+        """Put one value into this transaction's own layer."""
+        self._own[key] = self._singles[key] = value
 
     def _begin_by_key(self) -> None:
         """Be ready for single keys: what was folded as rows goes key by key from now on."""

@@ -17,6 +17,7 @@ from txtopo.phases.batch_run import CarriedBolt
 from txtopo.phases.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.phases.layout import Layout, lay_spread, lay_together, runs_together
 from txtopo.phases.processing import PackJob, Report, StagedBolts
+from txtopo.phases.rows_file import remove_rows_files
 from txtopo.topology.plan import FRAMES, Phase, Plan
 
 
@@ -90,6 +91,10 @@ class PackPlanner:
             staging_dir=self._staging_dir,
             report_bytes_max=self._report_bytes_max,
         )
+
+    def clean_up(self, txid: int) -> None:
+        """Remove the files that waited for the commit of transactions up to ``txid``."""
+        remove_rows_files(self._staging_dir, lambda other: other <= txid)
 
     def judge(self, job: PackJob, reports: Iterable[Report]) -> list[Processing]:
         """Return what each attempt of a job came to, in txid order."""

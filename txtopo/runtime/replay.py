@@ -114,13 +114,14 @@ class Replay:
         self._workshop = Workshop(plan, config, prototypes)
         self._runner = runner
         self._pack_ids = itertools.count(1)
+        self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
         limits = Limits(1, 1, 1, 1, timeout_ms=1, opaque=plan.is_opaque)
         self._planner = PackPlanner(
             plan,
             limits,
             places=runner.places,
             layout="together",
-            staging_dir=tempfile.gettempdir(),
+            staging_dir=self._staging.name,
             received_bytes_max=NO_BOUND,
             has_acker=has_acker,
         )

@@ -216,6 +216,7 @@ class Shell:
                 self._crew.interrupt()
             case CleanUp():
                 self._drop_results(lambda attempt: attempt.txid <= action.txid)
+                self._parts.planner.clean_up(action.txid)
             case Stop():
                 self._stop = action
             case _:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -56,19 +56,20 @@ class FrameStages:
     def run(self) -> list[Report]:
         """Run the stages, each with the frames that come before it, and return the reports."""
         layout = self._job.layout
-        items: Any = self._spark.sparkContext.parallelize([], layout.places)
+        items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
                 if any(self._takes_parcels(name) for name in layout.frames[index]):
                     items = self._persist(items)
                 made = [self._make_frame(self._plan.by_id[name], items) for name in layout.frames[index]]
                 taken = self._edges_into(layout.frames[index])
-                rest = items.filter(_is_of_no_edge(taken)) if taken else items
-                routed = rest.partitionBy(layout.places, same_place) if index > 0 else rest
-                run = stage_function(self._package, self._job, index)
-                items = routed.mapPartitionsWithIndex(run) if stage.components or index == 0 else routed
-                items = reduce(lambda left, right: left.union(right), [items, *(m for m in made if m is not None)])
-            reports = [item for _, item in items.collect() if isinstance(item, Report)]
+                rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
+                if stage.components:
+                    rest = self._routed(rest).mapPartitionsWithIndex(stage_function(self._package, self._job, index))
+                parts = [part for part in (rest, *made) if part is not None]
+                items = reduce(lambda left, right: left.union(right), parts) if parts else None
+            collected = items.collect() if items is not None else []
+            reports = [item for _, item in collected if isinstance(item, Report)]
         finally:
             for persisted in self._persisted:
                 persisted.unpersist()
@@ -116,6 +117,13 @@ class FrameStages:
             _decode_function(edge, fields), from_arrow_schema(_frame_schema(fields))
         )
 
+    def _routed(self, items: Any) -> Any:
+        """Return items where they belong; a shuffle costs tens of milliseconds even where there are none."""
+        places = self._job.layout.places
+        if items is None:
+            return self._spark.sparkContext.parallelize([], places)
+        return items.partitionBy(places, same_place)
+
     def _edges_into(self, names: tuple[str, ...]) -> frozenset[int]:
         return frozenset(edge.index for name in names for edge in self._plan.inputs(name))
 
@@ -144,7 +152,7 @@ def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: Plan
     struct = F.struct(
         F.lit(attempt.txid).cast("long").alias("txid"), F.lit(attempt.attempt).cast("long").alias("attempt")
     )
-    return _cast(frame.select(struct.alias(fields.names[0]), *frame.columns), fields)
+    return frame.select(struct.alias(fields.names[0]), *_cast(frame, fields))
 
 
 def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
@@ -154,13 +162,20 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
             f"transform() returned the columns {frame.columns}; output_fields say {list(fields.names)}",
             component=component.id,
         )
-    return _cast(frame, fields)
+    columns = _cast(frame, fields)
+    is_as_declared = all(isinstance(column, str) for column in columns)
+    return frame if is_as_declared else frame.select(F.col(f"`{frame.columns[0]}`"), *columns)
 
 
-def _cast(frame: DataFrame, fields: Fields) -> DataFrame:
-    types = from_arrow_schema(fields.without_attempt().arrow_schema())
-    first, *rest = frame.columns
-    return frame.select(F.col(f"`{first}`"), *(F.col(f"`{n}`").cast(types[n].dataType).alias(n) for n in rest))
+def _cast(frame: DataFrame, fields: Fields) -> list[str | Column]:
+    """Return the fields behind the attempt: by name where they have their type, for a cast costs an analysis."""
+    types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
+    return [
+        f"`{name}`"
+        if found[name].dataType == types[name].dataType
+        else F.col(f"`{name}`").cast(types[name].dataType).alias(name)
+        for name in types.names
+    ]
 
 
 def _encode_function(

@@ -23,6 +23,7 @@ from txtopo.spark.executor_python import error_in
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.shipping import make_importable
+from txtopo.spark.sql_progress import SqlProgress
 from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import RunPackage, pack_up, workshop_of
 from txtopo.topology.plan import FRAMES, Plan
@@ -72,7 +73,10 @@ class SparkPackRunner(PackRunner):
         try:
             self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
-            return self._run_with_frames(job) if self._has_frames else self._run_stages(job)
+            if not self._has_frames:
+                return self._run_stages(job)
+            with SqlProgress(self._context, self._group(job.pack_id), on_progress):
+                return self._run_with_frames(job)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error

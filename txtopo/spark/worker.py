@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
+from txtopo.phases.garbage import collect_seldom
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, PlacedItem, StageRun
 from txtopo.phases.watch import Watch
@@ -54,6 +55,7 @@ def workshop_of(package: RunPackage) -> Workshop:
         sys.path.extend(path for path in package.import_paths if path not in sys.path)
         plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
         workshop = _workshops[package.run_key] = Workshop(plan, config, prototypes)
+        collect_seldom()
     return workshop
 
 
