@@ -133,7 +133,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.state.dir",
             None,
             _text_or_none,
-            "where coordinator state lies; by default beside the tables",
+            "where coordinator state and staged tuples lie, shared with executors; by default beside the tables",
         ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "what keeps coordinator state"),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),

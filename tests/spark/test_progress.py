@@ -33,6 +33,21 @@ def test_told() -> None:
         listener.close()
 
 
+def test_told_by_another_name() -> None:
+    """A driver that executors know by another address than its own, as in a container, is told all the same."""
+    listener = ProgressListener("localhost", KEY, bind_host="127.0.0.1")
+    told: queue.Queue[str] = queue.Queue()
+    listener.listen(1, lambda: told.put("pack 1"))
+    watch = Watch()
+    try:
+        with ProgressSender(listener.address, KEY, 1, watch):
+            watch.rows = iter([1])
+            assert told.get(timeout=30) == "pack 1"
+        assert listener.address[0] == "localhost"
+    finally:
+        listener.close()
+
+
 def test_position_moves_tuple_by_tuple() -> None:
     """A watch sees each row that is taken, without the work counting anything."""
     watch = Watch()

@@ -8,7 +8,6 @@ jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuf
 from __future__ import annotations
 
 import contextlib
-import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,8 +19,10 @@ from pyspark.sql import SparkSession
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
+from txtopo.spark.executor_python import error_in
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
+from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql_progress import SqlProgress
 from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import RunPackage, pack_up, workshop_of
@@ -46,12 +47,15 @@ class SparkPackRunner(PackRunner):
         self._plan = plan
         self._run_key = uuid.uuid4().bytes
         self.places = max(1, self._context.defaultParallelism)
-        host = self._context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-        self._progress = ProgressListener(host, self._run_key)
+        import_paths = make_importable(self._context)
+        settings = self._context.getConf()
+        host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        bind_host = settings.get("spark.driver.bindAddress", host) or host
+        self._progress = ProgressListener(host, self._run_key, bind_host)
         package = RunPackage(
             self._run_key,
             pack_up(plan, dict(config), dict(prototypes)),
-            tuple(sys.path),
+            import_paths,
             self._progress.address,
         )
         self._package = self._context.broadcast(package)
@@ -62,6 +66,7 @@ class SparkPackRunner(PackRunner):
 
         Raises:
             JobFailure: the job was lost; another one may not be.
+            ConfigError: no job can run by the Python that the executors have.
             StopError: Spark itself is lost.
         """
         self._progress.listen(job.pack_id, on_progress)
@@ -73,8 +78,7 @@ class SparkPackRunner(PackRunner):
             with SqlProgress(self._context, self._group(job.pack_id), on_progress):
                 return self._run_with_frames(job)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
-            if self._is_spark_gone():
-                raise _spark_is_gone(error) from error
+            self._raise_if_hopeless(error)
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
         finally:
             self._progress.forget(job.pack_id)
@@ -84,6 +88,7 @@ class SparkPackRunner(PackRunner):
 
         Raises:
             FailedException: Spark lost the job.
+            ConfigError: no job can run by the Python that the executors have.
             StopError: Spark itself is lost.
         """
         package = self._package
@@ -96,8 +101,7 @@ class SparkPackRunner(PackRunner):
             self._context.setJobGroup(f"txtopo-{self._run_key.hex()}-commit", "commit", interruptOnCancel=True)
             return list(self._context.parallelize(items, len(items)).map(work).collect())
         except (Py4JError, PySparkException, OSError, EOFError) as error:
-            if self._is_spark_gone():
-                raise _spark_is_gone(error) from error
+            self._raise_if_hopeless(error)
             raise FailedException("Spark lost a job of the commit phase", cause=_shorten(str(error))) from error
 
     def cancel(self, pack_id: int) -> None:
@@ -111,7 +115,8 @@ class SparkPackRunner(PackRunner):
         self._progress.close()
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # as above
-                self._package.unpersist()
+                # Blocking, for a session that is stopped before its executors answer prints a page of Java.
+                self._package.unpersist(blocking=True)
 
     def _run_stages(self, job: PackJob) -> list[Report]:
         places = job.layout.places
@@ -124,6 +129,15 @@ class SparkPackRunner(PackRunner):
 
     def _run_with_frames(self, job: PackJob) -> list[Report]:
         return FrameStages(self._spark, self._plan, self._package, job).run()
+
+    def _raise_if_hopeless(self, error: Exception) -> None:
+        """Raise what ends the run, if a job was lost in a way that the next one would be, too."""
+        if self._is_spark_gone():
+            raise _spark_is_gone(error) from error
+        wrong = error_in(str(error))
+        if wrong is not None:
+            wrong.cause = _shorten(str(error))
+            raise wrong from error
 
     def _is_spark_gone(self) -> bool:
         """Whether no further job can run: so that a dead JVM is not taken for job after job that is lost."""

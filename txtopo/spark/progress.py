@@ -24,12 +24,13 @@ class ProgressListener:
     Args:
         host: the address that executors reach the driver by.
         run_key: 16 bytes that tell this run's datagrams from any other's.
+        bind_host: the address that it has here, where that is another one.
     """
 
-    def __init__(self, host: str, run_key: bytes) -> None:
+    def __init__(self, host: str, run_key: bytes, bind_host: str | None = None) -> None:
         self._run_key = run_key
-        self._socket = socket.socket(_family(host), socket.SOCK_DGRAM)
-        self._socket.bind((host, 0))
+        self._socket = socket.socket(_family(bind_host or host), socket.SOCK_DGRAM)
+        self._socket.bind((bind_host or host, 0))
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         self._listeners: dict[int, Callable[[], None]] = {}
         self._is_closed = False
@@ -47,7 +48,7 @@ class ProgressListener:
         """Stop."""
         self._is_closed = True
         with contextlib.suppress(OSError):
-            self._socket.sendto(b"", self.address)
+            self._socket.sendto(b"", self._socket.getsockname())
 
     def _listen(self) -> None:
         with self._socket:

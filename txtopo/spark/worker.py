@@ -26,7 +26,7 @@ class RunPackage:
     Args:
         run_key: 16 bytes that name the run.
         content: the plan, the configuration and the prototypes, pickled.
-        import_paths: the driver's module search path.
+        import_paths: the driver's module search path; none where its modules are shipped.
         progress_address: where progress is told.
     """
 
