@@ -23,6 +23,7 @@ from state.values import (
     transactional_values,
 )
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.layer import Layer
 from txtopo.contracts.state import Key, StateKind, StateValue, Writes
 from txtopo.contracts.types import ddl_name
 from txtopo.errors import FieldsError
@@ -136,9 +137,29 @@ class RowFormat:
         Raises:
             FieldsError: the first key or value that does not fit.
         """
+        if isinstance(values, Layer) and values.bare and not values.kept:
+            return self._fit_bare(values)
         removed = [key for key, each in values.items() if each is None]
         fitted = self._fit_kept(txid, {key: each for key, each in values.items() if each is not None})
         return self._with_removed(fitted, removed) if removed else fitted
+
+    def _fit_bare(self, layer: Layer) -> FittedRows:
+        """Return a layer's bare values as rows, column by column."""
+        assert self.kind is StateKind.TRANSACTIONAL, "only transactional values lie bare"
+        keys, values, txids = list(layer.bare), list(layer.bare.values()), list(layer.txids.values())
+        key_columns, value_columns = self._key_columns(keys), self._value_columns(values, keys)
+        if any(column.is_changed for column in key_columns):
+            keys = list(_joined(key_columns))
+        if any(column.is_changed for column in value_columns) or len(self.value) > 1:
+            values = list(_joined(value_columns))
+        fitted: dict[Key, KeptValue | None] = dict(zip(keys, transactional_values(txids, values), strict=True))
+        if len(fitted) != len(keys):
+            raise self._same_keys()
+        table = None
+        if self.is_typed:
+            arrays = [column.array for column in (*key_columns, *value_columns)]
+            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
+        return FittedRows(fitted, txids, table)
 
     def _fit_kept(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
         keys = list(values)
@@ -169,15 +190,21 @@ class RowFormat:
         Raises:
             FieldsError: the first key or value that does not fit.
         """
+        if isinstance(values, Layer) and not values.kept:
+            self._check_columns(list(values.bare), list(values.bare.values()))
+            return
         kept = [each for each in values.values() if each is not None]
         keys = list(values) if len(kept) == len(values) else [key for key, each in values.items() if each is not None]
         if len(kept) < len(values):
             self.fit_keys([key for key, each in values.items() if each is None])
         own = self._own(kept)
-        columns = [*self._key_columns(keys), *self._value_columns([each.value for each in own], keys)]
+        self._check_columns(keys, [each.value for each in own])
         if self._previous:
             self._previous_columns(own, keys)
-        key_columns = columns[: len(self.key)]
+
+    def _check_columns(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        key_columns = self._key_columns(keys)
+        self._value_columns(values, keys)
         if any(column.is_changed for column in key_columns) and len(set(_joined(key_columns))) < len(keys):
             raise self._same_keys()
 

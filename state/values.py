@@ -72,10 +72,6 @@ class TransactionalRules:
             return list(map(_VALUE, known))
         return [None if each is None else each[1] for each in stored]
 
-    def kept(self, txid: int, values: Sequence[Any]) -> list[TransactionalValue]:
-        """Return what is kept after transaction ``txid`` has put each of ``values``."""
-        return transactional_values(itertools.repeat(txid), values)
-
 
 _TXID, _VALUE = operator.itemgetter(0), operator.itemgetter(1)
 

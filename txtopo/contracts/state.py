@@ -75,9 +75,6 @@ class BulkRules(Protocol):
         Returns None if the transaction is in one of them already.
         """
 
-    def kept(self, txid: int, values: Sequence[Any]) -> Sequence[Any]:
-        """Return what is kept after transaction ``txid`` has put each of ``values``."""
-
 
 Updater = Callable[[Any, Any], Any] | Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
 """What ``multi_update`` makes new values by."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txtopo.contracts.layer import Layer
 from txtopo.contracts.reduction import Reducible, Reduction, TransactionRows
-from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater, Writes
+from txtopo.contracts.state import BulkRules, Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
 
 
@@ -28,7 +29,7 @@ class GroupState:
 
     def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
         self.opened = opened
-        self.written: dict[Key, StateValue | None] = {}
+        self.written = Layer(opened.make_value)
         """What the finished transactions of the group have put; None for what they have removed."""
         self.folded: list[TransactionRows] = []
         """What they have folded as rows. It is over with rows once a key is asked for: see :meth:`settle`."""
@@ -73,10 +74,10 @@ class TransactionView(MapState):
     def __init__(self, group: GroupState, txid: int) -> None:
         self._group = group
         self._txid = txid
-        self._own: dict[Key, StateValue | None] = {}
+        self._own = Layer(group.opened.make_value)
         self._own_rows: list[TransactionRows] = []
-        self._unchecked: list[dict[Key, StateValue | None]] = []
-        self._singles: dict[Key, StateValue | None] = {}
+        self._unchecked: list[Layer] = []
+        self._singles = Layer(group.opened.make_value)
         self._is_over = False
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -148,15 +149,19 @@ class TransactionView(MapState):
         Raises:
             FieldsError: a key or value that was put since the last check does not fit.
         """
-        unchecked, self._unchecked, self._singles = [*self._unchecked, self._singles], [], {}
-        for values in filter(None, unchecked):
-            self._group.opened.check(self._txid, values)
+        opened = self._group.opened
+        unchecked, self._unchecked = self._unchecked, []
+        if self._singles:
+            unchecked.append(self._singles)
+            self._singles = Layer(opened.make_value)
+        for values in unchecked:
+            opened.check(self._txid, values)
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
         if self._own_rows and self._group.written:
             self._begin_by_key()
-        self._group.written.update(self._own)
+        self._group.written.merge(self._own)
         self._group.folded += self._own_rows
         self._is_over = True
 
@@ -180,26 +185,38 @@ class TransactionView(MapState):
     def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
         """Update many keys without a decision for each; None if there is one to make."""
         rules, own, written = self._group.opened.bulk, self._own, self._group.written
+        if rules is None or own.kept:
+            return None
         try:
-            if rules is None or len(set(keys)) != len(keys) or not own.keys().isdisjoint(keys):
-                return None
+            distinct = set(keys)
         except TypeError:  # an unhashable key, which the state refuses in its own words
             return None
-        stored: list[Any] = list(map(written.get, keys))
-        if not all(stored):
-            missing = [key for key, value in zip(keys, stored, strict=True) if value is None]
-            if written and not written.keys().isdisjoint(missing):  # removed by the group
-                return None
-            found = dict(zip(missing, self._group.opened.multi_get(missing), strict=True))
-            stored = [found[key] if value is None else value for key, value in zip(keys, stored, strict=True)]
-        befores = rules.befores(self._txid, stored)
+        if len(distinct) != len(keys) or not own.bare.keys().isdisjoint(distinct):
+            return None
+        if distinct <= written.bare.keys():
+            befores: Sequence[Any] | None = list(map(written.bare.__getitem__, keys))
+        else:
+            befores = self._befores(keys, rules)
         if befores is None:
             return None
         results = list(map(make_new, keys, befores))
-        put = dict(zip(keys, rules.kept(self._txid, results), strict=True))
-        self._own.update(put)
+        put = Layer(self._group.opened.make_value)
+        put.put_bare(self._txid, dict(zip(keys, results, strict=True)))
+        own.merge(put)
         self._unchecked.append(put)
         return results
+
+    def _befores(self, keys: Sequence[Key], rules: BulkRules) -> list[Any] | None:
+        """Return what each key starts from; None if there is a decision to make for one of them."""
+        written = self._group.written
+        missing = [key for key in keys if key not in written.bare]
+        if written.kept and not written.kept.keys().isdisjoint(missing):
+            return None
+        befores = rules.befores(self._txid, self._group.opened.multi_get(missing))
+        if befores is None or len(missing) == len(keys):
+            return befores if befores is None else list(befores)
+        found = dict(zip(missing, befores, strict=True))
+        return [found[key] if key in found else written.bare[key] for key in keys]
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
         """Replace one key's value; return the new one, or the one that has this transaction in it already."""
@@ -216,7 +233,8 @@ class TransactionView(MapState):
 
     def _put(self, key: Key, value: StateValue | None) -> None:
         """Put one value into this transaction's own layer."""
-        self._own[key] = self._singles[key] = value
+        self._own.put(key, value)
+        self._singles.put(key, value)
 
     def _begin_by_key(self) -> None:
         """Be ready for single keys: what was folded as rows goes key by key from now on."""
