@@ -74,7 +74,7 @@ class TransactionView(MapState):
     def __init__(self, group: GroupState, txid: int) -> None:
         self._group = group
         self._txid = txid
-        self._own = Layer(group.opened.make_value)
+        self._own = Layer(group.opened.make_value, txid)
         self._own_rows: list[TransactionRows] = []
         self._unchecked: list[Layer] = []
         self._singles = Layer(group.opened.make_value)
@@ -161,7 +161,7 @@ class TransactionView(MapState):
         """Merge this transaction's writes into the group's."""
         if self._own_rows and self._group.written:
             self._begin_by_key()
-        self._group.written.merge(self._own)
+        self._group.written.merge(self._txid, self._own)
         self._group.folded += self._own_rows
         self._is_over = True
 
@@ -193,17 +193,16 @@ class TransactionView(MapState):
             return None
         if len(distinct) != len(keys) or not own.bare.keys().isdisjoint(distinct):
             return None
-        if distinct <= written.bare.keys():
+        try:
             befores: Sequence[Any] | None = list(map(written.bare.__getitem__, keys))
-        else:
+        except KeyError:
             befores = self._befores(keys, rules)
         if befores is None:
             return None
         results = list(map(make_new, keys, befores))
-        put = Layer(self._group.opened.make_value)
-        put.put_bare(self._txid, dict(zip(keys, results, strict=True)))
-        own.merge(put)
-        self._unchecked.append(put)
+        put = dict(zip(keys, results, strict=True))
+        own.put_bare(self._txid, put)
+        self._unchecked.append(Layer(self._group.opened.make_value, self._txid, put))
         return results
 
     def _befores(self, keys: Sequence[Key], rules: BulkRules) -> list[Any] | None:
