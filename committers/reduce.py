@@ -65,7 +65,7 @@ class ReduceCommitter(BatchBolt, ICommitter):
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
         key: Any = tuple[self._key[0]] if len(self._key) == 1 else (*(tuple[name] for name in self._key),)
-        self._fold(key, tuple[self._value])
+        self.fold(key, tuple[self._value])
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Fold the rows of a batch: as columns where their order does not matter, else value by value."""
@@ -116,8 +116,9 @@ class ReduceCommitter(BatchBolt, ICommitter):
 
     def _fold_rows(self, rows: pa.Table) -> None:
         for key, value in pairs_of(rows, len(self._key)):
-            self._fold(key, value)
+            self.fold(key, value)
 
-    def _fold(self, key: Any, value: Any) -> None:
+    def fold(self, key: Any, value: Any) -> None:
+        """Fold one value; for subclasses whose ``execute`` makes key and value another way."""
         folded = self._folded
         folded[key] = self._function(folded[key], value) if key in folded else value

@@ -91,6 +91,14 @@ class AddOnes(AddCounts):
         self.counts[word] = self.counts.get(word, 0) + 1
 
 
+class CountByReduce(ReduceCommitter):
+    """A ready-made committer that counts one for each tuple."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Count one word."""
+        self.fold(tuple[1], 1)
+
+
 class SumByWord(DataFrameBolt):
     """Sums by word and transaction, in Spark SQL."""
 
@@ -101,19 +109,25 @@ class SumByWord(DataFrameBolt):
         return frame.groupBy("attempt", "word").agg(F.sum("n").alias("n"))
 
 
-def fused(output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 2) -> Topology:
-    """Return drawn words → partial count (fused with the emitter) → committer."""
+def fused(
+    output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 2, *, is_ready_made: bool = False
+) -> Topology:
+    """Return drawn words → partial count (fused with the emitter) → committer, by hand or ready-made."""
     builder = TransactionalTopologyBuilder("fused", "spout", spout, parallelism)
     builder.set_bolt("partial", PartialCount(), parallelism).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", AddCounts(), committers).fields_grouping("partial", Fields("word"))
+    committer = ReduceCommitter(STATE, "word", "n") if is_ready_made else AddCounts()
+    builder.set_committer_bolt("count", committer, committers).fields_grouping("partial", Fields("word"))
     return _into_table(builder, output)
 
 
-def shuffled(output: Path, words: DrawnWords, transactions: int, parallelism: int = 2) -> Topology:
+def shuffled(
+    output: Path, words: DrawnWords, transactions: int, parallelism: int = 2, *, is_ready_made: bool = False
+) -> Topology:
     """Return drawn words → committer, with a fields grouping of every tuple."""
     spout = WordSpout(words, transactions)
     builder = TransactionalTopologyBuilder("shuffled", "spout", spout, parallelism)
-    builder.set_committer_bolt("count", AddOnes(), parallelism).fields_grouping("spout", Fields("word"))
+    committer = CountByReduce(STATE, "word", "word") if is_ready_made else AddOnes()
+    builder.set_committer_bolt("count", committer, parallelism).fields_grouping("spout", Fields("word"))
     return _into_table(builder, output)
 
 

@@ -16,9 +16,6 @@ from tests.benchmarks.peers.stream import stream_contender
 from tests.benchmarks.txtopo_contender import TXTOPO, rate_contender
 from txtopo import Config, Topology
 
-WINDOW = 256
-"""Transactions at a time, for throughput."""
-
 BATCHES = 12
 """Batches of a peer in a round."""
 
@@ -36,18 +33,18 @@ def beside_peers(
     name: str,
     words: DrawnWords,
     transactions: int,
-    make: Callable[[Path, int], Topology],
+    make: Callable[[Path, int, bool], Topology],
     bounds: tuple[float, float],
     title: str,
 ) -> Outcome:
-    """Measure a topology, with a large window and as it comes, beside both peers.
+    """Measure a topology, with a committer by hand and with a ready-made one, beside both peers.
 
     Args:
         bench: where.
         name: the workload's.
         words: of a transaction.
         transactions: of txtopo in a round, before scaling.
-        make: returns the topology for a folder and a number of transactions.
+        make: returns the topology for a folder, a number of transactions, and whether its committer is ready-made.
         bounds: the ratio to foreachBatch + MERGE that must be reached, and the aim.
         title: what is measured.
     """
@@ -56,12 +53,14 @@ def beside_peers(
         count, batches = bench.times(transactions, 2), bench.times(BATCHES, BATCHES_MIN)
         source = write_files(bench.work / "inputs", words, batches)
 
-        def ours(label: str, config: Config) -> Contender:
-            return rate_contender(bench.spark, label, lambda folder: make(folder, count), config, words, count)
+        def ours(label: str, *, is_ready_made: bool) -> Contender:
+            return rate_contender(
+                bench.spark, label, lambda folder: make(folder, count, is_ready_made), Config(), words, count
+            )
 
         return [
-            ours(TXTOPO, Config(max_spout_pending=WINDOW)),
-            ours(f"{TXTOPO}, default Config", Config()),
+            ours(TXTOPO, is_ready_made=False),
+            ours(f"{TXTOPO}, ReduceCommitter", is_ready_made=True),
             stream_contender(bench.spark, MergePeer(), source, words, batches),
             stream_contender(bench.spark, DeltaRsPeer(), source, words, batches),
         ]
@@ -72,7 +71,6 @@ def beside_peers(
         "tuples": words.tuples,
         "keys": words.keys,
         "peer_batches": bench.times(BATCHES, BATCHES_MIN),
-        "max_spout_pending": WINDOW,
     }
     return Outcome(
         workload=name,

@@ -20,7 +20,9 @@ def shuffled(bench: Bench) -> Outcome:
         "shuffled",
         WORDS,
         TRANSACTIONS,
-        lambda folder, count: shuffled_topology(folder, WORDS, count, TASKS),
+        lambda folder, count, is_ready_made: shuffled_topology(
+            folder, WORDS, count, TASKS, is_ready_made=is_ready_made
+        ),
         bounds=(60, 120),
         title="10,000 tuples, 10,000 keys, fields grouping of every tuple",
     )

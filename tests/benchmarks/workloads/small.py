@@ -20,7 +20,7 @@ def small(bench: Bench) -> Outcome:
         "small",
         WORDS,
         TRANSACTIONS,
-        lambda folder, count: fused(folder, WordSpout(WORDS, count)),
+        lambda folder, count, is_ready_made: fused(folder, WordSpout(WORDS, count), is_ready_made=is_ready_made),
         bounds=(500, 2_000),
         title="1,000 tuples, 10,000 keys, per-tuple partial count",
     )
