@@ -38,9 +38,20 @@ def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table
         first: the first part.
         end: the part behind the last.
     """
+    return slice_of(file, file.offsets[first], file.offsets[end])
+
+
+def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
+    """Return some rows, as they lie in the file: nothing is read before it is used.
+
+    Args:
+        file: the file.
+        first: the first row.
+        end: the row behind the last.
+    """
     with pa.memory_map(file.path) as mapped:
         table = pa.ipc.open_file(mapped).read_all()
-    return table.slice(file.offsets[first], file.offsets[end] - file.offsets[first])
+    return table.slice(first, end - first)
 
 
 def schema_of(file: RowsFile) -> pa.Schema:
@@ -56,16 +67,20 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
         folder: where.
         name: what its name begins with.
         rows: the rows.
-        keys: the key columns.
+        keys: the key columns; none for rows that may lie in any order: each part gets as many of them.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = str(Path(folder) / f"{name}-{uuid.uuid4().hex}.arrow")
-    parts = parts_of(rows.select(keys))
-    order = np.argsort(parts, kind="stable")
-    offsets = np.searchsorted(parts[order], np.arange(PARTS + 1))
+    order = None
+    offsets = np.arange(PARTS + 1) * rows.num_rows // PARTS
+    if keys:
+        parts = parts_of(rows.select(keys))
+        order = np.argsort(parts, kind="stable")
+        offsets = np.searchsorted(parts[order], np.arange(PARTS + 1))
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-        for start in range(0, len(order), _PORTION_ROWS):
-            writer.write_table(rows.take(order[start : start + _PORTION_ROWS]))
+        for start in range(0, rows.num_rows, _PORTION_ROWS):
+            end = start + _PORTION_ROWS
+            writer.write_table(rows.slice(start, _PORTION_ROWS) if order is None else rows.take(order[start:end]))
         file.flush()
     return RowsFile(path, rows.num_rows, tuple(int(offset) for offset in offsets))
 
