@@ -47,7 +47,6 @@ W = TypeVar("W")
 class TableOptions:
     """How a table is kept, apart from what is in it; see :class:`state.delta.DeltaState`."""
 
-    storage: dict[str, str] | None
     cached_keys_max: int
     upkeep: Upkeep
 
