@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo import BatchBolt, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
 from txtopo.contracts.reduction import Rows, RowsFile
 from txtopo.contracts.state import MapState
 from txtopo.phases.rows_file import write_rows_file
@@ -25,8 +25,8 @@ class RowsCommitter(BatchBolt, ICommitter):
 
     Args:
         state: the name of the state, a table of rows set by ``builder.set_state``.
-        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, where a stream
-            with types has the table's names in any order, and every other one the table's order.
+        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
+            if those are the table's, else in their order.
     """
 
     def __init__(self, state: str, fields: Sequence[str] | None = None) -> None:
@@ -42,14 +42,19 @@ class RowsCommitter(BatchBolt, ICommitter):
     ) -> None:
         """Begin with no rows."""
         self._state = context.state(self._state_name)
-        self._tuples: list[Sequence[Any]] = []
+        self._stream_fields: Fields | None = None
+        self._positions: list[int] = []
+        self._tuples: list[list[Any]] = []
         self._rows: list[pa.Table] = []
         self._files: list[RowsFile] = []
 
     def execute(self, tuple: Tuple) -> None:
         """Take one tuple."""
-        fields = self._fields
-        self._tuples.append(tuple.values[1:] if fields is None else [tuple[name] for name in fields])
+        if tuple.fields is not self._stream_fields:
+            self._stream_fields = tuple.fields
+            self._positions = self._positions_in(tuple.fields)
+        values = tuple.values
+        self._tuples.append([values[position] for position in self._positions])
         if len(self._tuples) >= TUPLES_WAITING_MAX:
             self._make_columns()
 
@@ -60,9 +65,8 @@ class RowsCommitter(BatchBolt, ICommitter):
         if self._fields is None:
             rows = rows.select(names)
         else:  # by position, whatever their names
-            rows = rows.select(list(self._fields)).rename_columns(
-                [f"{n} {name}" for n, name in enumerate(self._fields)]
-            )
+            order = [f" {position}" for position in range(len(self._fields))]  # no field is named so
+            rows = rows.select(list(self._fields)).rename_columns(order)
         self._rows.append(self._state.as_rows(rows))
 
     def finish_batch(self) -> None:
@@ -88,6 +92,14 @@ class RowsCommitter(BatchBolt, ICommitter):
                 self._files.append(file)
                 self._rows = []
         return self.__dict__
+
+    def _positions_in(self, fields: Fields) -> list[int]:
+        """Return where a stream's tuples have the values to take."""
+        names = self._fields
+        if names is None:
+            own = fields.names[1:]
+            names = self._state.fields.names if set(own) == set(self._state.fields.names) else own
+        return [fields.index(name) for name in names]
 
     def _make_columns(self) -> None:
         """Make columns of the tuples that wait; a value that does not fit is told of here."""
