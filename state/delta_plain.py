@@ -11,6 +11,7 @@ from state.delta_declared import DeclaredDeltaTable
 from state.delta_fence import Fence
 from state.delta_plain_format import PlainFormat, checked_plain_fields
 from state.delta_plain_opened import OpenedDeltaRows, fitted_rows
+from state.delta_plain_past import PastDeltaRows
 from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep
 from txtopo.contracts.fields import Fields
@@ -75,6 +76,20 @@ class DeltaRows(DeclaredDeltaTable):
     def table(self) -> DeltaStateTable:
         """Return the table, to be looked at without opening it."""
         return self._table(self._form("").schema(), self.partition_by)
+
+    def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
+        """Open what the table held as of a transaction, for reading only; it fences nobody.
+
+        Args:
+            topology_id: the topology that the state belongs to.
+            name: the state's name in it.
+            txid: the last transaction to see.
+
+        Raises:
+            ConfigError: there is no table.
+            StateAccessError: what it held then is no longer kept.
+        """
+        return PastDeltaRows(topology_id, self._location(), self._form(name), txid)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaRows:
         """Open the table, made now if there is none, and write the marker of ``epoch``.

@@ -10,10 +10,9 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.fields import Fields
 from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.reduction import Reducible, Rows
-from txtopo.contracts.state import Key, MapState, State, StateKind, StateValue, Updater
+from txtopo.contracts.state import Key, MapState, State, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
@@ -46,11 +45,12 @@ def writes_noted(note: NoteWrite) -> Iterator[None]:
 class StateHandle(MapState, Placed):
     """What a bolt holds of a state: it reaches the state in the commit phase only."""
 
-    def __init__(self, component: str, name: str, declared: State, view: MapState | None) -> None:
+    def __init__(self, component: str, name: str, view: MapState | None, rows: State | None) -> None:
         self.place_reference = PlaceReference("state", name)
-        self.fields = declared.value if declared.kind is StateKind.ROWS else Fields()
-        self.partition_by = declared.partition_by
-        self._declared = declared
+        self._rows = rows
+        if rows is not None:
+            self.fields = rows.value
+            self.partition_by = rows.partition_by
         self._component = component
         self._name = name
         self._view = view
@@ -85,7 +85,7 @@ class StateHandle(MapState, Placed):
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of a table of rows, in either phase."""
-        return self._declared.as_rows(self._name, rows)
+        return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
@@ -144,7 +144,7 @@ class TaskContext(TopologyContext, Placed):
                 component=self.this_component_id,
             )
         view = None if self._views is None else self._views[name]
-        return StateHandle(self.this_component_id, name, self._plan.states[name], view)
+        return StateHandle(self.this_component_id, name, view, self._plan.row_tables.get(name))
 
 
 @attrs.define(eq=False)

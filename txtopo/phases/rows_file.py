@@ -109,7 +109,7 @@ def parts_of(keys: pa.Table) -> Any:
     found = np.zeros(keys.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in keys.columns:
-            hashes = [_hashes(chunk) for chunk in _portions(column)]
+            hashes = [text_hashes(chunk) for chunk in _portions(column)]
             found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
         found = (found ^ (found >> np.uint64(31))) * _MIXER
     return (found >> np.uint64(56)).astype(np.uint8)
@@ -121,7 +121,7 @@ def _portions(column: Any) -> Iterator[Any]:
         yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
 
 
-def _hashes(array: Any) -> np.ndarray:
+def text_hashes(array: Any) -> np.ndarray:
     """Return a number for each value: its text's bytes as the digits of a number, modulo 2^64."""
     if not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
         array = pc.cast(array, pa.string())
