@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta_columns import column_values
-from txtopo.phases.rows_file import text_hashes
+from txtopo.phases.rows_file import portions_of, text_hashes
 
 __all__ = ["missing_from", "row_hashes"]
 
 Hashes = npt.NDArray[np.uint64]
+
+PORTION_ROWS = 100_000
+"""Rows that are worked on at once."""
 
 _OF_NULL = np.uint64(0x9AE16A3B2F90404F)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -44,7 +47,7 @@ def row_hashes(rows: pa.Table) -> Hashes:
     found = np.zeros(rows.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in rows.columns:
-            own = [_column_hashes(chunk) for chunk in column.chunks]
+            own = [_column_hashes(portion) for portion in portions_of(column, PORTION_ROWS)]
             found = _mixed(found + _GOLDEN + (np.concatenate(own) if own else found))
     return found
 

@@ -109,15 +109,16 @@ def parts_of(keys: pa.Table) -> Any:
     found = np.zeros(keys.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in keys.columns:
-            hashes = [text_hashes(chunk) for chunk in _portions(column)]
+            hashes = [text_hashes(chunk) for chunk in portions_of(column, _PORTION_ROWS)]
             found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
         found = (found ^ (found >> np.uint64(31))) * _MIXER
     return (found >> np.uint64(56)).astype(np.uint8)
 
 
-def _portions(column: Any) -> Iterator[Any]:
-    for start in range(0, len(column), _PORTION_ROWS):
-        portion = column.slice(start, _PORTION_ROWS)
+def portions_of(column: Any, rows: int) -> Iterator[Any]:
+    """Yield a column as arrays of so many rows, the last one of what is left."""
+    for start in range(0, len(column), rows):
+        portion = column.slice(start, rows)
         yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
 
 
