@@ -16,8 +16,8 @@ from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_ro
 from tests.runtime.crashes import CrashError, CrashingStore, Fuse
 from tests.state.crashing_runs import Crash, run_with_crash
 from txtopo import Config, FailedException, Fields, TransactionalTopologyBuilder
-from txtopo.errors import FieldsError, StateAccessError
-from txtopo.testing.inline import run_inline
+from txtopo.errors import FieldsError, JobFailure, StateAccessError
+from txtopo.testing.inline import InlinePackRunner, run_inline
 
 CONFIG = Config(max_spout_pending=4, group_transactions_max=2)
 
@@ -118,6 +118,24 @@ def test_failing_transactions_leave_no_rows(tmp_path) -> None:
     assert rows_of(tmp_path / "rows") == appended(make_rows())
 
 
+def test_work_that_executors_lose_is_done_again(tmp_path, monkeypatch) -> None:
+    """Work that is lost while executors write replays the transactions; what was written of it shows nowhere."""
+    lost, compute = [], InlinePackRunner.compute
+
+    def lose(runner, function, items):
+        done = compute(runner, function, items)
+        if len(lost) < 2:
+            lost.append(done)
+            raise JobFailure("an executor was lost")
+        return done
+
+    monkeypatch.setattr(InlinePackRunner, "compute", lose)
+    config = Config({"topology.driver.rows.max": 0}, max_spout_pending=4, group_transactions_max=2)
+    run_inline(rows_topology(tmp_path), config)
+    assert len(lost) == 2
+    check(tmp_path)
+
+
 def test_an_opaque_source(tmp_path) -> None:
     """Promise 16: with an opaque source each tuple is appended once, too."""
     from spouts import OpaqueMemoryTransactionalSpout
@@ -168,6 +186,7 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
                 continue
         else:
             pytest.fail(f"no progress with a crash every {stride} steps")
+        assert lives > 0, "it crashed"
         check(output)
 
 

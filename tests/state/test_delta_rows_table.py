@@ -230,13 +230,19 @@ ODD_TEXTS = ["a b", "a%20b", "x/y:z", "ä=é", "'\"", "..", "NULL", "__HIVE_DEFA
 def test_partitions_of_every_type(tmp_path, large, kind, values) -> None:
     """Partitions of every type come out as they went in, and are replaced, before and after delta-rs moved them."""
     fields = Fields(f"p: {kind}", "n: long")
-    state = opened(tmp_path, fields=fields, partition_by="p", executors=some_executors(large))
+    upkeep = {"upkeep_every_writes": 1, "files_max": 1}
+    state = opened(tmp_path, fields=fields, partition_by="p", executors=some_executors(large), **upkeep)
     put(state, (1, ("append", [(value, 1) for value in values])))
     put(state, (2, ("append", [(value, 2) for value in values])))
     state.roll_back(1)  # which streams the table through delta-rs, into folders named for partitions
     put(state, (3, ("replace_partitions", [(value, 3) for value in values[1:]])))
     expected = Counter([(values[0], 1, 1), *((value, 3, 3) for value in values[1:])])
     assert rows(tmp_path) == expected
+    put(state, (4, ("append", [(value, 4) for value in values])))
+    files = len(DeltaTable(tmp_path / "t").file_uris())
+    state.maintain()
+    assert len(DeltaTable(tmp_path / "t").file_uris()) == files - len(values)
+    assert rows(tmp_path) == expected + Counter((value, 4, 4) for value in values)
     assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["p"]
 
 
