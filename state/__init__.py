@@ -1,6 +1,6 @@
 """State: keyed tables that remember transactions, and stores for what coordinators keep.
 
-``DeltaState`` and ``MemoryState`` are what ``builder.set_state`` takes. ``TransactionalState`` and
+``DeltaState``, ``DeltaRows`` and ``MemoryState`` are what ``builder.set_state`` takes. ``TransactionalState`` and
 ``RotatingTransactionalState`` are for your own coordinators and emitters, over a ``SqliteStore`` (one file,
 no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without a topology, and
 ``read_tables`` all of a topology as of one transaction.
@@ -8,6 +8,7 @@ no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one 
 
 from state.delta import DeltaState, read_table
 from state.delta_consistent import ConsistentView, read_tables
+from state.delta_plain import DeltaRows
 from state.memory import MemoryState
 from state.memory_store import MemoryStore
 from state.sqlite import SqliteStore
@@ -18,6 +19,7 @@ from txtopo.contracts.state import MapState, StateKind
 
 __all__ = [
     "ConsistentView",
+    "DeltaRows",
     "DeltaState",
     "MapState",
     "MemoryState",

@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import pyarrow as pa
-
-from state.delta_fence import WORLD_ERRORS, Fence
+from state.delta_declared import DeclaredDeltaTable
+from state.delta_fence import Fence
 from state.delta_history import read_table
-from state.delta_location import Location, parent_of
 from state.delta_opened import OpenedDeltaState, TableOptions
-from state.delta_owner import Owner
 from state.delta_past import PastDeltaState
 from state.delta_rows import RowFormat, checked_fields
 from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import State, StateKind
-from txtopo.errors import ConfigError, FailedException
+from txtopo.contracts.state import StateKind
+from txtopo.errors import ConfigError
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 
 
-class DeltaState(State):
+class DeltaState(DeclaredDeltaTable):
     """A state in a Delta table of its own: key fields, value fields, txid.
 
     The table of an opaque state has the previous value of each value field too.
@@ -63,43 +60,17 @@ class DeltaState(State):
         vacuum_retention_hours: int | None = None,
     ) -> None:
         checked_fields(key, value, kind, typed=True)
-        if not os.fspath(path):
-            raise ConfigError("a DeltaState needs the path of its table; write DeltaState('out/counts', …)")
+        super().__init__(path, storage_options, Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours))
         if cached_keys_max < 1:
             raise ConfigError(f"cached_keys_max of a DeltaState is {cached_keys_max}; it must be at least 1")
-        self.path = os.fspath(path)
         self.key = key
         self.value = value
         self.kind = StateKind(kind)
-        self._options = TableOptions(
-            storage=dict(storage_options) if storage_options is not None else None,
-            cached_keys_max=cached_keys_max,
-            upkeep=Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours),
-        )
-
-    @property
-    def address(self) -> str | None:
-        """The table's path, or its address in an object store."""
-        return self.path
-
-    @property
-    def home(self) -> str | None:
-        """The folder that holds the table's; None for a table in an object store."""
-        return parent_of(self.path)
-
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
-
-        Raises:
-            ConfigError: there is no table yet.
-            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
-        """
-        return read_table(self.path, txid, storage_options=self._options.storage)
+        self._options = TableOptions(cached_keys_max=cached_keys_max, upkeep=self._upkeep)
 
     def table(self) -> DeltaStateTable:
         """Return the table, to be looked at without opening it."""
-        location = Location.resolve(self.path, self._options.storage)
-        return DeltaStateTable(location, self.kind, RowFormat("", self.key, self.value, self.kind).schema())
+        return self._table(RowFormat("", self.key, self.value, self.kind).schema())
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
         """Open what the table held as of a transaction, for reading only; it fences nobody.
@@ -113,7 +84,7 @@ class DeltaState(State):
             ConfigError: there is no table.
             StateAccessError: what it held then is no longer kept.
         """
-        location = Location.resolve(self.path, self._options.storage)
+        location = self._location()
         return PastDeltaState(topology_id, location, RowFormat(name, self.key, self.value, self.kind), txid)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaState:
@@ -131,15 +102,8 @@ class DeltaState(State):
             FailedException: the table cannot be reached.
         """
         fence = Fence(topology_id, name, epoch)
-        location = Location.resolve(self.path, self._options.storage)
         rows = RowFormat(name, self.key, self.value, self.kind)
-        try:
-            Owner(topology_id, name, life, self.kind).take(location, rows.schema())
-            table = fence.close_behind(location)
-        except WORLD_ERRORS as error:
-            raise FailedException(
-                f"state {name!r}: the table at {location.address} cannot be opened", cause=str(error)
-            ) from error
+        location, table = self._take(fence, life, rows.schema())
         return OpenedDeltaState(location, table, fence, rows, self._options)
 
     def __repr__(self) -> str:

@@ -16,15 +16,17 @@ from pyarrow import fs
 
 from state.delta_fence import WORLD_ERRORS, epoch_application, epoch_of, rolled_back_application, state_application
 from state.delta_location import LOG_FOLDER, Location
+from state.delta_multiset import missing_from
 from state.delta_owner import Owner
 from state.delta_reading import key_mask, read_rows
 from state.delta_rows import TXID_FIELD
+from txtopo.contracts.state import StateKind
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.monitor.journal import JournalTable
 from txtopo.monitor.journal_end import table_path
 from txtopo.monitor.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 
-__all__ = ["compare_rows", "read_histories"]
+__all__ = ["compare_bags", "compare_rows", "read_histories"]
 
 _ENTRY = ".json"
 
@@ -77,6 +79,27 @@ def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: 
     )
 
 
+def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
+    """Return how rows without keys differ from earlier ones.
+
+    Args:
+        before: the rows of a version, all columns.
+        after: the rows of the next one.
+        since: the txid of the version before.
+    """
+    is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
+    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(put[TXID_FIELD]).as_py()
+    strays = missing_from(before, kept)
+    return RowChanges(
+        put=put.num_rows,
+        put_low=txids["min"],
+        put_high=txids["max"],
+        removed=before.num_rows - kept.num_rows + strays.num_rows,
+        strays=tuple(f"{row} was not there" for row in strays.slice(0, SAMPLES_MAX).to_pylist()),
+    )
+
+
 @attrs.frozen
 class _Reader:
     """Reads one table's history."""
@@ -115,7 +138,11 @@ class _Reader:
                     last = found.txid
                     rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
                 if versions and rows is not None and now is not None:
-                    changes = RowChanges(0, None, None, 0) if now is rows else compare_rows(rows, now, keys, last or 0)
+                    changes = RowChanges(0, None, None, 0)
+                    if now is not rows and self.owner.kind is StateKind.ROWS:
+                        changes = compare_bags(rows, now, last or 0)
+                    elif now is not rows:
+                        changes = compare_rows(rows, now, keys, last or 0)
                     found = attrs.evolve(found, changes=changes)
                 rows = now
             versions.append(found)

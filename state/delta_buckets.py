@@ -12,11 +12,11 @@ Files of a fold whose write never came are part of no version: vacuum removes th
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import os
 import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +39,8 @@ BUCKET_ROWS = 500_000
 
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 _TEXT_MAX = 32
+_BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
+"""Types whose lowest and highest value the log is told."""
 
 
 @attrs.frozen
@@ -50,12 +52,14 @@ class DataFile:
         size: its bytes.
         rows: its rows.
         stats: what the log says of its columns, as JSON; empty for an old file.
+        partition: the values of the table's partition columns, as the log has them.
     """
 
     path: str
     size: int
     rows: int
     stats: str = ""
+    partition: Mapping[str, str | None] = attrs.field(factory=dict)
 
     @property
     def parts(self) -> tuple[int, int] | None:
@@ -211,22 +215,19 @@ def stats_of(rows: pa.Table) -> dict[str, Any]:
     stats: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in rows.column_names:
         column = rows[name]
+        if pa.types.is_nested(column.type):  # whose counts the log has in another form
+            continue
         stats["nullCount"][name] = column.null_count
-        if not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)) or column.null_count == len(
-            column
-        ):
+        if not any(is_kind(column.type) for is_kind in _BOUNDED) or column.null_count == len(column):
             continue
         bounds = pc.min_max(column).as_py()
         low, high = bounds["min"], bounds["max"]
         if isinstance(low, str):
             low, high = low[:_TEXT_MAX], high if len(high) <= _TEXT_MAX else high[:_TEXT_MAX] + "\U0010ffff"
+        elif isinstance(low, dt.date):
+            low, high = low.isoformat(), high.isoformat()
         stats["minValues"][name], stats["maxValues"][name] = low, high
     return stats
-
-
-def now_ms() -> int:
-    """Return the time that files are noted with, in milliseconds since 1970."""
-    return int(time.time() * 1000)
 
 
 def _ranges_of(files: Sequence[DataFile], rows: int, places: int) -> list[tuple[int, int]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
-from state.delta_buckets import BucketTask, DataFile, FileWrites, fold_bucket, now_ms, tasks_of
-from state.delta_fence import NO_HOOKS, Fence
+from state.delta_buckets import BucketTask, FileWrites, fold_bucket, tasks_of
+from state.delta_data_folder import DataFolder
+from state.delta_fence import Fence
+from state.delta_file_change import FileChange, files_of, put_change
+from state.delta_location import Location
 from state.delta_rows import TXID_FIELD, RowFormat
 from txtopo.contracts.reduction import Reduction, RowsFile, TransactionRows
 from txtopo.contracts.state import Executors
@@ -54,7 +55,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
                 file = write_rows_file(str(folder / _FOLDER), f"{part.txid}-rows", file, keys)
                 held.append(file)
             new.append((part.txid, file))
-        old = _files_of(table)
+        old = files_of(table)
         template = BucketTask(
             folder=str(folder),
             parts=(0, 0),
@@ -84,29 +85,9 @@ def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, sc
     """Write the version after the handle's: without the files that are replaced, with the new ones.
 
     Raises:
-        FileNotFoundError: a new file is not in the table's folder, or not as large as it was.
+        FileNotFoundError: a new file is not in the table's folder, or not as large as it was; or one to replace is
+            no longer part of the table.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
-    for file in writes.added:
-        path = Path(writes.folder) / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
-            raise FileNotFoundError(f"{path} is not there with its {file.size} bytes")
-    time_ms = now_ms()
-    actions: list[Any] = [
-        *(AddAction(file.path, file.size, {}, time_ms, True, file.stats) for file in writes.added),
-        *(RemoveAction(file.path, True, time_ms, file.size) for file in writes.removed),
-    ]
-    table.create_write_transaction(
-        actions,
-        "append",
-        schema,
-        partition_by=[],
-        commit_properties=fence.properties(txid),
-        post_commithook_properties=NO_HOOKS,
-    )
-
-
-def _files_of(table: DeltaTable) -> tuple[DataFile, ...]:
-    added = pa.table(table.get_add_actions())
-    columns = (added[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-    return tuple(DataFile(path, size, rows or 0) for path, size, rows in zip(*columns, strict=True))
+    folder = DataFolder(Location.resolve(writes.folder, None))
+    put_change(table, fence, txid, folder, FileChange(writes.added, writes.removed, schema))

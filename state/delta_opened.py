@@ -1,105 +1,43 @@
-"""An opened DeltaState: a table in the hands of one coordinator, which alone writes to it.
-
-It writes by one handle, which it brings up to date before each write. What that brings to light is dealt with
-before anything is written:
-
-1. A newer marker: another coordinator leads. LostLead.
-2. The transaction itself: it is written already.
-3. Rows that somebody else has changed: totals are not what the transactions make them any more.
-   DivergenceError; the next start says so, too, until ``txtopo repair`` has settled it.
-4. A version that changed no row, a vacuum for example: go on.
-"""
+"""An opened DeltaState: the values and rows of keys, cached, folded, merged."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from state.delta_buckets import FileWrites
 from state.delta_cache import ROWS_PER_KEY, RowCache, ValueCache
-from state.delta_fence import WORLD_ERRORS, Fence, state_application
+from state.delta_fence import WORLD_ERRORS, Fence
 from state.delta_folding import Folder
-from state.delta_foreign import foreign_change
-from state.delta_history import read_snapshot, shown_schema
 from state.delta_large import fold_on_executors, put_files, rows_in
 from state.delta_location import Location
-from state.delta_rollback import roll_back
+from state.delta_opened_table import OpenedDeltaTable, TableOptions
 from state.delta_rows import TXID_FIELD, RowFormat
-from state.delta_staging import Staging
-from state.delta_sync import sync_version
-from state.delta_upkeep import Upkeep, compact, vacuum
+from state.delta_upkeep import compact
 from state.delta_writing import TableWrite, put_rows
 from state.values import KeptValue, bulk_rules, first_value
 from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows
-from txtopo.contracts.state import BulkRules, Executors, Key, OpenedState, StagedWrite, StateValue, Writes, pairs_of
-from txtopo.errors import DivergenceError, FailedException
-from txtopo.failpoints import reach
+from txtopo.contracts.state import BulkRules, Key, StagedWrite, StateValue, Writes, pairs_of
 from txtopo.phases.rows_file import read_rows_file, schema_of
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
-WRITE_TRIES_MAX = 10
-"""Tries at one write while versions of others come before it."""
 
-
-@attrs.frozen(kw_only=True)
-class TableOptions:
-    """How a table is kept, apart from what is in it; see :class:`state.delta.DeltaState`."""
-
-    storage: dict[str, str] | None
-    cached_keys_max: int
-    upkeep: Upkeep
-
-
-class OpenedDeltaState(OpenedState):
-    """A Delta table in the hands of one coordinator; made by :meth:`DeltaState.open`."""
+class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
+    """A Delta table of keys and values in the hands of one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(
         self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: TableOptions
     ) -> None:
-        self._location = location
-        self._table = table
-        self._fence = fence
+        super().__init__(location, table, fence, rows.kind, options.upkeep)
         self._rows = rows
-        self._upkeep = options.upkeep
         self._all_rows = RowCache(rows.schema(), options.cached_keys_max * ROWS_PER_KEY)
         self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
         self._folder = Folder(rows)
-        self._executors: Executors | None = None
-        self._driver_rows_max = 0
-        self._staging = Staging(fence.state, fence.epoch, location)
-        self._own_version = table.version()
-        self._seen_version = table.version()
-        self._foreign_change: str | None = None
-        self._writes = 0
-        self._checkpoints = 0
-
-    @property
-    def identity(self) -> str:
-        """Delta's id of the table."""
-        return str(self._table.metadata().id)
-
-    @property
-    def last_txid(self) -> int | None:
-        """The txid of the last write, by a fresh handle; None before the first.
-
-        Raises:
-            DivergenceError: the table is gone.
-            FailedException: the table cannot be read.
-        """
-        return self._fence.last_txid(self._fresh_handle())
-
-    @property
-    def version(self) -> int:
-        """The version that this coordinator has made last: by its marker, or by a write."""
-        return self._own_version
 
     def make_value(self, txid: int, value: object) -> KeptValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
@@ -135,11 +73,6 @@ class OpenedDeltaState(OpenedState):
             return self._folder.reducible(read_rows_file(values))
         return self._folder.reducible(values)
 
-    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
-        """Fold groups of more rows than that by the executors."""
-        self._executors = executors
-        self._driver_rows_max = driver_rows_max
-
     def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows to reduce."""
         return pairs_of(_in_memory(rows), len(self._rows.key))
@@ -172,142 +105,6 @@ class OpenedDeltaState(OpenedState):
         touched = folded.filter(pc.greater_equal(folded[TXID_FIELD], parts[0].txid))
         return RowWrites(touched, self._rows.read_writes, folded, self._table.version())
 
-    def write(self, txid: int, values: Writes) -> None:
-        """Insert or replace the row of each key, in one Delta write; with no values, note the txid alone.
-
-        Raises:
-            FieldsError: a key or value does not fit; nothing was written.
-            LostLead: a newer epoch has opened the table; nothing was written.
-            DivergenceError: somebody else has changed rows; nothing was written.
-            FailedException: the write failed; it may be tried again.
-        """
-        writes = self._fitted(txid, values)
-        for _ in range(WRITE_TRIES_MAX):
-            if self._is_visible(txid):
-                return
-            self._refuse_foreign_change(txid)
-            if self._put(txid, writes):
-                return
-        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
-
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Write the rows to a file beside the table's data, where no reader of the table sees them.
-
-        Raises:
-            FieldsError: a key or value does not fit; nothing was written.
-            ConfigError: the table lies in an object store.
-            LostLead: a newer epoch has opened the table.
-            DivergenceError: somebody else has changed rows.
-            FailedException: the file cannot be written.
-        """
-        writes = self._fitted(txid, values)
-        self._is_visible(txid)
-        self._refuse_foreign_change(txid)
-        try:
-            if isinstance(writes, FileWrites):
-                return self._staging.stage_files(txid, writes)
-            return self._staging.stage(txid, writes.rows)
-        except OSError as error:
-            raise self._failure("a write cannot be staged", error, txid) from error
-
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible, whichever epoch staged it; do nothing if it is visible already.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-            DivergenceError: its file is gone, and it is not visible.
-            FailedException: the write failed; try again.
-        """
-        for _ in range(WRITE_TRIES_MAX):
-            if self._is_visible(staged.txid):
-                return
-            self._refuse_foreign_change(staged.txid)
-            try:
-                writes = self._staging.read(staged, self._rows.read_writes)
-            except WORLD_ERRORS as error:
-                raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
-            if self._put(staged.txid, writes):
-                return
-        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
-
-    def discard_staged(self) -> None:
-        """Remove what this coordinator and earlier ones have staged."""
-        try:
-            self._staging.discard()
-        except OSError as error:
-            raise self._failure("staged writes cannot be removed", error) from error
-
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
-
-        Transactions that were written together are seen together.
-
-        Raises:
-            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
-        """
-        application = state_application(self._fence.topology_id, self._fence.state)
-        return read_snapshot(self._location, application, shown_schema(self._table, self._rows.kind), txid)
-
-    def roll_back(self, txid: int | None) -> None:
-        """Write a version that equals the one which transaction ``txid`` made; see :meth:`OpenedState.roll_back`.
-
-        Raises:
-            StateAccessError: that version is not kept.
-            LostLead: a newer epoch has opened the table; nothing was written.
-            FailedException: the write failed; it may be tried again.
-        """
-        for _ in range(WRITE_TRIES_MAX):
-            self._is_visible(txid or 0)
-            if (self._fence.last_txid(self._table) or 0) == (txid or 0) and self._changed_since(None) is None:
-                return
-            self._write_once(txid or 0, lambda: roll_back(self._location, self._table, self._fence, txid), {})
-            self._cache.clear()
-        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
-
-    def adopt(self) -> None:
-        """Note the last transaction again, on top of what somebody else has written.
-
-        Raises:
-            LostLead: a newer epoch has opened the table; nothing was written.
-            FailedException: the write failed; it may be tried again.
-        """
-        for _ in range(WRITE_TRIES_MAX):
-            last = self.last_txid or 0
-            self._is_visible(last)
-            if self._changed_since(None) is None:
-                return
-            self._write_once(last, functools.partial(self._fence.mark, self._table, last), {})
-            self._cache.clear()
-        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None)
-
-    def maintain(self) -> None:
-        """Checkpoint the log every so many own writes; compact and vacuum where that is due.
-
-        Raises:
-            LostLead: a newer epoch has opened the table; nothing was done.
-            FailedException: it failed; the table is as good as before.
-        """
-        if self._writes < self._upkeep.every_writes:
-            return
-        try:
-            self._advance()
-            self._table.create_checkpoint()
-            self._table.cleanup_metadata()
-            before = self._table.version()
-            if len(self._table.file_uris()) > self._upkeep.files_max:
-                compact(self._table, self._fence)
-                self._table.update_incremental()
-                self._cache.written(before, self._table.version(), {})
-                if self._foreign_change is None:
-                    self._own_version = self._seen_version = before + 1
-            if self._upkeep.is_vacuum_due(self._checkpoints):
-                vacuum(self._table, self._upkeep.vacuum_retention_hours or 0)
-        except WORLD_ERRORS as error:
-            self._fence.check(self._fresh_handle())
-            raise self._failure("upkeep failed", error) from error
-        self._writes = 0
-        self._checkpoints += 1
-
     def close(self) -> None:
         """Let go of what is cached."""
         self._cache.clear()
@@ -319,126 +116,39 @@ class OpenedDeltaState(OpenedState):
         fitted = self._rows.fit(txid, values)
         return RowWrites(fitted.table, self._rows.read_writes, values=fitted.values)
 
-    def _put(self, txid: int, writes: RowWrites | FileWrites) -> bool:
-        def write() -> pa.Table | None:
-            if isinstance(writes, FileWrites):
-                put_files(self._table, self._fence, txid, writes, self._rows.schema())
-                return None
-            version = self._table.version()
-            before = self._all_rows.at_hand(self._table)
-            after = writes.whole if writes.version == version else None
-            put = TableWrite(writes.rows, list(self._rows.key), before, after)
-            return put_rows(self._table, self._fence, txid, put)
+    def _staged(self, txid: int, writes: RowWrites | FileWrites) -> StagedWrite:
+        if isinstance(writes, FileWrites):
+            return self._staging.stage_files(txid, writes)
+        return self._staging.stage(txid, writes.rows)
 
-        return self._write_once(txid, write, writes)
+    def _read_staged(self, staged: StagedWrite) -> RowWrites | FileWrites:
+        return self._staging.read(staged, self._rows.read_writes)
 
-    def _is_visible(self, txid: int) -> bool:
-        """Bring the writing handle up to date, and ask it: may we write, and is it written already?"""
-        try:
-            self._advance()
-        except WORLD_ERRORS as error:
-            raise self._failure("its table cannot be read", error, txid) from error
-        last = self._fence.last_txid(self._table)
-        return last is not None and last >= txid
+    def _write(self, txid: int, writes: RowWrites | FileWrites) -> pa.Table | None:
+        if isinstance(writes, FileWrites):
+            put_files(self._table, self._fence, txid, writes, self._rows.schema())
+            return None
+        version = self._table.version()
+        before = self._all_rows.at_hand(self._table)
+        after = writes.whole if writes.version == version else None
+        put = TableWrite(writes.rows, list(self._rows.key), before, after)
+        return put_rows(self._table, self._fence, txid, put)
 
-    def _advance(self) -> None:
-        """Bring the handle up to date and check the fence; forget what was read from an older version."""
-        self._table.update_incremental()
-        self._fence.check(self._table)
-        self._see_others()
-
-    def _see_others(self) -> None:
-        """Look at versions that have come from elsewhere; forget what was read from an older one."""
-        if self._table.version() == self._seen_version:
-            return
-        self._foreign_change = self._foreign_change or self._changed_since(self._own_version)
-        self._seen_version = self._table.version()
-        self._cache.clear()
-
-    def _changed_since(self, version: int | None) -> str | None:
-        return foreign_change(self._location, self._table, version)
-
-    def _refuse_foreign_change(self, txid: int) -> None:
-        if self._foreign_change is not None:
-            last = self._fence.last_txid(self._table)
-            raise DivergenceError(
-                f"state {self._fence.state!r}: somebody else has changed the table at {self._location.address} "
-                f"({self._foreign_change}) since its last transaction, {last}; nothing of transaction {txid} was "
-                "written to it. Let txtopo alone write to it; 'txtopo repair' takes the change back, or accepts it",
-                txid=txid,
-            )
-
-    def _write_once(self, txid: int, write: Callable[[], pa.Table | None], values: Writes) -> bool:
-        """Write the version after the handle's; return False if another writer took it.
-
-        Args:
-            txid: the transaction it makes visible.
-            write: writes it, and returns all rows of that version if they are at hand.
-            values: what it puts.
-
-        Raises:
-            LostLead: and it was a newer coordinator.
-            FailedException: the world failed in another way.
-        """
-        before = self._table.version()
-        files = set(self._table.file_uris())
-        reach("delta.write.checked")
-        try:
-            rows = write()
-            self._table.update_incremental()
-        except WORLD_ERRORS as error:
-            return self._recover(txid, before, error)
-        reach("delta.write.landed")
-        self._sync(txid, before + 1, set(self._table.file_uris()) - files)
-        self._cache.written(before, self._table.version(), values)
-        self._all_rows.written(before + 1, rows)
-        self._own_version = self._seen_version = before + 1
-        self._foreign_change = None
-        self._see_others()
-        self._writes += 1
+    def _compact(self) -> bool:
+        if len(self._table.file_uris()) <= self._upkeep.files_max:
+            return False
+        compact(self._table, self._fence)
         return True
 
-    def _sync(self, txid: int, version: int, new_files: set[str]) -> None:
-        if self._location.folder is None:
-            return
-        try:
-            sync_version(self._location.folder, version, new_files)
-        except OSError as error:
-            raise self._failure("it was written, but may not outlive a loss of power", error, txid) from error
+    def _forget(self) -> None:
+        self._cache.clear()
 
-    def _recover(self, txid: int, before: int, error: Exception) -> bool:
-        """Find out what became of a write that raised ``error``.
+    def _landed(self, before: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None) -> None:
+        self._cache.written(before, self._table.version(), {} if writes is None else writes)
+        self._all_rows.written(before + 1, rows)
 
-        1. A newer coordinator has opened the table: LostLead. 2. The write is there, what failed came
-        after it: fine. 3. Another version took its place: it may be tried again. 4. Anything else.
-        """
-        self._table = self._fresh_handle()
-        self._fence.check(self._table)
-        self._see_others()
-        last = self._fence.last_txid(self._table)
-        if last is not None and last >= txid:
-            return True
-        if self._table.version() > before:
-            return False
-        raise self._failure("its table could not be written", error, txid) from error
-
-    def _fresh_handle(self) -> DeltaTable:
-        try:
-            return self._location.handle()
-        except TableNotFoundError as error:
-            raise DivergenceError(
-                f"state {self._fence.state!r}: its table at {self._location.address} is gone; bring it back, "
-                "or start again from a new coordinator state",
-            ) from error
-        except WORLD_ERRORS as error:
-            raise self._failure("its table cannot be opened", error) from error
-
-    def _failure(self, what: str, error: Exception | None, txid: int | None = None) -> FailedException:
-        return FailedException(
-            f"state {self._fence.state!r} at {self._location.address}: {what}",
-            txid=txid,
-            cause=None if error is None else f"{type(error).__name__}: {error}",
-        )
+    def _compacted(self, before: int) -> None:
+        self._cache.written(before, self._table.version(), {})
 
 
 def _in_memory(rows: Reducible) -> pa.Table:

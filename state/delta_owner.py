@@ -6,6 +6,7 @@ refused before anything is written, and so is whatever txtopo did not make.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -19,7 +20,7 @@ from state.delta_log import EPOCH_NOTE
 from txtopo.contracts.state import StateKind
 from txtopo.errors import DivergenceError
 
-__all__ = ["Owner", "columns_text", "not_empty", "not_ours"]
+__all__ = ["Owner", "columns_text", "not_empty", "not_ours", "partition_misfit"]
 
 _TOPOLOGY, _STATE, _LIFE, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
 
@@ -57,17 +58,18 @@ class Owner:
             return None
         return Owner(topology_id, state, life, StateKind(kind))
 
-    def take(self, location: Location, schema: pa.Schema) -> DeltaTable:
+    def take(self, location: Location, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
         """Return a handle of this owner's table, made now if there is none.
 
         Args:
             location: where it lies.
             schema: its columns.
+            partition_by: those that it is partitioned by.
 
         Raises:
             DivergenceError: what lies there is another's.
         """
-        table = location.existing() or self._make(location, schema)
+        table = location.existing() or self._make(location, schema, partition_by)
         found = Owner.of(table)
         if found is None:
             raise not_ours(location)
@@ -76,6 +78,9 @@ class Owner:
         if table.schema() != Schema.from_arrow(schema):
             columns = columns_text(pa.schema(table.schema()))
             raise self._divergence(location, table, f"its columns are {columns} and not {columns_text(schema)}")
+        misfit = partition_misfit(table, partition_by)
+        if misfit is not None:
+            raise self._divergence(location, table, misfit)
         return table
 
     def text(self) -> str:
@@ -83,7 +88,7 @@ class Owner:
         kind = self.kind.value
         return f"topology {self.topology_id!r}, state {self.state!r}, life {self.life!r}, kind {kind!r}"
 
-    def _make(self, location: Location, schema: pa.Schema) -> DeltaTable:
+    def _make(self, location: Location, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
         foreign = location.foreign_file()
         if foreign is not None:
             raise not_empty(location, foreign)
@@ -93,6 +98,7 @@ class Owner:
             return DeltaTable.create(
                 location.address,
                 schema=schema,
+                partition_by=list(partition_by) or None,
                 name=self.state,
                 description=f"State {self.state} of the txtopo topology {self.topology_id}",
                 configuration={
@@ -132,6 +138,14 @@ def not_empty(location: Location, foreign: Path) -> DivergenceError:
     return DivergenceError(
         f"{location.address} is no Delta table, and it is not empty: {foreign.name} lies there. {_WAY_OUT}."
     )
+
+
+def partition_misfit(table: DeltaTable, partition_by: Sequence[str]) -> str | None:
+    """Return in words how the columns differ that a table is partitioned by; None if they don't."""
+    found = list(table.metadata().partition_columns)
+    if found == list(partition_by):
+        return None
+    return f"it is partitioned by ({', '.join(found)}) and not by ({', '.join(partition_by)})"
 
 
 def columns_text(schema: pa.Schema) -> str:

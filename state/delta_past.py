@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from state.delta_cache import RowCache, ValueCache
-from state.delta_fence import WORLD_ERRORS, state_application
-from state.delta_history import read_snapshot, shown_schema, version_as_of
+from state.delta_fence import WORLD_ERRORS
 from state.delta_location import Location
-from state.delta_reading import read_rows
+from state.delta_past_table import PastDeltaTable
 from state.delta_rows import TXID_FIELD, RowFormat
 from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
-from txtopo.contracts.state import BulkRules, Key, OpenedState, StagedWrite, StateKind, StateValue, Writes
-from txtopo.errors import ConfigError, StateAccessError
+from txtopo.contracts.state import BulkRules, Key, StateKind, StateValue, Writes
 from txtopo.monitor.replay_report import StateComparison
 
 __all__ = ["PastDeltaState"]
@@ -26,7 +22,7 @@ CACHED_KEYS_MAX = 1_000_000
 """Keys that are held in memory; of a larger table those used last."""
 
 
-class PastDeltaState(OpenedState):
+class PastDeltaState(PastDeltaTable):
     """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
 
     Args:
@@ -41,28 +37,9 @@ class PastDeltaState(OpenedState):
     """
 
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
-        self._location = location
+        super().__init__(topology_id, location, rows.state, rows.kind, txid)
         self._rows = rows
-        self._application = state_application(topology_id, rows.state)
         self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), CACHED_KEYS_MAX))
-        latest = location.existing()
-        if latest is None:
-            raise ConfigError(f"state {rows.state!r}: there is no table at {location.address}")
-        found = version_as_of(location, latest, self._application, txid)
-        if found is None:
-            raise self._gone(txid)
-        self._table: DeltaTable = found
-        self._txid = txid
-
-    @property
-    def identity(self) -> str:
-        """Delta's id of the table."""
-        return str(self._table.metadata().id)
-
-    @property
-    def last_txid(self) -> int | None:
-        """The last transaction that the table had got then; None before the first."""
-        return self._table.transaction_version(self._application)
 
     def make_value(self, txid: int, value: object) -> KeptValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
@@ -81,13 +58,6 @@ class PastDeltaState(OpenedState):
         """Refuse a key or value that does not fit."""
         self._rows.check(values)
 
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) as they were then, or as of an earlier transaction."""
-        schema = shown_schema(self._table, self._rows.kind)
-        if txid is not None and txid < self._txid:
-            return read_snapshot(self._location, self._application, schema, txid)
-        return self._read(schema)
-
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare what this table holds of a transaction with what a replay of it has put.
 
@@ -105,22 +75,6 @@ class PastDeltaState(OpenedState):
         removed = [key for key, value in writes.items() if value is None]
         difference = self._first_difference(txid, then, now, removed, may_be_removed=may_be_removed and txid < last)
         return StateComparison(name, len(then), difference)
-
-    def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def stage(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def write_staged(self, staged: StagedWrite) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def discard_staged(self) -> Never:
-        """Refuse."""
-        raise self._refusal()
 
     def _first_difference(
         self,
@@ -159,22 +113,6 @@ class PastDeltaState(OpenedState):
             return self._cache.multi_get(self._table, keys)
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
-
-    def _read(self, schema: pa.Schema) -> pa.Table:
-        try:
-            return read_rows(self._table, schema)
-        except WORLD_ERRORS as error:
-            raise self._gone(self._txid) from error
-
-    def _gone(self, txid: int) -> StateAccessError:
-        return StateAccessError(
-            f"state {self._rows.state!r}: what the table at {self._location.address} held as of transaction {txid} "
-            "is no longer kept, or cannot be read; a later transaction may be",
-            txid=txid,
-        )
-
-    def _refusal(self) -> StateAccessError:
-        return StateAccessError(f"state {self._rows.state!r} is shown as it was in the past, and cannot be written")
 
 
 def _shown(value: KeptValue | None) -> str:

@@ -70,6 +70,8 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     Raises:
         FieldsError: what is wrong, and with which field.
     """
+    if kind is StateKind.ROWS:
+        raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
     for role, fields in (("key", key), ("value", value)):
         if not len(fields):
             raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")

@@ -60,14 +60,19 @@ class Staging:
 
     def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
         """Note files that are in the table's folder already."""
-        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
         note = {
             "added": [attrs.asdict(file) for file in writes.added],
             "removed": [attrs.asdict(file) for file in writes.removed],
             "touched": len(writes),
             "first_txid": writes.first_txid,
         }
+        return self.stage_note(txid, note)
+
+    def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
+        """Make a note durable, which tells of data files that are durable already; it is JSON."""
+        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
         folder = self._folder()
+        sync_folder(folder)
         write_durably(folder / name, json.dumps(note).encode())
         sync_folder(folder)
         return StagedWrite(self._state, txid, name)
@@ -82,22 +87,28 @@ class Staging:
         Raises:
             DivergenceError: it is not there, and its transaction is not in the table.
         """
-        path = self._folder() / staged.location
-        assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
+        path = self._path(staged)
+        if path.suffix == ".json":
+            note = self.read_note(staged)
+            added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
+            return FileWrites(str(self._folder()), added, removed, note["touched"], note["first_txid"], read_writes)
         try:
-            if path.suffix == ".json":
-                note = json.loads(path.read_bytes())
-                added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
-                return FileWrites(str(self._folder()), added, removed, note["touched"], note["first_txid"], read_writes)
             with pa.OSFile(str(path)) as file:
                 return RowWrites(pa.ipc.open_file(file).read_all(), read_writes)
         except FileNotFoundError as error:
-            raise DivergenceError(
-                f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "
-                "gone, and it is not in the table; put the file back, or start again from a new "
-                "coordinator state and a new table",
-                txid=staged.txid,
-            ) from error
+            raise self._gone(staged, path) from error
+
+    def read_note(self, staged: StagedWrite) -> Any:
+        """Return what :meth:`stage_note` noted, in whichever epoch.
+
+        Raises:
+            DivergenceError: it is not there, and its transaction is not in the table.
+        """
+        path = self._path(staged)
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise self._gone(staged, path) from error
 
     def discard(self) -> None:
         """Remove the staged writes of this epoch and of those before; a newer coordinator's stay."""
@@ -107,6 +118,19 @@ class Staging:
             name = _STAGED.match(path.name)
             if name is not None and int(name[1]) <= self._epoch:
                 path.unlink(missing_ok=True)
+
+    def _path(self, staged: StagedWrite) -> Path:
+        path = self._folder() / staged.location
+        assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
+        return path
+
+    def _gone(self, staged: StagedWrite, path: Path) -> DivergenceError:
+        return DivergenceError(
+            f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "
+            "gone, and it is not in the table; put the file back, or start again from a new "
+            "coordinator state and a new table",
+            txid=staged.txid,
+        )
 
     def _folder(self) -> Path:
         if self._location.folder is None:

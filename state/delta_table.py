@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from state.delta_fence import WORLD_ERRORS, epoch_of, state_application
 from state.delta_foreign import foreign_change
 from state.delta_location import Location
 from state.delta_log import version_after
-from state.delta_owner import Owner, columns_text, not_empty, not_ours
+from state.delta_owner import Owner, columns_text, not_empty, not_ours, partition_misfit
 from txtopo.contracts.state import StateKind
 from txtopo.contracts.table import StateTable, TableSight
 from txtopo.errors import ConfigError, FailedException
@@ -30,9 +31,13 @@ class DeltaStateTable(StateTable):
         location: where it lies.
         kind: the kind that its state is declared with.
         schema: the columns that its state is declared with.
+        partition_by: those of them that it is to be partitioned by.
     """
 
-    def __init__(self, location: Location, kind: StateKind, schema: pa.Schema) -> None:
+    def __init__(
+        self, location: Location, kind: StateKind, schema: pa.Schema, partition_by: Sequence[str] = ()
+    ) -> None:
+        self._partition_by = tuple(partition_by)
         self._location = location
         self._kind = kind
         self._schema = schema
@@ -125,7 +130,7 @@ class DeltaStateTable(StateTable):
             return f"its kind is {owner.kind.value!r} and not {self._kind.value!r}"
         if table.schema() != Schema.from_arrow(self._schema):
             return f"its columns are {columns_text(pa.schema(table.schema()))} and not {columns_text(self._schema)}"
-        return None
+        return partition_misfit(table, self._partition_by)
 
 
 def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:

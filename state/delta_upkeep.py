@@ -44,13 +44,13 @@ class Upkeep:
     @files_max.validator
     def _check_positive(self, attribute: attrs.Attribute[int], value: int) -> None:
         if value < 1:
-            raise ConfigError(f"{attribute.name} of a DeltaState is {value}; it must be at least 1")
+            raise ConfigError(f"{attribute.name} of a table is {value}; it must be at least 1")
 
     @vacuum_retention_hours.validator
     def _check_retention(self, _attribute: object, value: int | None) -> None:
         if value is not None and value < RETENTION_HOURS_MIN:
             raise ConfigError(
-                f"vacuum_retention_hours of a DeltaState is {value}; it must be at least "
+                f"vacuum_retention_hours of a table is {value}; it must be at least "
                 f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
             )
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, assert_never
 import attrs
 
 from txtopo.contracts.state import BulkRules, StateKind
+from txtopo.errors import StateAccessError
 
 __all__ = [
     "KeptValue",
@@ -154,6 +155,8 @@ def first_value(kind: StateKind, txid: int, value: Any) -> KeptValue:
             return OpaqueValue(txid, value, None)
         case StateKind.NON_TRANSACTIONAL:
             return NonTransactionalValue(value)
+        case StateKind.ROWS:
+            raise StateAccessError("a table of rows keeps no values by key")
         case _:
             assert_never(kind)
 

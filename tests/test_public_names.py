@@ -32,9 +32,15 @@ def test_names_of_the_framework() -> None:
 def test_names_of_the_folders() -> None:
     """Spouts, states and committers are to be had from their packages."""
     assert {"MemoryTransactionalSpout", "FilesTransactionalSpout"} <= set(spouts.__all__)
-    assert {"DeltaState", "TransactionalValue", "OpaqueValue", "SqliteStore", "ZooKeeperStore", "read_tables"} <= set(
-        state.__all__
-    )
-    assert {"ReduceCommitter"} <= set(committers.__all__)
+    assert {
+        "DeltaRows",
+        "DeltaState",
+        "TransactionalValue",
+        "OpaqueValue",
+        "SqliteStore",
+        "ZooKeeperStore",
+        "read_tables",
+    } <= set(state.__all__)
+    assert {"AppendCommitter", "ReduceCommitter", "ReplaceCommitter"} <= set(committers.__all__)
     for package in (txtopo, spouts, state, committers):
         assert all(hasattr(package, name) for name in package.__all__)

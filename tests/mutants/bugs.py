@@ -80,11 +80,35 @@ BUGS = (
     ),
     Bug(
         "a Delta write that does not ask whether it is there",
-        "state/delta_opened.py",
+        "state/delta_opened_table.py",
         "            if self._is_visible(txid):\n                return\n            self._refuse_foreign_change(txid)",
         "            self._is_visible(txid)\n            self._refuse_foreign_change(txid)",
         subjects=(),
         tests=("tests/state/test_delta.py",),
+    ),
+    Bug(
+        "an earlier transaction of a group that keeps its rows in a partition",
+        "state/delta_plain_group.py",
+        "            later[txid] = replaced\n",
+        "            pass\n",
+        subjects=(),
+        tests=("tests/state/test_delta_rows_table.py",),
+    ),
+    Bug(
+        "a replaced partition whose files stay",
+        "state/delta_plain_opened.py",
+        "in replaced]",
+        "not in replaced]",
+        subjects=(),
+        tests=("tests/state/test_delta_rows_table.py",),
+    ),
+    Bug(
+        "rows of a transaction that is in the table put once more",
+        "state/delta_plain_opened.py",
+        "parts = [part for part in parts if last is None or part.txid > last]",
+        "parts = list(parts)",
+        subjects=(),
+        tests=("tests/state/test_delta_rows_table.py",),
     ),
     Bug(
         "a commit out of order",
@@ -167,7 +191,7 @@ BUGS = (
     Bug(
         "a failed commit phase leaves its writes",
         "txtopo/phases/state_view.py",
-        "        self._own.clear()\n        self._own_rows.clear()\n        self._is_over = True",
+        "        self._own.clear()\n        self._own_rows.clear()\n        self._own_placed.clear()\n        self._is_over = True",
         "        self.finish()",
     ),
     Bug(

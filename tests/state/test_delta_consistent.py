@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-import state.delta_opened
+import state.delta_opened_table
 from state import DeltaState, read_table, read_tables
 from state.delta_history import version_as_of
 from tests.acceptance.topologies import counts_of
@@ -116,7 +116,7 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         reader()
         age()
 
-    monkeypatch.setattr(state.delta_opened, "vacuum", vacuum_all)
+    monkeypatch.setattr(state.delta_opened_table, "vacuum", vacuum_all)
     monkeypatch.setattr("state.delta_upkeep._CHECKPOINTS_PER_VACUUM", 1)
     reader = Reader(tmp_path)
     make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)

@@ -8,7 +8,7 @@ import pytest
 
 from state import DeltaState, delta_writing, read_table
 from txtopo import Fields
-from txtopo.contracts.state import OpenedState, StateKind
+from txtopo.contracts.state import KEYED_KINDS, OpenedState, StateKind
 
 
 def opened(folder: pathlib.Path, kind: StateKind = StateKind.TRANSACTIONAL) -> OpenedState:
@@ -16,7 +16,7 @@ def opened(folder: pathlib.Path, kind: StateKind = StateKind.TRANSACTIONAL) -> O
     return state.open("topology", "s", "life", 1)
 
 
-@pytest.mark.parametrize("kind", list(StateKind))
+@pytest.mark.parametrize("kind", KEYED_KINDS)
 @pytest.mark.parametrize("way", ["rewrite", "merge"])
 @pytest.mark.parametrize("staged", [False, True])
 def test_removed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind, way: str, staged: bool) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue, first_value
-from txtopo.contracts.state import StateKind
+from txtopo.contracts.state import KEYED_KINDS, StateKind
 
 AMOUNTS = st.integers(-100, 100)
 SAME_REPLAYS = st.lists(st.tuples(AMOUNTS, st.integers(1, 4)), min_size=1, max_size=12)
@@ -81,7 +81,7 @@ def test_an_opaque_value_put_by_hand_keeps_what_was_before(puts):
     assert kept == OpaqueValue(2, puts[-1], 7)
 
 
-@pytest.mark.parametrize("kind", list(StateKind))
+@pytest.mark.parametrize("kind", KEYED_KINDS)
 def test_values_are_frozen_and_pickle(kind):
     """A value cannot be changed in place, has no other attributes, and travels."""
     kept = first_value(kind, 3, {"n": 1})

@@ -57,6 +57,8 @@ def edge_text(plan: Plan, edge: Edge) -> str:
 
 def state_text(state: State) -> str:
     """Return what a state keeps."""
+    if not len(state.key):
+        return f"{type(state).__name__}, {state.kind.value}: ({fields_text(state.value)})"
     fields = f"({fields_text(state.key)}) to ({fields_text(state.value)})"
     return f"{type(state).__name__}, {state.kind.value}: {fields}"
 

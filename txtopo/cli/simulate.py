@@ -65,7 +65,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     first one goes on. Every version of every table must be as if nothing had happened.
 
     If the module has a function check_state(tables), it is called with {state: {key: value}} at every settled
-    transaction. The first schedule that fails is shrunk, and the command that replays it is printed.
+    transaction; of a table of rows it gets {row: how often it is there}. The first schedule that fails is shrunk,
+    and the command that replays it is printed.
     """
     loaded = load_target(target, pairs)
     console = Console(highlight=False, soft_wrap=True)

@@ -99,6 +99,39 @@ class RowsFile:
     offsets: tuple[int, ...]
 
 
+class Placement(enum.Enum):
+    """A way in which the rows of a transaction go into a table of rows."""
+
+    APPEND = "append"
+    """They are added."""
+    REPLACE = "replace"
+    """They take the place of all that earlier transactions left in the partitions that occur among them."""
+
+
+Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
+"""Rows of a table of rows: columns, or a tuple a row in the order of the fields."""
+
+
+@attrs.frozen(eq=False)
+class PlacedRows:
+    """What one task of a transaction puts into a table of rows.
+
+    Args:
+        txid: the transaction.
+        rows: the table's fields, in their order and with their types.
+        placement: how they go in.
+    """
+
+    txid: int
+    rows: pa.Table | RowsFile
+    placement: Placement
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self.rows.rows if isinstance(self.rows, RowsFile) else int(self.rows.num_rows)
+
+
 Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
 """Values to fold: one for each key, or rows whose columns are the key fields and then the value fields."""
 
@@ -119,6 +152,9 @@ class TransactionRows:
 
 class FoldedWrites(Mapping[Any, Any]):
     """What is to be kept for each key after rows were folded: no key is removed."""
+
+    rows_removed: int = 0
+    """Rows that it takes out of the table: of a table of rows only, whose rows have no keys."""
 
 
 class RowWrites(FoldedWrites):

@@ -16,7 +16,7 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, TransactionRows
+from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, RowsFile, TransactionRows
 from txtopo.contracts.table import StateTable
 from txtopo.errors import StateAccessError
 
@@ -33,6 +33,12 @@ class StateKind(enum.Enum):
     """(txid, value, previous): exact even when a replay carries other tuples."""
     NON_TRANSACTIONAL = "non-transactional"
     """(value): as in Storm, nothing to recognise a replay by."""
+    ROWS = "rows"
+    """No keys: rows, each with the txid of the transaction that put it. Of a table of rows only."""
+
+
+KEYED_KINDS = (StateKind.TRANSACTIONAL, StateKind.OPAQUE, StateKind.NON_TRANSACTIONAL)
+"""The kinds of keyed states."""
 
 
 class StateValue(Protocol):
@@ -88,7 +94,14 @@ class MapState(ABC):
     of an attempt that fails stays.
 
     With several key fields a key is a tuple of them; with several value fields a value is a tuple.
+
+    A table of rows has no keys. It takes rows, by :meth:`append` and :meth:`replace_partitions`, and nothing else.
     """
+
+    fields: Fields = Fields()
+    """The fields of a table of rows; none where values are kept by key."""
+    partition_by: Sequence[str] = ()
+    """Those of them that it is partitioned by."""
 
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -131,6 +144,42 @@ class MapState(ABC):
     @abstractmethod
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows (key fields, value fields, txid), as of transaction ``txid`` or the latest."""
+
+    def append(self, rows: Rows) -> None:
+        """Add rows to a table of rows.
+
+        Args:
+            rows: an Arrow table whose columns are the table's fields, by name or in their order; tuples in that
+                order; or a file of such rows.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state keeps values by key.
+        """
+        raise _keyed(self)
+
+    def replace_partitions(self, rows: Rows) -> None:
+        """Put rows in the place of all that earlier transactions left in the partitions that occur among them.
+
+        Several calls in one transaction, by several tasks too, are one: all of their rows stay.
+
+        Args:
+            rows: as for :meth:`append`.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state keeps values by key, or is not partitioned.
+        """
+        raise _keyed(self)
+
+    def as_rows(self, rows: Rows) -> pa.Table:
+        """Return rows with the columns of this table of rows; may be called in the processing phase, too.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state keeps values by key.
+        """
+        raise _keyed(self)
 
     def get(self, key: Key) -> Any:
         """Return what is kept for ``key`` (a ``TransactionalValue`` or its like), or None."""
@@ -218,6 +267,28 @@ class OpenedState(ABC):
         """
         return None
 
+    def rows_to_place(self, rows: Rows, placement: Placement) -> pa.Table | RowsFile:
+        """Return rows as :meth:`place` takes them. Only tables of rows do.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state keeps values by key; or it cannot be written in that way.
+        """
+        raise _keyed(self)
+
+    def place(self, parts: Sequence[PlacedRows]) -> Writes:
+        """Return the write that puts the rows of some transactions into the table, in txid order.
+
+        Rows of transactions that are in the table already are left out.
+
+        Args:
+            parts: what each task of each transaction puts, in txid order; rows of :meth:`rows_to_place`.
+
+        Raises:
+            FailedException: some of the work was lost; it may be tried again.
+        """
+        raise _keyed(self)
+
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the durable value of each key, None where there is none.
@@ -289,6 +360,21 @@ class State(ABC):
     key: Fields
     value: Fields
     kind: StateKind
+    partition_by: Sequence[str] = ()
+    """The fields that a table of rows is partitioned by."""
+
+    def as_rows(self, name: str, rows: Rows) -> pa.Table:
+        """Return rows with the columns of this table of rows.
+
+        Args:
+            name: the state's name, for errors.
+            rows: as for :meth:`MapState.append`.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state keeps values by key.
+        """
+        raise _keyed(self)
 
     @abstractmethod
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:
@@ -331,6 +417,13 @@ class State(ABC):
     def home(self) -> str | None:
         """The folder beside which the topology keeps its own files unless told otherwise; None: no preference."""
         return None
+
+
+def _keyed(state: object) -> StateAccessError:
+    return StateAccessError(
+        f"a {type(state).__name__} keeps values by key and takes no rows; set the state to a table of rows, "
+        "such as DeltaRows(path, fields)"
+    )
 
 
 def pairs_of(values: Reducible, keys: int = 1) -> Iterable[tuple[Key, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.errors import UserCodeError
+from txtopo.errors import TxtopoError, UserCodeError
 
 
 @attrs.frozen
@@ -44,9 +44,12 @@ def freeze(value: Any) -> bytes:
 
     Raises:
         UserCodeError: an attribute does not pickle; the message names it.
+        TxtopoError: what the object itself raises while it gets ready to travel, a value that does not fit for example.
     """
     try:
         return _dump(_state_of(value))
+    except TxtopoError:
+        raise
     except Exception as error:  # whatever a user's attribute raises while it is pickled
         raise UserCodeError(
             f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); objects travel between processes: "

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from txtopo.contracts.context import TopologyContext
 from txtopo.contracts.optional import call_if_there
-from txtopo.contracts.reduction import Reducible
-from txtopo.contracts.state import Key, MapState, StateValue, Updater
+from txtopo.contracts.reduction import Reducible, Rows
+from txtopo.contracts.state import Key, MapState, State, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
@@ -45,8 +45,12 @@ def writes_noted(note: NoteWrite) -> Iterator[None]:
 class StateHandle(MapState, Placed):
     """What a bolt holds of a state: it reaches the state in the commit phase only."""
 
-    def __init__(self, component: str, name: str, view: MapState | None) -> None:
+    def __init__(self, component: str, name: str, view: MapState | None, rows: State | None) -> None:
         self.place_reference = PlaceReference("state", name)
+        self._rows = rows
+        if rows is not None:
+            self.fields = rows.value
+            self.partition_by = rows.partition_by
         self._component = component
         self._name = name
         self._view = view
@@ -70,6 +74,18 @@ class StateHandle(MapState, Placed):
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept."""
         self._reach_to_write().multi_reduce(values, function)
+
+    def append(self, rows: Rows) -> None:
+        """Add rows to a table of rows."""
+        self._reach_to_write().append(rows)
+
+    def replace_partitions(self, rows: Rows) -> None:
+        """Put rows in the place of what earlier transactions left in their partitions."""
+        self._reach_to_write().replace_partitions(rows)
+
+    def as_rows(self, rows: Rows) -> pa.Table:
+        """Return rows with the columns of a table of rows, in either phase."""
+        return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
@@ -127,7 +143,8 @@ class TaskContext(TopologyContext, Placed):
                 f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {known}",
                 component=self.this_component_id,
             )
-        return StateHandle(self.this_component_id, name, None if self._views is None else self._views[name])
+        view = None if self._views is None else self._views[name]
+        return StateHandle(self.this_component_id, name, view, self._plan.row_tables.get(name))
 
 
 @attrs.define(eq=False)

@@ -38,9 +38,20 @@ def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table
         first: the first part.
         end: the part behind the last.
     """
+    return slice_of(file, file.offsets[first], file.offsets[end])
+
+
+def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
+    """Return some rows, as they lie in the file: nothing is read before it is used.
+
+    Args:
+        file: the file.
+        first: the first row.
+        end: the row behind the last.
+    """
     with pa.memory_map(file.path) as mapped:
         table = pa.ipc.open_file(mapped).read_all()
-    return table.slice(file.offsets[first], file.offsets[end] - file.offsets[first])
+    return table.slice(first, end - first)
 
 
 def schema_of(file: RowsFile) -> pa.Schema:
@@ -56,16 +67,20 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
         folder: where.
         name: what its name begins with.
         rows: the rows.
-        keys: the key columns.
+        keys: the key columns; none for rows that may lie in any order: each part gets as many of them.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = str(Path(folder) / f"{name}-{uuid.uuid4().hex}.arrow")
-    parts = parts_of(rows.select(keys))
-    order = np.argsort(parts, kind="stable")
-    offsets = np.searchsorted(parts[order], np.arange(PARTS + 1))
+    order = None
+    offsets = np.arange(PARTS + 1) * rows.num_rows // PARTS
+    if keys:
+        parts = parts_of(rows.select(keys))
+        order = np.argsort(parts, kind="stable")
+        offsets = np.searchsorted(parts[order], np.arange(PARTS + 1))
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-        for start in range(0, len(order), _PORTION_ROWS):
-            writer.write_table(rows.take(order[start : start + _PORTION_ROWS]))
+        for start in range(0, rows.num_rows, _PORTION_ROWS):
+            end = start + _PORTION_ROWS
+            writer.write_table(rows.slice(start, _PORTION_ROWS) if order is None else rows.take(order[start:end]))
         file.flush()
     return RowsFile(path, rows.num_rows, tuple(int(offset) for offset in offsets))
 
@@ -109,19 +124,20 @@ def parts_of(keys: pa.Table) -> Any:
     found = np.zeros(keys.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in keys.columns:
-            hashes = [_hashes(chunk) for chunk in _portions(column)]
+            hashes = [text_hashes(chunk) for chunk in portions_of(column, _PORTION_ROWS)]
             found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
         found = (found ^ (found >> np.uint64(31))) * _MIXER
     return (found >> np.uint64(56)).astype(np.uint8)
 
 
-def _portions(column: Any) -> Iterator[Any]:
-    for start in range(0, len(column), _PORTION_ROWS):
-        portion = column.slice(start, _PORTION_ROWS)
+def portions_of(column: Any, rows: int) -> Iterator[Any]:
+    """Yield a column as arrays of so many rows, the last one of what is left."""
+    for start in range(0, len(column), rows):
+        portion = column.slice(start, rows)
         yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
 
 
-def _hashes(array: Any) -> np.ndarray:
+def text_hashes(array: Any) -> np.ndarray:
     """Return a number for each value: its text's bytes as the digits of a number, modulo 2^64."""
     if not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
         array = pc.cast(array, pa.string())

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.contracts.layer import Layer
-from txtopo.contracts.reduction import Reducible, Reduction, TransactionRows
+from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, RowsFile, TransactionRows
 from txtopo.contracts.state import BulkRules, Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
+from txtopo.phases.rows_file import read_rows_file
 
 
 class GroupState:
@@ -34,6 +35,8 @@ class GroupState:
         self.folded: list[TransactionRows] = []
         """What they have folded as rows. It is over with rows once a key is asked for: see :meth:`settle`."""
         self.reduction: Reduction | None = None
+        self.placed: list[PlacedRows] = []
+        """What they have put into a table of rows, in txid order."""
         self._by_key = by_key
 
     def begin(self, txid: int) -> TransactionView:
@@ -62,6 +65,9 @@ class GroupState:
 
     def writes(self) -> Writes | None:
         """Return what the group has put, empty if nothing; None if its rows cannot be folded at once."""
+        if self.placed:
+            assert not self.written, "a table of rows has no keys"
+            return self.opened.place(self.placed)
         if not self.folded:
             return self.written
         assert self.reduction is not None, "rows are folded in some way"
@@ -76,6 +82,7 @@ class TransactionView(MapState):
         self._txid = txid
         self._own = Layer(group.opened.make_value, txid)
         self._own_rows: list[TransactionRows] = []
+        self._own_placed: list[PlacedRows] = []
         self._unchecked: list[Layer] = []
         self._singles = Layer(group.opened.make_value)
         self._is_over = False
@@ -122,6 +129,25 @@ class TransactionView(MapState):
             values.items() if isinstance(values, Mapping) else self._group.opened.pairs(values), function
         )
 
+    def append(self, rows: Rows) -> None:
+        """Add rows to a table of rows."""
+        self._place(rows, Placement.APPEND)
+
+    def replace_partitions(self, rows: Rows) -> None:
+        """Put rows in the place of what earlier transactions left in their partitions."""
+        self._place(rows, Placement.REPLACE)
+
+    def as_rows(self, rows: Rows) -> pa.Table:
+        """Return rows with the columns of a table of rows."""
+        fitted = self._group.opened.rows_to_place(rows, Placement.APPEND)
+        return read_rows_file(fitted) if isinstance(fitted, RowsFile) else fitted
+
+    def _place(self, rows: Rows, placement: Placement) -> None:
+        self._check_running()
+        part = PlacedRows(self._txid, self._group.opened.rows_to_place(rows, placement), placement)
+        if part.count:
+            self._own_placed.append(part)
+
     def reduce_by_key(self, pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]) -> None:
         """Fold values into what is kept, key by key."""
         folded: dict[Key, Any] = {}
@@ -163,12 +189,14 @@ class TransactionView(MapState):
             self._begin_by_key()
         self._group.written.merge(self._txid, self._own)
         self._group.folded += self._own_rows
+        self._group.placed += self._own_placed
         self._is_over = True
 
     def discard(self) -> None:
         """Throw this transaction's writes away."""
         self._own.clear()
         self._own_rows.clear()
+        self._own_placed.clear()
         self._is_over = True
 
     def _bare(self, value: Any) -> Any:

@@ -230,8 +230,7 @@ class GroupCommitter:
                 )
             )
             previous = packed.metadata
-        removed = {name: _removed(values) for name, values in writes.items()}
-        states = {name: (len(values) - removed[name], removed[name]) for name, values in writes.items()}
+        states = {name: _put_and_removed(values) for name, values in writes.items()}
         return JournalEntry(states, tuple(transactions))
 
     def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
@@ -271,9 +270,12 @@ class GroupCommitter:
             logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
 
 
-def _removed(values: Writes) -> int:
-    """Return the number of keys that are removed; rows that were folded remove none."""
-    return 0 if isinstance(values, FoldedWrites) else sum(value is None for value in values.values())
+def _put_and_removed(values: Writes) -> tuple[int, int]:
+    """Return the number of keys, or rows, that are put, and of those that are removed."""
+    if isinstance(values, FoldedWrites):
+        return len(values), values.rows_removed
+    removed = sum(value is None for value in values.values())
+    return len(values) - removed, removed
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

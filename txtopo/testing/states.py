@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, OpenedState, State, StateKind
+from txtopo.contracts.state import KEYED_KINDS, Key, OpenedState, State, StateKind
 from txtopo.contracts.table import StateTable
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError
 
@@ -34,7 +34,7 @@ COUNTS = Fields("n: long", "mean: double")
 
 TOPOLOGY, NAME, LIFE = "counting", "counts", "first-life"
 
-EVERY_KIND = pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+EVERY_KIND = pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
 
 MISFITS: tuple[tuple[Fields, Any], ...] = (
     (Fields("n: long"), 1.5),

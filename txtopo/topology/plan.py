@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import State
+from txtopo.contracts.state import State, StateKind
 from txtopo.topology.groupings import Grouping
 
 
@@ -78,6 +78,13 @@ class Plan:
     states: Mapping[str, State]
     is_opaque: bool
     """Whether the spout may emit other tuples at a later attempt."""
+    row_tables: Mapping[str, State] = attrs.field(
+        default=attrs.Factory(
+            lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) is StateKind.ROWS},
+            takes_self=True,
+        )
+    )
+    """Those of the states that are tables of rows, as declared. Executors know them too, to make rows of tuples."""
 
     @property
     def spout(self) -> PlannedComponent:

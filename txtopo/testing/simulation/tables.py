@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Never, Protocol
 
 import attrs
 import pyarrow as pa
 
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Reducible, Reduction, TransactionRows
+from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
 from txtopo.contracts.state import (
     BulkRules,
     Key,
@@ -76,12 +76,20 @@ class SimulatedState(State):
         self.key: Fields = of.key
         self.value: Fields = of.value
         self.kind: StateKind = of.kind
+        self.partition_by = tuple(getattr(of, "partition_by", ()))
+        self._of = of
         self._table = table
 
     @property
     def is_durable(self) -> bool:
         """False: it ends with the schedule."""
         return False
+
+    def as_rows(self, name: str, rows: Rows) -> pa.Table:
+        """Return rows with the columns of the table of rows that it stands in for."""
+        if not isinstance(self._of, State):
+            return super().as_rows(name, rows)
+        return self._of.as_rows(name, rows)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:
         """Write the marker of ``epoch``; see :meth:`State.open`."""
@@ -90,7 +98,11 @@ class SimulatedState(State):
             table.life = life
         if table.life != life:
             raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another life")
-        opened = OpenedSimulatedState(table, self.kind, epoch)
+        opened = (
+            OpenedSimulatedRows(self, name, table, epoch)
+            if self.kind is StateKind.ROWS
+            else OpenedSimulatedState(table, self.kind, epoch)
+        )
         opened.check_fence(table.newest)
         table.add(attrs.evolve(table.newest, number=table.newest.number + 1, epoch=epoch))
         return opened
@@ -109,7 +121,7 @@ class OpenedSimulatedState(OpenedState):
         self._epoch = epoch
         values = importlib.import_module(VALUES)
         self._first_value = values.first_value
-        self._bulk: BulkRules | None = values.bulk_rules(kind)
+        self._bulk: BulkRules | None = None if kind is StateKind.ROWS else values.bulk_rules(kind)
         self._kind = kind
 
     @property
@@ -210,6 +222,68 @@ class OpenedSimulatedState(OpenedState):
         if txid is not None and txid != self.last_txid:
             raise StateAccessError("a simulated table shows its newest rows only", txid=txid)
         return _shown(self._table.newest.rows)
+
+
+@attrs.frozen
+class RowCount:
+    """How often a row stands in a table of rows, and which transactions have put it."""
+
+    value: int
+    txids: tuple[int, ...]
+
+
+class OpenedSimulatedRows(OpenedSimulatedState):
+    """A simulated table of rows in the hands of one coordinator: each row is a key, its :class:`RowCount` the value."""
+
+    def __init__(self, state: SimulatedState, name: str, table: SimulatedTable, epoch: int) -> None:
+        super().__init__(table, StateKind.ROWS, epoch)
+        self._state = state
+        self._name = name
+        self._partition_at = [state.value.index(field) for field in state.partition_by]
+
+    def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise StateAccessError(f"state {self._name!r} is a table of rows and has no keys")
+
+    def rows_to_place(self, rows: Rows, placement: Placement) -> pa.Table:
+        """Return rows with the table's fields."""
+        if placement is Placement.REPLACE and not self._partition_at:
+            raise StateAccessError(f"state {self._name!r} has no partitions to replace; declare it with partition_by")
+        return self._state.as_rows(self._name, rows)
+
+    def place(self, parts: Sequence[PlacedRows]) -> Writes:
+        """Return how often each row is to stand in the table after the transactions, where that changes."""
+        before = self._table.newest.rows
+        txids = {row: list(getattr(count, "txids", ())) for row, count in before.items()}
+        last = self.last_txid or 0
+        for txid in sorted({part.txid for part in parts if part.txid > last}):
+            own = [part for part in parts if part.txid == txid]
+            gone = {self._partition(row) for part in own if part.placement is Placement.REPLACE for row in _rows(part)}
+            for row in txids:
+                if self._partition(row) in gone:
+                    txids[row] = []
+            for part in own:
+                for row in _rows(part):
+                    txids.setdefault(row, []).append(txid)
+        after: dict[Key, Any] = {row: RowCount(len(own), tuple(own)) if own else None for row, own in txids.items()}
+        return {row: count for row, count in after.items() if count != before.get(row)}
+
+    def _partition(self, row: Any) -> tuple[Any, ...]:
+        return tuple(row[position] for position in self._partition_at)
+
+
+def _rows(part: PlacedRows) -> list[tuple[Any, ...]]:
+    assert isinstance(part.rows, pa.Table), "as it was fitted"
+    columns = [list(map(_hashable, column.to_pylist())) for column in part.rows.columns]
+    return list(zip(*columns, strict=True))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return tuple((name, _hashable(each)) for name, each in value.items())
+    return value
 
 
 def _shown(rows: Mapping[Key, StateValue]) -> pa.Table:

@@ -1,0 +1,108 @@
+"""What committers of rows have in common: they gather a batch as Arrow columns, and put it into a table at its end."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo.contracts.reduction import Rows, RowsFile
+from txtopo.contracts.state import MapState
+from txtopo.phases.rows_file import write_rows_file
+
+TUPLES_WAITING_MAX = 10_000
+"""Tuples that wait to be made columns of."""
+
+FILE_ROWS_MIN = 250_000
+"""Rows of one task from which on they travel in a file."""
+
+
+class RowsCommitter(BatchBolt, ICommitter):
+    """Gathers the rows of a batch for a table of rows.
+
+    Args:
+        state: the name of the state, a table of rows set by ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
+            if those are the table's, else in their order.
+    """
+
+    def __init__(self, state: str, fields: Sequence[str] | None = None) -> None:
+        self._state_name = state
+        self._fields = None if fields is None else tuple(fields)
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: OutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Begin with no rows."""
+        self._state = context.state(self._state_name)
+        self._stream_fields: Fields | None = None
+        self._positions: list[int] = []
+        self._tuples: list[list[Any]] = []
+        self._rows: list[pa.Table] = []
+        self._files: list[RowsFile] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take one tuple."""
+        if tuple.fields is not self._stream_fields:
+            self._stream_fields = tuple.fields
+            self._positions = self._positions_in(tuple.fields)
+        values = tuple.values
+        self._tuples.append([values[position] for position in self._positions])
+        if len(self._tuples) >= TUPLES_WAITING_MAX:
+            self._make_columns()
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch."""
+        rows = pa.Table.from_batches([batch])
+        names = rows.column_names[1:]
+        if self._fields is None:
+            rows = rows.select(names)
+        else:  # by position, whatever their names
+            order = [f" {position}" for position in range(len(self._fields))]  # no field is named so
+            rows = rows.select(list(self._fields)).rename_columns(order)
+        self._rows.append(self._state.as_rows(rows))
+
+    def finish_batch(self) -> None:
+        """Put the rows into the table."""
+        self._make_columns()
+        if self._rows:
+            self.put(self._state, pa.concat_tables(self._rows))
+        for file in self._files:
+            self.put(self._state, file)
+
+    @abstractmethod
+    def put(self, state: MapState, rows: Rows) -> None:
+        """Put some rows of the batch into the table."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Make columns of what waits before it travels to the commit phase; what is large stays behind, in a file."""
+        if "_rows" in self.__dict__:
+            self._make_columns()
+            if sum(rows.num_rows for rows in self._rows) >= FILE_ROWS_MIN and self.context.staging_dir:
+                name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
+                rows = pa.concat_tables(self._rows)
+                file = write_rows_file(self.context.staging_dir, name, rows, self._state.partition_by)
+                self._files.append(file)
+                self._rows = []
+        return self.__dict__
+
+    def _positions_in(self, fields: Fields) -> list[int]:
+        """Return where a stream's tuples have the values to take."""
+        names = self._fields
+        if names is None:
+            own = fields.names[1:]
+            names = self._state.fields.names if set(own) == set(self._state.fields.names) else own
+        return [fields.index(name) for name in names]
+
+    def _make_columns(self) -> None:
+        """Make columns of the tuples that wait; a value that does not fit is told of here."""
+        if self._tuples:
+            tuples, self._tuples = self._tuples, []
+            self._rows.append(self._state.as_rows(tuples))

@@ -1,0 +1,85 @@
+"""States in Delta tables as declared: what keyed ones and tables of rows have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta_fence import WORLD_ERRORS, Fence
+from state.delta_history import read_table
+from state.delta_location import Location, parent_of
+from state.delta_owner import Owner
+from state.delta_table import DeltaStateTable
+from state.delta_upkeep import Upkeep
+from txtopo.contracts.state import State
+from txtopo.errors import ConfigError, FailedException
+
+__all__ = ["DeclaredDeltaTable"]
+
+
+class DeclaredDeltaTable(State):
+    """A state in a Delta table of its own.
+
+    Args:
+        path: the table.
+        storage_options: what its object store needs.
+        upkeep: how it is kept healthy.
+
+    Raises:
+        ConfigError: there is no path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None, upkeep: Upkeep) -> None:
+        if not os.fspath(path):
+            name = type(self).__name__
+            raise ConfigError(f"a {name} needs the path of its table; write {name}('out/counts', …)")
+        self.path = os.fspath(path)
+        self._storage = dict(storage_options) if storage_options is not None else None
+        self._upkeep = upkeep
+
+    @property
+    def address(self) -> str | None:
+        """The table's path, or its address in an object store."""
+        return self.path
+
+    @property
+    def home(self) -> str | None:
+        """The folder that holds the table's; None for a table in an object store."""
+        return parent_of(self.path)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        Raises:
+            ConfigError: there is no table yet.
+            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+        """
+        return read_table(self.path, txid, storage_options=self._storage)
+
+    def _location(self) -> Location:
+        return Location.resolve(self.path, self._storage)
+
+    def _table(self, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaStateTable:
+        return DeltaStateTable(self._location(), self.kind, schema, partition_by)
+
+    def _take(
+        self, fence: Fence, life: str, schema: pa.Schema, partition_by: Sequence[str] = ()
+    ) -> tuple[Location, DeltaTable]:
+        """Return where the table lies, and a handle of it; it is made now if there is none, and fenced.
+
+        Raises:
+            DivergenceError: something else lies there, or the table of another topology, state, life or kind.
+            LostLead: a newer epoch has opened it.
+            FailedException: the table cannot be reached.
+        """
+        location = self._location()
+        try:
+            Owner(fence.topology_id, fence.state, life, self.kind).take(location, schema, partition_by)
+            return location, fence.close_behind(location)
+        except WORLD_ERRORS as error:
+            raise FailedException(
+                f"state {fence.state!r}: the table at {location.address} cannot be opened", cause=str(error)
+            ) from error

@@ -1,0 +1,204 @@
+"""AppendCommitter: every tuple of every transaction is in the table once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import committers.rows
+import txtopo.runner
+from committers import AppendCommitter
+from spouts import MemoryTransactionalSpout
+from state import DeltaRows, DeltaState, read_tables
+from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
+from tests.runtime.crashes import CrashError, CrashingStore, Fuse
+from tests.state.crashing_runs import Crash, run_with_crash
+from txtopo import Config, FailedException, Fields, TransactionalTopologyBuilder
+from txtopo.errors import FieldsError, JobFailure, StateAccessError
+from txtopo.testing.inline import InlinePackRunner, run_inline
+
+CONFIG = Config(max_spout_pending=4, group_transactions_max=2)
+
+
+def simple(output, committer, fields=TYPED, data=None, table_fields=TYPED, tasks=2, **options):
+    spout = MemoryTransactionalSpout(data or make_rows(), fields, 3)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
+    builder.set_bolt("append", committer, tasks).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(output / "rows", table_fields, **options))
+    return builder.build()
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
+def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
+    """Appended, replaced and reduced tables beside each other hold each transaction once; again changes nothing."""
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
+    for _ in range(2):
+        run_inline(rows_topology(tmp_path, fields=fields), config)
+        check(tmp_path)
+    view = read_tables(tmp_path)
+    assert view.txid == 3
+    assert Counter(tuple(row.values()) for row in view.tables["rows"].to_pylist()) == appended(make_rows())
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
+def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
+    """What is large stays in files until the commit phase, and comes out the same; the files are gone then."""
+    monkeypatch.setattr(committers.rows, "FILE_ROWS_MIN", 1)
+    written = []
+
+    def write(folder, name, rows, keys):
+        written.append((name, tuple(keys)))
+        return txtopo.phases.rows_file.write_rows_file(folder, name, rows, keys)
+
+    monkeypatch.setattr(committers.rows, "write_rows_file", write)
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
+    run_inline(rows_topology(tmp_path, fields=fields), config)
+    check(tmp_path)
+    assert {keys for _, keys in written} == {(), ("day",)}
+    assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize("fields", [Fields("x: long", "n: long", "day: string"), Fields("x", "n", "day")])
+def test_chosen_fields(tmp_path, fields) -> None:
+    """Fields are taken in the order asked for, by whatever names; without asking, by name."""
+    data = {p: [[-1, n, day] for day, n in rows] for p, rows in make_rows().items()}
+    run_inline(simple(tmp_path, AppendCommitter("rows", ["day", "n"]), fields, data))
+    assert rows_of(tmp_path / "rows") == appended(make_rows())
+    other = Fields("word: string", "number: long")
+    run_inline(simple(tmp_path / "2", AppendCommitter("rows", ["day", "n"]), fields, data, other))
+    assert rows_of(tmp_path / "2" / "rows") == appended(make_rows())
+    turned = Fields(*[f"{name}: {kind}" for name, kind in (("n", "long"), ("x", "long"), ("day", "string"))])
+    run_inline(simple(tmp_path / "3", AppendCommitter("rows"), fields, data, turned))
+    assert rows_of(tmp_path / "3" / "rows") == Counter(
+        {(n, -1, d, t): c for (d, n, t), c in appended(make_rows()).items()}
+    )
+
+
+@pytest.mark.parametrize("fields", [Fields("day: string", "n: string"), UNTYPED], ids=["typed", "untyped"])
+def test_misfits_are_refused(tmp_path, fields) -> None:
+    """What does not fit is refused with component, transaction and field; nothing of it, or after it, is written."""
+    data = {0: [["mon", 1], ["tue", 2], ["wed", 3], ["thu", "4"]]}
+    txid = 2
+    if fields.columnar:
+        data, txid = {0: [["mon", "1"]]}, 1
+    with pytest.raises(FieldsError, match=r"'n: bigint'.*'\d' \(str\)") as refusal:
+        run_inline(simple(tmp_path, AppendCommitter("rows"), fields, data))
+    assert (refusal.value.component, refusal.value.txid) == ("append", txid)
+    assert {row[-1] for row in rows_of(tmp_path / "rows")} < {1, txid}
+
+
+def test_a_keyed_state_is_refused(tmp_path) -> None:
+    """Appending to a keyed state says what state to set."""
+    spout = MemoryTransactionalSpout(make_rows(), TYPED, 3)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
+    builder.set_bolt("append", AppendCommitter("rows"), 1).global_grouping("spout")
+    builder.set_state("rows", DeltaState(tmp_path / "rows", Fields("day: string"), Fields("n: long")))
+    with pytest.raises(StateAccessError, match="DeltaRows") as refusal:
+        run_inline(builder.build())
+    assert refusal.value.component == "append"
+
+
+class FlakyAppend(AppendCommitter):
+    """Fails in every first attempt, after it has put its rows."""
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.attempt.attempt & 0xFFFF == 1 and self.context.this_task_index == 1:
+            raise FailedException("once each")
+
+
+def test_failing_transactions_leave_no_rows(tmp_path) -> None:
+    """Promise 4: a transaction that fails in its commit phase leaves none of its rows, and is replayed whole."""
+    report = run_inline(simple(tmp_path, FlakyAppend("rows")), CONFIG)
+    assert report.failures > 0
+    assert rows_of(tmp_path / "rows") == appended(make_rows())
+
+
+def test_work_that_executors_lose_is_done_again(tmp_path, monkeypatch) -> None:
+    """Work that is lost while executors write replays the transactions; what was written of it shows nowhere."""
+    lost, compute = [], InlinePackRunner.compute
+
+    def lose(runner, function, items):
+        done = compute(runner, function, items)
+        if len(lost) < 2:
+            lost.append(done)
+            raise JobFailure("an executor was lost")
+        return done
+
+    monkeypatch.setattr(InlinePackRunner, "compute", lose)
+    config = Config({"topology.driver.rows.max": 0}, max_spout_pending=4, group_transactions_max=2)
+    run_inline(rows_topology(tmp_path), config)
+    assert len(lost) == 2
+    check(tmp_path)
+
+
+def test_an_opaque_source(tmp_path) -> None:
+    """Promise 16: with an opaque source each tuple is appended once, too."""
+    from spouts import OpaqueMemoryTransactionalSpout
+
+    spout = OpaqueMemoryTransactionalSpout(make_rows(), TYPED, 3)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
+    builder.set_bolt("append", FlakyAppend("rows"), 2).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
+    run_inline(builder.build(), CONFIG)
+    found = Counter(row[:2] for row in rows_of(tmp_path / "rows").elements())
+    assert found == Counter(row[:2] for row in appended(make_rows()).elements())
+
+
+@pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
+def test_crash_at_each_failpoint(tmp_path, rows_max) -> None:
+    """Promises 8, 9 and 16: a crash at any failpoint, and the run that follows ends with exact tables, all three."""
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
+    at, stride = 1, 1 if rows_max else 3
+    while True:
+        output, crash = tmp_path / str(at), Crash(at)
+        finished = run_with_crash(lambda output=output: rows_topology(output), crash, config)
+        if not finished:
+            run_inline(rows_topology(output), config)
+        check(output)
+        if not crash.name:
+            assert at > 20, "the run reaches failpoints"
+            return
+        at += stride
+
+
+def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
+    """A crash after every few durable steps of the store, recovery included, until the run gets through."""
+    from state import SqliteStore
+
+    for stride in (5, 7):
+        output = tmp_path / str(stride)
+        for lives in range(100):
+            fuse = Fuse(stride, before=lives % 2 == 0)
+
+            def make_store(plan, config, fuse=fuse, output=output):
+                return CrashingStore(SqliteStore(output / "store.sqlite"), fuse)
+
+            monkeypatch.setattr(txtopo.runner, "make_store", make_store)
+            try:
+                run_inline(rows_topology(output, upkeep_every_writes=1, files_max=1), CONFIG)
+                break
+            except (CrashError, txtopo.errors.InternalError):
+                continue
+        else:
+            pytest.fail(f"no progress with a crash every {stride} steps")
+        assert lives > 0, "it crashed"
+        check(output)
+
+
+def test_a_batch_committer_by_hand(tmp_path) -> None:
+    """A committer of the user's own appends whatever rows it makes, Arrow tables or tuples."""
+
+    class Mine(AppendCommitter):
+        def finish_batch(self) -> None:
+            state = self.context.state("rows")
+            state.append(pa.table({"n": [self.attempt.txid], "day": ["x"]}))
+            state.append([("y", 1), ("y", 2)])
+
+    run_inline(simple(tmp_path, Mine("rows"), tasks=1))
+    expected = [row for txid in (1, 2, 3) for row in (("x", txid, txid), ("y", 1, txid), ("y", 2, txid))]
+    assert rows_of(tmp_path / "rows") == Counter(expected)

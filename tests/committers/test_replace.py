@@ -1,0 +1,275 @@
+"""ReplaceCommitter, and what looks at tables of rows from outside: audit, replay, simulator, command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable, write_deltalake
+
+from committers import AppendCommitter, ReplaceCommitter
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import DeltaRows, read_table
+from tests.committers.topologies import TYPED, check, make_rows, replaced, rows_of, rows_topology
+from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
+from txtopo.cli.main import txtopo
+from txtopo.errors import FieldsError, StateAccessError
+from txtopo.testing.checkers import Violation
+from txtopo.testing.inline import run_inline
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.testing.simulation.world import World
+
+CONFIG = Config(max_spout_pending=4, group_transactions_max=2)
+LARGE = Config({"topology.driver.rows.max": 0}, max_spout_pending=4, group_transactions_max=2)
+
+
+def days_topology(output, committer, data=None, tasks=2, **options) -> Topology:
+    spout = MemoryTransactionalSpout(data or make_rows(), TYPED, 3)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
+    builder.set_bolt("replace", committer, tasks).shuffle_grouping("spout")
+    builder.set_state("days", DeltaRows(output / "days", TYPED, **{"partition_by": "day", **options}))
+    return builder.build()
+
+
+class FlakyReplace(ReplaceCommitter):
+    """Fails in every first attempt, after it has put its rows."""
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        if self.attempt.attempt & 0xFFFF == 1 and self.context.this_task_index == 1:
+            raise FailedException("once each")
+
+
+@pytest.mark.parametrize("config", [CONFIG, LARGE], ids=["driver", "executors"])
+def test_partitions_are_replaced(tmp_path, config) -> None:
+    """The last transaction that has a partition wins, attempts that fail leave nothing, other partitions stay."""
+    for _ in range(2):
+        run_inline(days_topology(tmp_path, FlakyReplace("days")), config)
+        assert rows_of(tmp_path / "days") == replaced(make_rows())
+    assert DeltaTable(tmp_path / "days").metadata().partition_columns == ["day"]
+
+
+def test_a_table_without_partitions_is_refused(tmp_path) -> None:
+    """A table without partitions cannot have them replaced; the error says what to declare."""
+    with pytest.raises(StateAccessError, match="partition_by") as refusal:
+        run_inline(days_topology(tmp_path, ReplaceCommitter("days"), partition_by=()))
+    assert (refusal.value.component, refusal.value.txid) == ("replace", 1)
+
+
+def test_a_row_without_a_partition_is_refused(tmp_path) -> None:
+    """A row without a value in a partition field is refused with component, transaction and field."""
+    data = {0: [["mon", 1], ["tue", 2], ["wed", 3], ["", 4]]}
+    with pytest.raises(FieldsError, match="'day'") as refusal:
+        run_inline(days_topology(tmp_path, ReplaceCommitter("days"), data), CONFIG)
+    assert (refusal.value.component, refusal.value.txid) == ("replace", 2)
+
+
+def test_through_spark(spark, tmp_path) -> None:
+    """The same through Spark: executors write the files, the driver the log."""
+    run(rows_topology(tmp_path), Config({"topology.driver.rows.max": 0}, max_spout_pending=4, group_transactions_max=2))
+    check(tmp_path)
+
+
+# Looking from outside
+
+
+class Settings:
+    """What the topology is made with: tests change it between a run and a replay."""
+
+    now: ClassVar[dict] = {}
+
+
+class Changing(AppendCommitter):
+    """Puts other rows if it is told to."""
+
+    def put(self, state, rows) -> None:
+        change = Settings.now.get("change")
+        if change == "more":
+            state.append([("mon", 1)])
+        if change == "fewer":
+            rows = rows.slice(1)
+        if change == "other":
+            rows = pa.table({"day": rows["day"], "n": [n + 1 for n in rows["n"].to_pylist()]})
+        if change == "replaced":
+            state.replace_partitions(rows)
+        else:
+            super().put(state, rows)
+
+
+MODULE = """
+import pathlib
+from tests.committers.test_replace import everything
+def topology():
+    return everything(pathlib.Path({output!r}))
+"""
+
+
+def everything(output) -> Topology:
+    builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(make_rows(), TYPED, 3), 2)
+    builder.set_bolt("append", Changing("rows"), 2).shuffle_grouping("spout")
+    builder.set_bolt("replace", ReplaceCommitter("days"), 2).shuffle_grouping("spout")
+    for name, fields in (("rows", "day"), ("days", "day")):
+        builder.set_state(name, DeltaRows(output / name, TYPED, partition_by=fields))
+    return builder.build()
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch) -> str:
+    monkeypatch.setattr(Settings, "now", {})
+    run_inline(everything(tmp_path / "out"), Config(max_spout_pending=8, group_transactions_max=3))
+    name = f"replayed_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE.format(output=str(tmp_path / "out")))
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def told(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(txtopo, arguments, prog_name="txtopo")
+    return result.exit_code, result.output
+
+
+def test_the_audit_proves_it(tmp_path, target) -> None:
+    """The audit finds each group's rows in its version, before and after compaction; and what others have done."""
+    output = tmp_path / "out"
+    code, text = told("audit", str(output))
+    assert (code, "proved" in text or "✔" in text) == (0, True), text
+    DeltaTable(output / "rows").optimize.compact()
+    assert told("audit", str(output))[0] == 0
+    write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
+    code, text = told("audit", str(output))
+    assert code == 1
+    assert "somebody else" in text
+    assert "was not there" in text
+
+
+def test_the_audit_misses_rows_that_are_gone(tmp_path, target) -> None:
+    """Rows that somebody has taken out are missed."""
+    DeltaTable(tmp_path / "out" / "days").delete("day = 'mon'")
+    code, text = told("audit", str(tmp_path / "out"))
+    assert (code, "keys are gone" in text) == (1, True), text
+
+
+def test_a_replay_comes_out_the_same(target) -> None:
+    """Each transaction, replayed, puts the same rows, also those that a later one of its group has replaced."""
+    for txid in (1, 2, 3):
+        code, text = told("replay", target, str(txid))
+        assert (code, "the same" in text) == (0, True), text
+        assert "committed together with 1 to 3" in text, "the test is of a group"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "stayed then")],
+)
+def test_a_replay_finds_other_rows(target, monkeypatch, change, says) -> None:
+    """Rows that are more, fewer or others are found, and so is replacing where rows were appended."""
+    monkeypatch.setattr(Settings, "now", {"change": change})
+    code, text = told("replay", target, "3")
+    assert (code, "'append'" in text, says in text) == (1, True, True), text
+
+
+def test_state_and_show(tmp_path, target) -> None:
+    """The table can be shown, alone and with the others, and the graph names it."""
+    code, text = told("state", str(tmp_path / "out" / "rows"), "--txid", "3", "--format", "csv")
+    assert code == 0
+    assert "day,n,txid\nmon,0,1\n" in text
+    assert told("state", "--consistent", str(tmp_path / "out"))[0] == 0
+    code, text = told("show", target)
+    assert (code, "DeltaRows, rows: " in text) == (0, True), text
+
+
+def test_a_repair_takes_a_change_back(tmp_path, target) -> None:
+    """What somebody else has added is taken back by a repair; then it runs on."""
+    output = tmp_path / "out"
+    before = rows_of(output / "rows")
+    write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
+    code, text = told("repair", target, "--yes")
+    assert code == 0, text
+    assert rows_of(output / "rows") == before
+    run_inline(everything(output))
+
+
+# Simulating
+
+
+class Doubling(AppendCommitter):
+    """Remembers what it has put in another attempt: a mistake."""
+
+    seen: ClassVar[Counter] = Counter()
+
+    def put(self, state, rows) -> None:
+        Doubling.seen[self.attempt.txid] += 1
+        if Doubling.seen[self.attempt.txid] > 4:
+            state.append([("mon", 0)])
+        super().put(state, rows)
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
+def test_disasters(tmp_path, opaque) -> None:
+    """Some hundred seeded disasters leave each version of each table as if nothing had happened."""
+    spouts = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
+    data = {p: [[f"{day}{n // 3}", n] for day, n in rows] for p, rows in make_rows(2, 14).items()}
+    builder = TransactionalTopologyBuilder("rows", "spout", spouts(data, TYPED, 3), 2)
+    builder.set_bolt("append", AppendCommitter("rows"), 2).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
+    if not opaque:
+        builder.set_bolt("replace", ReplaceCommitter("days"), 2).shuffle_grouping("spout")
+        builder.set_state("days", DeltaRows(tmp_path / "days", TYPED, partition_by="day"))
+
+    def invariant(tables) -> None:
+        assert all(count == 1 for count in tables["rows"].values())
+        assert opaque or set(tables["days"]) <= set(tables["rows"])
+
+    subject = make_subject(builder.build(), invariant=invariant)
+    result = run_schedules(subject, range(1, 151), processes=1)
+    assert result.failures == ()
+    assert not (tmp_path / "rows").exists()
+
+
+def test_disasters_find_a_mistake(tmp_path, monkeypatch) -> None:
+    """A committer that puts other rows when it is replayed is found."""
+    monkeypatch.setattr(Doubling, "seen", Counter())
+    builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(make_rows(), TYPED, 3), 2)
+    builder.set_bolt("append", Doubling("rows"), 2).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
+    subject = make_subject(builder.build())
+    with pytest.raises(Violation, match="promise 8"):
+        for seed in range(1, 50):
+            World(subject, seed).run()
+
+
+def test_a_simulation_refuses_keys(tmp_path) -> None:
+    """Simulated tables of rows refuse what real ones refuse."""
+
+    class ByKey(AppendCommitter):
+        def finish_batch(self) -> None:
+            self.context.state("rows").put("a", 1)
+
+    class Replacing(AppendCommitter):
+        def finish_batch(self) -> None:
+            self.context.state("rows").replace_partitions([("a", 1)])
+
+    for committer, says in ((ByKey("rows"), "no keys"), (Replacing("rows"), "partition_by")):
+        builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(make_rows(), TYPED, 3), 2)
+        builder.set_bolt("append", committer, 1).global_grouping("spout")
+        builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
+        with pytest.raises(StateAccessError, match=says):
+            make_subject(builder.build())
+
+
+def test_nested_rows_are_told_apart(tmp_path) -> None:
+    """Rows with lists and structs are appended, replayed and simulated, too."""
+    fields = Fields("a: array<long>", "s: struct<x: long>", "b: binary", "d: date", "t: timestamp")
+    data = {0: [[[1, n], {"x": n}, b"\x00", None, None] for n in range(6)]}
+    builder = TransactionalTopologyBuilder("rows", "spout", MemoryTransactionalSpout(data, fields, 3), 1)
+    builder.set_bolt("append", AppendCommitter("rows"), 1).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(tmp_path / "out" / "rows", fields))
+    topology = builder.build()
+    run_inline(topology)
+    assert read_table(tmp_path / "out" / "rows").num_rows == 6
+    assert told("audit", str(tmp_path / "out"))[0] == 0
+    subject = make_subject(topology)
+    assert run_schedules(subject, range(1, 20), processes=1).failures == ()

@@ -1,0 +1,74 @@
+"""Topologies whose committers put rows, and what their tables must hold."""
+
+from __future__ import annotations
+
+import pathlib
+from collections import Counter
+
+from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter
+from spouts import MemoryTransactionalSpout
+from state import DeltaRows, DeltaState, read_table
+from txtopo import Fields, Topology, TransactionalTopologyBuilder
+
+DAYS = ("mon", "tue", "wed", "thu")
+TYPED = Fields("day: string", "n: long")
+UNTYPED = Fields("day", "n")
+BATCH = 3
+
+
+def make_rows(partitions: int = 2, count: int = 8) -> dict[int, list[list[object]]]:
+    """Return rows of days and numbers for each of the spout's partitions."""
+    return {p: [[DAYS[(i * (p + 1)) % len(DAYS)], 100 * p + i] for i in range(count + p)] for p in range(partitions)}
+
+
+def transactions_of(data) -> list[list[tuple]]:
+    """Return the rows of each transaction: so many of each partition."""
+    longest = max(map(len, data.values()))
+    return [
+        [tuple(row) for rows in data.values() for row in rows[first : first + BATCH]]
+        for first in range(0, longest, BATCH)
+    ]
+
+
+def appended(data) -> Counter:
+    """Return the rows that an appended table must hold."""
+    return Counter((*row, txid) for txid, rows in enumerate(transactions_of(data), 1) for row in rows)
+
+
+def replaced(data) -> Counter:
+    """Return the rows that a table must hold whose partitions were replaced."""
+    held: Counter = Counter()
+    for txid, rows in enumerate(transactions_of(data), 1):
+        days = {day for day, _ in rows}
+        held = Counter({row: count for row, count in held.items() if row[0] not in days})
+        held += Counter((*row, txid) for row in rows)
+    return held
+
+
+def rows_topology(output: pathlib.Path, data=None, *, fields: Fields = TYPED, spout=None, **options) -> Topology:
+    """Return spout → append (rows), replace (days), reduce (sums): three tables from one stream."""
+    spout = spout or MemoryTransactionalSpout(data or make_rows(), fields, BATCH)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout, 2)
+    builder.set_bolt("append", AppendCommitter("rows"), 2).shuffle_grouping("spout")
+    builder.set_bolt("replace", ReplaceCommitter("days"), 2).shuffle_grouping("spout")
+    builder.set_bolt("sum", ReduceCommitter("sums", "day", "n"), 2).fields_grouping("spout", Fields("day"))
+    builder.set_state("rows", DeltaRows(output / "rows", TYPED, **options))
+    builder.set_state("days", DeltaRows(output / "days", TYPED, partition_by="day", **options))
+    builder.set_state("sums", DeltaState(output / "sums", Fields("day: string"), Fields("n: long"), **options))
+    return builder.build()
+
+
+def rows_of(table: pathlib.Path) -> Counter:
+    """Return what a table of rows holds."""
+    return Counter(tuple(row.values()) for row in read_table(table).to_pylist())
+
+
+def check(output: pathlib.Path, data=None) -> None:
+    """See that all three tables are as if each transaction had run once."""
+    data = data or make_rows()
+    assert rows_of(output / "rows") == appended(data)
+    assert rows_of(output / "days") == replaced(data)
+    sums = Counter()
+    for day, n, _ in appended(data).elements():
+        sums[day] += n
+    assert {row["day"]: row["n"] for row in read_table(output / "sums").to_pylist()} == sums

@@ -1,0 +1,39 @@
+"""Objects on their way between processes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError
+from txtopo.phases.objects import freeze
+
+
+class Refusing:
+    """Looks at what it holds before it travels."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __getstate__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [FieldsError("field 'n'"), FailedException("again")], ids=repr)
+def test_what_an_object_refuses_itself_is_told_as_it_is(error: TxtopoError) -> None:
+    """An error of ours that an object raises while it is frozen keeps its class: a failure is replayed, for example."""
+    with pytest.raises(type(error)) as refusal:
+        freeze(Refusing(error))
+    assert refusal.value is error
+
+
+def test_what_does_not_pickle_is_named() -> None:
+    """An attribute that does not pickle is the user's mistake, and named."""
+
+    class Holder:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    with pytest.raises(UserCodeError, match="lock"):
+        freeze(Holder())
