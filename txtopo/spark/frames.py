@@ -32,6 +32,9 @@ from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import workshop_of
 from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
 
+APART_MAX = 4
+"""Transactions of a pack that are transformed one by one: each costs tasks of its own, which only large ones repay."""
+
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
 
@@ -51,6 +54,8 @@ class FrameStages:
         self._package = package
         self._job = job
         self._frames: dict[str, DataFrame] = {}
+        self._frames_apart: dict[str, list[DataFrame]] = {}
+        """The frames of few transactions, one each."""
         self._persisted: list[Any] = []
 
     def run(self) -> list[Report]:
@@ -77,16 +82,13 @@ class FrameStages:
 
     def _make_frame(self, component: PlannedComponent, items: Any) -> Any:
         """Add a component's frame, and return its rows as parcels for the Python bolts that take them, if any do."""
-        if component.kind is ComponentKind.DATAFRAME_SPOUT:
-            frame = self._read(component)
-        else:
-            inputs = [self._input(edge, items) for edge in self._plan.inputs(component.id)]
-            with user_code(component.id, self._job.attempts[0][0]):
-                frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
-            frame = _checked(frame, component)
+        frame = (
+            self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
+        )
         consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
         if len(consumers) > 1:
             frame = self._persist(frame)
+            self._frames_apart.pop(component.id, None)
         self._frames[component.id] = frame
         to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
         if not to_python:
@@ -104,7 +106,28 @@ class FrameStages:
             with user_code(component.id, attempt):
                 frame = component.component.read(self._spark, metadata)
             frames.append(_with_attempt(frame, attempt, component))
+        if len(frames) <= APART_MAX:
+            self._frames_apart[component.id] = frames
         return reduce(DataFrame.unionAll, frames)
+
+    def _bolt(self, component: PlannedComponent, items: Any) -> DataFrame:
+        """Return a bolt's output: of few transactions one by one, for then the attempt is no key to group by."""
+        edges = self._plan.inputs(component.id)
+        if all(edge.source in self._frames_apart for edge in edges):
+            apart = [
+                self._transformed(component, [self._frames_apart[edge.source][index] for edge in edges], attempt)
+                for index, (attempt, _) in enumerate(self._job.attempts)
+            ]
+            self._frames_apart[component.id] = apart
+            return reduce(DataFrame.unionAll, apart)
+        inputs = [self._input(edge, items) for edge in edges]
+        return self._transformed(component, inputs, self._job.attempts[0][0])
+
+    @staticmethod
+    def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
+        with user_code(component.id, attempt):
+            frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
+        return _checked(frame, component)
 
     def _input(self, edge: Edge, items: Any) -> DataFrame:
         if edge.source in self._frames:
