@@ -9,6 +9,7 @@ from tests.benchmarks.outcome import Outcome
 from tests.benchmarks.workloads.big_state import big_state
 from tests.benchmarks.workloads.endurance import endurance
 from tests.benchmarks.workloads.large import large
+from tests.benchmarks.workloads.large_commits import large_commits
 from tests.benchmarks.workloads.latency import latency
 from tests.benchmarks.workloads.medium import medium
 from tests.benchmarks.workloads.scale import scale
@@ -23,6 +24,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "latency": latency,
     "endurance": endurance,
     "big_state": big_state,
+    "large_commits": large_commits,
     "scale": scale,
 }
 """Every workload there is, quick ones first."""
