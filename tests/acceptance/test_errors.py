@@ -208,9 +208,9 @@ def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
 
 def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: work that takes longer than the timeout renews it as long as it gets on, tuple by tuple."""
-    report = run(topology(tmp_path, SlowButSteady(), take=10), Config(message_timeout_secs=1.5), until=3)
+    report = run(topology(tmp_path, SlowButSteady(), take=10), Config(message_timeout_secs=4), until=2)
     assert report.failures == 0
-    assert report.attempts == report.transactions == 3
+    assert report.attempts == report.transactions == 2
 
 
 def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
