@@ -58,7 +58,13 @@ class Folder:
 
     def contributions(self, parts: Sequence[tuple[int, pa.Table]], reduction: Reduction) -> pa.Table | None:
         """Return a group's rows (by txid), each key once, with its last txid; None if a sum is too large."""
-        tables = [rows.append_column(_TXID, pa.array(np.full(rows.num_rows, txid))) for txid, rows in parts]
+        schema = self._schema()
+        tables = [
+            rows.rename_columns(schema.names)
+            .cast(schema)
+            .append_column(_TXID, pa.array(np.full(rows.num_rows, txid, dtype=np.int64)))
+            for txid, rows in parts
+        ]
         return self._reduced(pa.concat_tables(tables), reduction)
 
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:

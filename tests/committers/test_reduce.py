@@ -1,0 +1,95 @@
+"""ReduceCommitter: what it makes of a stream is what a plain loop makes of it, by columns, by files and by tuples."""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+
+import pytest
+
+import committers.reduce
+from committers import ReduceCommitter
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, read_table
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.testing.inline import run_inline
+
+DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
+TYPED, UNTYPED = Fields("word: string", "n: long"), Fields("word", "n")
+
+
+def longest(one: int, other: int) -> int:
+    """A function that no column is folded by."""
+    return one if abs(one) >= abs(other) else other
+
+
+def topology(output, committer, fields=TYPED, value="n: long"):
+    spout = MemoryTransactionalSpout(DATA, fields, 6)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 2)
+    builder.set_committer_bolt("reduce", committer, 3).fields_grouping("spout", Fields("word"))
+    builder.set_state("words", DeltaState(output / "words", key=Fields("word: string"), value=Fields(value)))
+    return builder.build()
+
+
+def expected(function):
+    values = defaultdict(list)
+    for rows in DATA.values():
+        for word, n in rows:
+            values[word].append(n)
+    totals = {}
+    for word, numbers in values.items():
+        total = numbers[0]
+        for number in numbers[1:]:
+            total = function(total, number)
+        totals[word] = total
+    return totals
+
+
+def totals(output):
+    table = read_table(output / "words").to_pydict()
+    return dict(zip(table["word"], table["n"], strict=True))
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
+@pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
+def test_any_way(tmp_path, fields, function, rows_max) -> None:
+    """Typed or not, by driver or executors: the result is the same, and a second run changes nothing."""
+    config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=6, group_transactions_max=3)
+    for _ in range(2):
+        run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n", function), fields), config)
+        assert totals(tmp_path) == expected(function)
+
+
+@pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
+def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
+    """Keys that are many travel in files, which are gone after their commit."""
+    monkeypatch.setattr(committers.reduce, "FILE_ROWS_MIN", 1)
+    run_inline(
+        topology(tmp_path, ReduceCommitter("words", "word", "n")), Config({"topology.driver.rows.max": rows_max})
+    )
+    assert totals(tmp_path) == expected(operator.add)
+    assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
+
+
+def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch) -> None:
+    """Rows that wait are reduced as soon as they are many; nothing is lost between two such steps."""
+    monkeypatch.setattr(committers.reduce, "ROWS_WAITING_MAX", 3)
+    run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n")))
+    assert totals(tmp_path) == expected(operator.add)
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_any_function(tmp_path, fields) -> None:
+    """A function of the user's own is called value by value."""
+    run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n", longest), fields))
+    assert {word: abs(n) for word, n in totals(tmp_path).items()} == {
+        word: abs(n) for word, n in expected(longest).items()
+    }
+
+
+def test_fractions(tmp_path) -> None:
+    """Fractions, whose sum minds the order, are summed value by value."""
+    committer = ReduceCommitter("words", "word", "n")
+    run_inline(topology(tmp_path, committer, Fields("word: string", "n: double"), "n: double"))
+    assert totals(tmp_path) == pytest.approx(expected(operator.add))
