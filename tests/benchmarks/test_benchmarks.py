@@ -31,7 +31,7 @@ def test_small(spark: SparkSession, tmp_path: Path) -> None:
     """A tiny run checks its totals, prints a table, and writes every figure; no path of this machine is in it."""
     console = Console(record=True, width=120)
     work = tmp_path / "work"
-    bench = Bench(spark, work, console, rounds=1, scale=0.004, has_delta_jars=False, has_warm_up=False)
+    bench = Bench(spark, work, console, rounds=1, scale=0.0015, has_delta_jars=False, has_warm_up=False)
     outcome = small(bench)
     print_outcome(console, outcome)
     text = write_json(tmp_path / "out", outcome, bench).read_text(encoding="utf-8")

@@ -18,9 +18,9 @@ def grown(pace: Pace, *elapsed_ms: int, limits: Limits = LIMITS) -> list[int]:
 
 
 def test_small_transactions() -> None:
-    """Packs of small transactions double until they hold all they may, however long the first one took."""
+    """Packs of small transactions grow quickly until they hold all they may, however long the first one took."""
     assert FIRST_PACK_TRANSACTIONS == 2
-    assert grown(Pace.at_start(LIMITS), 5_000, 60, 80, 100, 200, 200) == [2, 4, 8, 16, 32, 64, 64]
+    assert grown(Pace.at_start(LIMITS), 5_000, 90, 400, 200, 200) == [2, 4, 20, 40, 64, 64]
 
 
 def test_large_transactions() -> None:

@@ -1,7 +1,7 @@
 """The pace: how many transactions the next pack may hold, learnt from how long the last ones took.
 
-A pack is a job, which has its cost however little is in it: so packs of small transactions grow until they hold
-all they may. Of large transactions a pack soon takes seconds, and then its first transaction waits for its last,
+A pack is a job, which has its cost however little is in it: so packs of small transactions grow, the faster the
+less time they take, until they hold all they may. Of large transactions a pack soon takes seconds, and then its first transaction waits for its last,
 its failure costs all of it, and its results wait in memory: so those shrink. The first pack of a run pays for the
 start of the executors, which says nothing of its transactions.
 """
@@ -14,6 +14,9 @@ from txtopo.core.limits import Limits
 
 FIRST_PACK_TRANSACTIONS = 2
 """Transactions in the first pack, of which nothing is known yet."""
+
+GROWTH_MAX = 8
+"""By how much packs grow at most from one to the next, where their jobs take next to no time."""
 
 
 @attrs.frozen
@@ -48,7 +51,8 @@ class Pace:
             return self
         is_full = transactions >= self.transactions_max
         if is_full and (elapsed_ms < target_ms or not self.is_warm):
-            return Pace(min(limits.pack_transactions_max, self.transactions_max * 2), is_warm=True)
+            factor = min(max(2, target_ms // max(1, 2 * elapsed_ms)), GROWTH_MAX)
+            return Pace(min(limits.pack_transactions_max, self.transactions_max * factor), is_warm=True)
         if elapsed_ms > 2 * target_ms and self.is_warm:
             fitting = max(1, transactions * target_ms // elapsed_ms)
             return Pace(min(self.transactions_max, fitting), is_warm=True)

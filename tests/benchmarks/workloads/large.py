@@ -20,7 +20,7 @@ from txtopo import Config
 
 ROWS = 1_000_000
 KEYS = 100_000
-TRANSACTIONS = 12
+TRANSACTIONS = 24
 """In a row, so that processing and commit phases overlap."""
 BATCHES = 8
 FILES = 2

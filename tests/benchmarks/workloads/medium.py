@@ -10,7 +10,7 @@ from tests.benchmarks.word_spouts import WordSpout
 from tests.benchmarks.workloads.beside_peers import beside_peers
 
 WORDS = DrawnWords(tuples=10_000)
-TRANSACTIONS = 400
+TRANSACTIONS = 1_200
 
 
 def medium(bench: Bench) -> Outcome:

@@ -10,7 +10,7 @@ from tests.benchmarks.workloads.beside_peers import beside_peers
 
 TASKS = 2
 WORDS = DrawnWords(tuples=10_000, tasks=TASKS)
-TRANSACTIONS = 150
+TRANSACTIONS = 600
 
 
 def shuffled(bench: Bench) -> Outcome:

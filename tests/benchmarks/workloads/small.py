@@ -10,7 +10,7 @@ from tests.benchmarks.word_spouts import WordSpout
 from tests.benchmarks.workloads.beside_peers import beside_peers
 
 WORDS = DrawnWords(tuples=1_000)
-TRANSACTIONS = 1_500
+TRANSACTIONS = 4_000
 
 
 def small(bench: Bench) -> Outcome:
