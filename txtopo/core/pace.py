@@ -1,9 +1,9 @@
 """The pace: how many transactions the next pack may hold, learnt from how long the last ones took.
 
-A pack is a job, which has its cost however little is in it: so packs of small transactions grow, the faster the
-less time they take, until they hold all they may. Of large transactions a pack soon takes seconds, and then its first transaction waits for its last,
-its failure costs all of it, and its results wait in memory: so those shrink. The first pack of a run pays for the
-start of the executors, which says nothing of its transactions.
+A pack is a job, which has its cost however little is in it: so packs of small transactions grow, the faster the less
+time they take, until they hold all they may. Of large transactions a pack soon takes seconds, and then its first
+transaction waits for its last, its failure costs all of it, and its results wait in memory: so those shrink. The first
+pack of a run pays for the start of the executors, which says nothing of its transactions.
 """
 
 from __future__ import annotations
