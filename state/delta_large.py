@@ -18,15 +18,10 @@ from txtopo.contracts.reduction import Reduction, RowsFile, TransactionRows
 from txtopo.contracts.state import Executors
 from txtopo.phases.rows_file import write_rows_file
 
-__all__ = ["fold_on_executors", "put_files", "rows_in"]
+__all__ = ["fold_on_executors", "put_files"]
 
 _FOLDER = "_txtopo"
 """Where rows wait, in the table's folder: readers and vacuum leave it alone."""
-
-
-def rows_in(part: TransactionRows) -> int:
-    """Return how many rows a transaction folds."""
-    return part.rows.rows if isinstance(part.rows, RowsFile) else len(part.rows)
 
 
 def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by whom
@@ -67,7 +62,7 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
             first_txid=parts[0].txid,
             name=f"{parts[0].txid}-{parts[-1].txid}",
         )
-        count = sum(file.rows for file in old) + sum(map(rows_in, parts))
+        count = sum(file.rows for file in old) + sum(part.count for part in parts)
         tasks = tasks_of(template, count, executors.places)
         buckets = executors.compute(fold_bucket, tasks)
     finally:

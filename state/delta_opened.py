@@ -13,7 +13,7 @@ from state.delta_buckets import FileWrites
 from state.delta_cache import ROWS_PER_KEY, RowCache, ValueCache
 from state.delta_fence import WORLD_ERRORS, Fence
 from state.delta_folding import Folder
-from state.delta_large import fold_on_executors, put_files, rows_in
+from state.delta_large import fold_on_executors, put_files
 from state.delta_location import Location
 from state.delta_opened_table import OpenedDeltaTable, TableOptions
 from state.delta_rows import TXID_FIELD, RowFormat
@@ -22,7 +22,7 @@ from state.delta_writing import TableWrite, put_rows
 from state.values import KeptValue, bulk_rules, first_value
 from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows
 from txtopo.contracts.state import BulkRules, Key, StagedWrite, StateValue, Writes, pairs_of
-from txtopo.phases.rows_file import read_rows_file, schema_of
+from txtopo.phases.rows_file import in_memory, read_rows_file, schema_of
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
@@ -75,7 +75,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
 
     def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows to reduce."""
-        return pairs_of(_in_memory(rows), len(self._rows.key))
+        return pairs_of(in_memory(rows), len(self._rows.key))
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into those of this coordinator's last write.
@@ -83,11 +83,11 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         Raises:
             FailedException: the table cannot be read.
         """
-        count = sum(map(rows_in, parts))
+        count = sum(part.count for part in parts)
         folder = self._location.folder
         if self._executors is not None and folder is not None and count > self._driver_rows_max:
             return fold_on_executors(self._executors, folder, self._table, self._rows, parts, reduction)
-        new = self._folder.contributions([(part.txid, _in_memory(part.rows)) for part in parts], reduction)
+        new = self._folder.contributions([(part.txid, in_memory(part.rows)) for part in parts], reduction)
         if new is None:
             return None
         try:
@@ -149,7 +149,3 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
 
     def _compacted(self, before: int) -> None:
         self._cache.written(before, self._table.version(), {})
-
-
-def _in_memory(rows: Reducible) -> pa.Table:
-    return read_rows_file(rows) if isinstance(rows, RowsFile) else rows

@@ -15,9 +15,9 @@ from state.delta_plain_past import PastDeltaRows
 from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Placement, Rows, RowsFile
+from txtopo.contracts.reduction import Placement, Rows
 from txtopo.contracts.state import StateKind
-from txtopo.phases.rows_file import read_rows_file
+from txtopo.phases.rows_file import in_memory
 
 __all__ = ["DeltaRows"]
 
@@ -70,8 +70,7 @@ class DeltaRows(DeclaredDeltaTable):
         Raises:
             FieldsError: a value does not fit its field.
         """
-        fitted = fitted_rows(self._form(name), rows, Placement.APPEND)
-        return read_rows_file(fitted) if isinstance(fitted, RowsFile) else fitted
+        return in_memory(fitted_rows(self._form(name), rows, Placement.APPEND))
 
     def table(self) -> DeltaStateTable:
         """Return the table, to be looked at without opening it."""

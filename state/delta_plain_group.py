@@ -26,7 +26,7 @@ from state.delta_plain_format import PlainFormat, arranged
 from txtopo.contracts.reduction import FoldedWrites, PlacedRows, Placement, RowsFile
 from txtopo.contracts.state import Executors
 from txtopo.errors import StateAccessError
-from txtopo.phases.rows_file import read_rows_file, write_rows_file
+from txtopo.phases.rows_file import in_memory, write_rows_file
 
 __all__ = ["PlainWrites", "place_here", "place_on_executors", "replaced_after", "rows_left"]
 
@@ -156,7 +156,7 @@ def place_on_executors(
 
 
 def _in_memory(part: PlacedRows, form: PlainFormat) -> pa.Table:
-    rows = read_rows_file(part.rows) if isinstance(part.rows, RowsFile) else part.rows
+    rows = in_memory(part.rows)
     found = arranged(rows, form.fields.names)
     assert found is not None, "rows of other columns were refused"
     return found

@@ -24,7 +24,7 @@ from state.values import (
 )
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.layer import Layer
-from txtopo.contracts.state import Key, StateKind, StateValue, Writes
+from txtopo.contracts.state import Key, StateKind, StateValue, Writes, joined_columns
 from txtopo.contracts.types import ddl_name
 from txtopo.errors import FieldsError
 
@@ -228,13 +228,13 @@ class RowFormat:
         is_removed = pc.is_null(table[TXID_FIELD])
         kept: dict[Key, KeptValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
         gone = table.filter(is_removed)
-        return {**kept, **dict.fromkeys(_zipped([column_values(gone[name]) for name in self.key]))}
+        return {**kept, **dict.fromkeys(joined_columns([column_values(gone[name]) for name in self.key]))}
 
     def read(self, table: pa.Table) -> dict[Key, KeptValue]:
         """Return what is kept for each key in ``table``, which has the columns of :meth:`schema`."""
         lists = {name: column_values(table[name]) for name in table.column_names}
-        keys = _zipped([lists[name] for name in self.key])
-        values = _zipped([lists[name] for name in self.value])
+        keys = joined_columns([lists[name] for name in self.key])
+        values = joined_columns([lists[name] for name in self.value])
         previous = None
         if self._previous:
             previous = _zipped_previous([lists[name] for name in self._previous])
@@ -372,15 +372,11 @@ def _opaque(kept: Iterable[KeptValue]) -> list[OpaqueValue]:
 
 
 def _joined(columns: Sequence[Column]) -> Sequence[Any]:
-    return _zipped([column.values for column in columns])
+    return joined_columns([column.values for column in columns])
 
 
 def _joined_previous(columns: Sequence[Column]) -> Sequence[Any]:
     return _zipped_previous([column.values for column in columns])
-
-
-def _zipped(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:

@@ -129,7 +129,7 @@ class PlacedRows:
     @property
     def count(self) -> int:
         """How many rows."""
-        return self.rows.rows if isinstance(self.rows, RowsFile) else int(self.rows.num_rows)
+        return _count(self.rows)
 
 
 Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
@@ -148,6 +148,15 @@ class TransactionRows:
 
     txid: int
     rows: Reducible
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return _count(self.rows)
+
+
+def _count(rows: Reducible) -> int:
+    return rows.rows if isinstance(rows, RowsFile) else len(rows)
 
 
 class FoldedWrites(Mapping[Any, Any]):

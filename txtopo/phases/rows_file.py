@@ -54,6 +54,11 @@ def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
     return table.slice(first, end - first)
 
 
+def in_memory(rows: Any) -> Any:
+    """Return rows as they are, or those of a file."""
+    return read_rows_file(rows) if isinstance(rows, RowsFile) else rows
+
+
 def schema_of(file: RowsFile) -> pa.Schema:
     """Return the columns of a file's rows."""
     with pa.memory_map(file.path) as mapped:

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.contracts.layer import Layer
-from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, RowsFile, TransactionRows
+from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
 from txtopo.contracts.state import BulkRules, Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
-from txtopo.phases.rows_file import read_rows_file
+from txtopo.phases.rows_file import in_memory
 
 
 class GroupState:
@@ -139,8 +139,7 @@ class TransactionView(MapState):
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of a table of rows."""
-        fitted = self._group.opened.rows_to_place(rows, Placement.APPEND)
-        return read_rows_file(fitted) if isinstance(fitted, RowsFile) else fitted
+        return in_memory(self._group.opened.rows_to_place(rows, Placement.APPEND))
 
     def _place(self, rows: Rows, placement: Placement) -> None:
         self._check_running()
