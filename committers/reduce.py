@@ -8,19 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo import BatchBolt, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Reduction, RowsFile, is_reducible, reduced
+from committers.travelling import TravellingRows
+from txtopo import OutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo.contracts.reduction import Reduction, is_reducible, reduced
 from txtopo.contracts.state import pairs_of
-from txtopo.phases.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
 
-FILE_ROWS_MIN = 250_000
-"""Keys of one task from which on its rows travel in a file."""
 
-
-class ReduceCommitter(BatchBolt, ICommitter):
+class ReduceCommitter(TravellingRows):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     *You* group the stream by the key fields, so that a key is one task's business, and give a function that
@@ -57,10 +54,10 @@ class ReduceCommitter(BatchBolt, ICommitter):
         """Begin with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
-        self._rows: list[pa.Table] = []
+        self._rows = []
         self._rows_waiting = 0
         self._rows_reduced = 0
-        self._files: list[RowsFile] = []
+        self._files = []
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
@@ -89,17 +86,8 @@ class ReduceCommitter(BatchBolt, ICommitter):
         """Reduce what waits before it travels to the commit phase; what is large stays behind, in a file."""
         if self.__dict__.get("_rows"):
             self._reduce()
-            if self._rows_reduced >= FILE_ROWS_MIN and self.context.staging_dir:
-                name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
-                rows = pa.concat_tables(self._rows)
-                self._files.append(write_rows_file(self.context.staging_dir, name, rows, self._key))
-                self._rows = []
-        return {**self.__dict__, "_rows": [rows_to_bytes(rows) for rows in self.__dict__.get("_rows", ())]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Go on with what has travelled."""
-        self.__dict__.update(state)
-        self._rows = [rows_of_bytes(encoded) for encoded in state["_rows"]]
+            self._stay_behind(self._key)
+        return super().__getstate__()
 
     def _reduce(self) -> None:
         """Make one row a key of all that waits."""

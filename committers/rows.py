@@ -8,19 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Rows, RowsFile
+from committers.travelling import TravellingRows
+from txtopo import Fields, OutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo.contracts.reduction import Rows
 from txtopo.contracts.state import MapState
-from txtopo.phases.rows_file import write_rows_file
 
 TUPLES_WAITING_MAX = 10_000
 """Tuples that wait to be made columns of."""
 
-FILE_ROWS_MIN = 250_000
-"""Rows of one task from which on they travel in a file."""
 
-
-class RowsCommitter(BatchBolt, ICommitter):
+class RowsCommitter(TravellingRows):
     """Gathers the rows of a batch for a table of rows.
 
     Args:
@@ -45,8 +42,8 @@ class RowsCommitter(BatchBolt, ICommitter):
         self._stream_fields: Fields | None = None
         self._positions: list[int] = []
         self._tuples: list[list[Any]] = []
-        self._rows: list[pa.Table] = []
-        self._files: list[RowsFile] = []
+        self._rows = []
+        self._files = []
 
     def execute(self, tuple: Tuple) -> None:
         """Take one tuple."""
@@ -85,13 +82,8 @@ class RowsCommitter(BatchBolt, ICommitter):
         """Make columns of what waits before it travels to the commit phase; what is large stays behind, in a file."""
         if "_rows" in self.__dict__:
             self._make_columns()
-            if sum(rows.num_rows for rows in self._rows) >= FILE_ROWS_MIN and self.context.staging_dir:
-                name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
-                rows = pa.concat_tables(self._rows)
-                file = write_rows_file(self.context.staging_dir, name, rows, self._state.partition_by)
-                self._files.append(file)
-                self._rows = []
-        return self.__dict__
+            self._stay_behind(self._state.partition_by)
+        return super().__getstate__()
 
     def _positions_in(self, fields: Fields) -> list[int]:
         """Return where a stream's tuples have the values to take."""

@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-import committers.rows
+import committers.travelling
 import txtopo.runner
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout
@@ -47,14 +47,14 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
     """What is large stays in files until the commit phase, and comes out the same; the files are gone then."""
-    monkeypatch.setattr(committers.rows, "FILE_ROWS_MIN", 1)
+    monkeypatch.setattr(committers.travelling, "FILE_ROWS_MIN", 1)
     written = []
 
     def write(folder, name, rows, keys):
         written.append((name, tuple(keys)))
         return txtopo.phases.rows_file.write_rows_file(folder, name, rows, keys)
 
-    monkeypatch.setattr(committers.rows, "write_rows_file", write)
+    monkeypatch.setattr(committers.travelling, "write_rows_file", write)
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
     run_inline(rows_topology(tmp_path, fields=fields), config)
     check(tmp_path)

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 
 import committers.reduce
+import committers.travelling
 from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
@@ -64,7 +65,7 @@ def test_any_way(tmp_path, fields, function, rows_max) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone after their commit."""
-    monkeypatch.setattr(committers.reduce, "FILE_ROWS_MIN", 1)
+    monkeypatch.setattr(committers.travelling, "FILE_ROWS_MIN", 1)
     run_inline(
         topology(tmp_path, ReduceCommitter("words", "word", "n")), Config({"topology.driver.rows.max": rows_max})
     )
