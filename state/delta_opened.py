@@ -61,9 +61,9 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
 
-    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
+    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
-        self._rows.check(values)
+        self._rows.check(values, new_keys)
 
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""

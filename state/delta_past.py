@@ -54,9 +54,9 @@ class PastDeltaState(PastDeltaTable):
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
 
-    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
+    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
-        self._rows.check(values)
+        self._rows.check(values, new_keys)
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare what this table holds of a transaction with what a replay of it has put.

@@ -42,7 +42,7 @@ class OpenedDeltaRows(OpenedDeltaTable[PlainWrites]):
         """Refuse."""
         raise no_keys(self._form.state)
 
-    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
+    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse values by key."""
         if values:
             raise no_keys(self._form.state)

@@ -107,6 +107,8 @@ class RowFormat:
         self.value = value
         self.kind = kind
         self._previous = _previous_names(value, kind)
+        self._has_text_keys = set(key.types) == {pa.string()}
+        """Whether a key equals nothing that would not fit its fields as well: 1 equals True, but a text only texts."""
 
     @property
     def is_typed(self) -> bool:
@@ -148,7 +150,7 @@ class RowFormat:
     def _fit_bare(self, layer: Layer) -> FittedRows:
         """Return a layer's bare values as rows, column by column."""
         assert self.kind is StateKind.TRANSACTIONAL, "only transactional values lie bare"
-        keys, values, txids = list(layer.bare), list(layer.bare.values()), list(layer.txids.values())
+        keys, values, txids = list(layer.bare), list(layer.bare.values()), layer.bare_txids()
         key_columns, value_columns = self._key_columns(keys), self._value_columns(values, keys)
         if any(column.is_changed for column in key_columns):
             keys = list(_joined(key_columns))
@@ -186,27 +188,33 @@ class RowFormat:
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
         return FittedRows(fitted, txids, table)
 
-    def check(self, values: Writes) -> None:
+    def check(self, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`fit` would refuse.
+
+        Args:
+            values: what is to be kept for each key; None for one that is to be removed.
+            new_keys: the keys to look at where values lie bare; None: all.
 
         Raises:
             FieldsError: the first key or value that does not fit.
         """
         if isinstance(values, Layer) and not values.kept:
-            self._check_columns(list(values.bare), list(values.bare.values()))
+            keys, bare = values.columns()
+            self._check_keys(keys if new_keys is None or not self._has_text_keys else new_keys)
+            self._value_columns(bare, keys)
             return
         kept = [each for each in values.values() if each is not None]
         keys = list(values) if len(kept) == len(values) else [key for key, each in values.items() if each is not None]
         if len(kept) < len(values):
             self.fit_keys([key for key, each in values.items() if each is None])
         own = self._own(kept)
-        self._check_columns(keys, [each.value for each in own])
+        self._check_keys(keys)
+        self._value_columns([each.value for each in own], keys)
         if self._previous:
             self._previous_columns(own, keys)
 
-    def _check_columns(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def _check_keys(self, keys: Sequence[Key]) -> None:
         key_columns = self._key_columns(keys)
-        self._value_columns(values, keys)
         if any(column.is_changed for column in key_columns) and len(set(_joined(key_columns))) < len(keys):
             raise self._same_keys()
 

@@ -184,9 +184,9 @@ class OpenedMemoryState(OpenedState):
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
 
-    def check(self, txid: int, values: Writes) -> None:  # noqa: ARG002 - the contract's signature
+    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
-        self._rows.check(values)
+        self._rows.check(values, new_keys)
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is written already.

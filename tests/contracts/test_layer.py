@@ -22,12 +22,12 @@ def test_layers_of_transactions(transactions) -> None:
     group, model = Layer(made), {}
     for txid, (first, kept, second) in enumerate(transactions, 1):
         own, own_model = Layer(made, txid), {}
-        own.put_bare(txid, first)
+        own.put_bare(txid, list(first), list(first.values()))
         own_model.update({key: made(txid, value) for key, value in first.items()})
         for key, value in kept.items():
             own.put(key, value)
             own_model[key] = value
-        own.put_bare(txid, second)
+        own.put_bare(txid, list(second), list(second.values()))
         own_model.update({key: made(txid, value) for key, value in second.items()})
         assert dict(own) == own_model
         group.merge(txid, own)
@@ -35,7 +35,9 @@ def test_layers_of_transactions(transactions) -> None:
         assert dict(group) == model
         assert len(group) == len(model)
         assert all(key in group for key in model)
-        assert list(group.bare) == list(group.txids)
+        assert [made(t, v) for t, v in zip(group.bare_txids(), group.bare.values(), strict=True)] == [
+            group[key] for key in group.bare
+        ]
         assert group.bare.keys().isdisjoint(group.kept)
     group.clear()
     assert dict(group) == {}

@@ -2,12 +2,16 @@
 
 A value may lie in a layer as what is kept of it, or *bare*, with its txid beside: then nothing is made for a key
 until somebody asks for it, and that saves half of the commit phase where transactions touch thousands of keys.
+For the same reason what is put as columns stays columns until a key is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
+
+PUTS_KEYS_MAX = 1_000_000
+"""Keys of bare values whose transactions are looked up only when they are asked for; memory is the bound."""
 
 
 class Layer(Mapping[Any, Any]):
@@ -16,64 +20,110 @@ class Layer(Mapping[Any, Any]):
     Args:
         make_value: makes what is kept of a txid and a bare value.
         txid: the transaction that puts all bare values; None: several do.
-        bare: bare values of that transaction; the layer's own from now on.
     """
 
-    __slots__ = ("_make_value", "_txid", "bare", "kept", "txids")
+    __slots__ = ("_bare", "_make_value", "_puts", "_puts_keys", "_txid", "_txids", "_waiting", "kept")
 
-    def __init__(
-        self,
-        make_value: Callable[[int, Any], Any],
-        txid: int | None = None,
-        bare: dict[Hashable, Any] | None = None,
-    ) -> None:
+    def __init__(self, make_value: Callable[[int, Any], Any], txid: int | None = None) -> None:
         self._make_value = make_value
         self._txid = txid
         self.kept: dict[Hashable, Any] = {}
         """Keys with what is kept, and those that are removed."""
-        self.bare: dict[Hashable, Any] = {} if bare is None else bare
-        """Keys with bare values; none that is in ``kept``."""
-        self.txids: dict[Hashable, int] = {}
-        """The transaction that has put each bare value, where several do: the keys of ``bare`` in the same order."""
+        self._bare: dict[Hashable, Any] = {}
+        self._waiting: list[tuple[Sequence[Hashable], Sequence[Any]]] = []
+        """Columns of bare values that are put on top of ``_bare`` once a key is asked for."""
+        self._puts: list[tuple[int, Sequence[Hashable]]] = []
+        """Which keys each transaction has put bare, where several do, on top of ``_txids``."""
+        self._puts_keys = 0
+        self._txids: dict[Hashable, int] = {}
+
+    @property
+    def bare(self) -> dict[Hashable, Any]:
+        """Keys with bare values; none that is in ``kept``. What is put here belongs to the layer's one transaction."""
+        if self._waiting:
+            for keys, values in self._waiting:
+                self._bare.update(zip(keys, values, strict=True))
+            self._waiting.clear()
+        return self._bare
+
+    def columns(self) -> tuple[Sequence[Hashable], Sequence[Any]]:
+        """Return the keys and values that lie bare, in the same order."""
+        if len(self._waiting) == 1 and not self._bare:
+            return self._waiting[0]
+        return list(self.bare), list(self.bare.values())
+
+    def bare_txids(self) -> list[int]:
+        """Return the transaction that has put each bare value, in their order."""
+        bare = self.bare
+        if self._txid is not None:
+            return [self._txid] * len(bare)
+        remaining, found = set(bare), dict[Hashable, int]()
+        for txid, keys in reversed(self._puts):
+            if not remaining:
+                break
+            latest = remaining.intersection(keys)
+            found.update(dict.fromkeys(latest, txid))
+            remaining -= latest
+        found.update({key: self._txids[key] for key in remaining})
+        return list(map(found.__getitem__, bare))
 
     def put(self, key: Hashable, value: Any) -> None:
         """Put what is kept for a key; None removes it."""
-        if key in self.bare:
-            del self.bare[key]
-            self.txids.pop(key, None)
+        self.bare.pop(key, None)
         self.kept[key] = value
 
-    def put_bare(self, txid: int, values: Mapping[Hashable, Any]) -> None:
-        """Put a transaction's bare values."""
-        if self.kept:
-            for key in self.kept.keys() & values.keys():
-                del self.kept[key]
-        self.bare.update(values)
-        if self._txid is None:
-            self.txids.update(dict.fromkeys(values, txid))
+    def put_bare(self, txid: int, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
+        """Put a transaction's bare values, for different keys. Both columns are the layer's from now on."""
         assert self._txid in {None, txid}, "a layer of one transaction holds no other's values"
+        if self.kept:
+            for key in self.kept.keys() & set(keys):
+                del self.kept[key]
+        self._waiting.append((keys, values))
+        if self._txid is None:
+            self._puts.append((txid, keys))
+            self._puts_keys += len(keys)
+            if self._puts_keys > PUTS_KEYS_MAX:
+                self._look_up_txids()
 
     def merge(self, txid: int, later: Layer) -> None:
-        """Put what a layer of transaction ``txid`` holds on top of this one."""
+        """Put what a layer of transaction ``txid`` holds on top of this one; it is over then."""
         for key, value in later.kept.items():
             self.put(key, value)
-        if later.bare:
-            self.put_bare(txid, later.bare)
+        if later._bare:
+            self.put_bare(txid, *later.columns())
+        for keys, values in later._waiting:
+            self.put_bare(txid, keys, values)
 
     def clear(self) -> None:
         """Forget everything."""
-        self.kept.clear()
-        self.bare.clear()
-        self.txids.clear()
+        for held in (self.kept, self._bare, self._waiting, self._puts, self._txids):
+            held.clear()
+        self._puts_keys = 0
+
+    def holds_none_of(self, keys: set[Hashable]) -> bool:
+        """Whether none of these keys is in the layer."""
+        return (
+            self.kept.keys().isdisjoint(keys)
+            and self._bare.keys().isdisjoint(keys)
+            and all(keys.isdisjoint(waiting) for waiting, _ in self._waiting)
+        )
+
+    def _look_up_txids(self) -> None:
+        for txid, keys in self._puts:
+            self._txids.update(dict.fromkeys(keys, txid))
+        self._puts.clear()
+        self._puts_keys = 0
 
     def __contains__(self, key: object) -> bool:
         return key in self.bare or key in self.kept
 
     def __getitem__(self, key: Hashable) -> Any:
-        if key in self.bare:
-            txid = self.txids[key] if self._txid is None else self._txid
-            return self._make_value(txid, self.bare[key])
-        return self.kept[key]
+        if key not in self.bare:
+            return self.kept[key]
+        if self._txid is None:
+            self._look_up_txids()
+            return self._make_value(self._txids[key], self._bare[key])
+        return self._make_value(self._txid, self._bare[key])
 
     def __iter__(self) -> Iterator[Hashable]:
         yield from self.kept
@@ -81,3 +131,6 @@ class Layer(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self.kept) + len(self.bare)
+
+    def __bool__(self) -> bool:
+        return bool(self.kept or self._bare or self._waiting)

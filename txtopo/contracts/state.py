@@ -297,8 +297,13 @@ class OpenedState(ABC):
             FieldsError: a key does not fit the key fields.
         """
 
-    def check(self, txid: int, values: Writes) -> None:
+    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`write` would refuse; called while it is known who has put it.
+
+        Args:
+            txid: the transaction.
+            values: what it puts.
+            new_keys: those of the keys that were not checked in this commit group yet; None: all.
 
         Raises:
             FieldsError: a key or value does not fit the fields.

@@ -19,6 +19,9 @@ from txtopo.contracts.state import BulkRules, Key, MapState, OpenedState, StateV
 from txtopo.errors import StateAccessError
 from txtopo.phases.rows_file import in_memory
 
+_UNKNOWN: Any = object()
+"""Stands for a value that takes a decision, key by key."""
+
 
 class GroupState:
     """One state during one commit group.
@@ -83,8 +86,13 @@ class TransactionView(MapState):
         self._own = Layer(group.opened.make_value, txid)
         self._own_rows: list[TransactionRows] = []
         self._own_placed: list[PlacedRows] = []
-        self._unchecked: list[Layer] = []
-        self._singles = Layer(group.opened.make_value)
+        self._rules = group.opened.bulk
+        self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
+        """What is put in bulk, and which of its keys may not fit; None: any."""
+        self._singles: dict[Key, StateValue | None] = {}
+        self._bare_singles: dict[Key, Any] = {}
+        self._at_hand: tuple[dict[Key, Any], dict[Key, Any]] | None = None
+        """What lies bare, while nothing but single keys is asked for."""
         self._is_over = False
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -93,14 +101,33 @@ class TransactionView(MapState):
         own, before = self._own, self._before(keys)
         return [own[key] if key in own else before[key] for key in keys]
 
+    def get(self, key: Key) -> StateValue | None:
+        """Return what is kept for one key, this transaction's own write included."""
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            if key in own:
+                return self._group.opened.make_value(self._txid, own[key])
+            if key in written:
+                value: StateValue | None = self._group.written[key]
+                return value
+        except TypeError:  # an unhashable key, which the state refuses in its own words
+            pass
+        return self.multi_get((key,))[0]
+
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key; a key that has this transaction in it already stays as it is."""
         self._begin_by_key()
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
-        before = self._before(values)
-        for key, value in values.items():
-            bare = self._bare(value)
-            self._update(key, before, lambda _, bare=bare: bare)  # type: ignore[misc]
+        bare = {key: self._bare(value) for key, value in values.items()}
+        if self._update_in_bulk(list(bare), lambda key, _: bare[key]) is None:
+            before = self._before(bare)
+            for key, value in bare.items():
+                self._update(key, before, lambda _, value=value: value)  # type: ignore[misc]
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put a value for one key, unless it has this transaction in it already."""
+        value = self._bare(value)
+        self.update(key, lambda _: value)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``; return the new values."""
@@ -114,8 +141,15 @@ class TransactionView(MapState):
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of one key."""
-        self._begin_by_key()
-        return self._update(key, self._before((key,)), function)
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            old = own[key] if key in own else written[key]
+        except (KeyError, TypeError):
+            old = self._bare_before(key)
+            if old is _UNKNOWN:
+                return self._update(key, self._before((key,)), function)
+        new = own[key] = self._bare_singles[key] = function(old)
+        return new
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept: as rows where that can be, else key by key."""
@@ -177,10 +211,15 @@ class TransactionView(MapState):
         opened = self._group.opened
         unchecked, self._unchecked = self._unchecked, []
         if self._singles:
-            unchecked.append(self._singles)
-            self._singles = Layer(opened.make_value)
-        for values in unchecked:
-            opened.check(self._txid, values)
+            unchecked.append((self._singles, None))
+            self._singles = {}
+        if self._bare_singles:
+            singles = Layer(opened.make_value, self._txid)
+            singles.put_bare(self._txid, list(self._bare_singles), list(self._bare_singles.values()))
+            unchecked.append((singles, None))
+            self._bare_singles = {}
+        for values, new_keys in unchecked:
+            opened.check(self._txid, values, new_keys)
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
@@ -189,14 +228,14 @@ class TransactionView(MapState):
         self._group.written.merge(self._txid, self._own)
         self._group.folded += self._own_rows
         self._group.placed += self._own_placed
-        self._is_over = True
+        self._is_over, self._at_hand = True, None
 
     def discard(self) -> None:
         """Throw this transaction's writes away."""
         self._own.clear()
         self._own_rows.clear()
         self._own_placed.clear()
-        self._is_over = True
+        self._is_over, self._at_hand = True, None
 
     def _bare(self, value: Any) -> Any:
         """Return the value of what ``get`` returned, which some put back whole, as in Storm."""
@@ -211,38 +250,62 @@ class TransactionView(MapState):
 
     def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
         """Update many keys without a decision for each; None if there is one to make."""
-        rules, own, written = self._group.opened.bulk, self._own, self._group.written
-        if rules is None or own.kept:
+        own, written = self._own, self._group.written
+        if self._rules is None or own.kept:
             return None
         try:
             distinct = set(keys)
         except TypeError:  # an unhashable key, which the state refuses in its own words
             return None
-        if len(distinct) != len(keys) or not own.bare.keys().isdisjoint(distinct):
+        if len(distinct) != len(keys) or not own.holds_none_of(distinct):
             return None
+        new_keys: Sequence[Key] = ()  # what the group has put was looked at then
         try:
             befores: Sequence[Any] | None = list(map(written.bare.__getitem__, keys))
         except KeyError:
-            befores = self._befores(keys, rules)
+            new_keys = [key for key in keys if key not in written.bare]
+            befores = self._befores(keys, new_keys, self._rules)
         if befores is None:
             return None
         results = list(map(make_new, keys, befores))
-        put = dict(zip(keys, results, strict=True))
-        own.put_bare(self._txid, put)
-        self._unchecked.append(Layer(self._group.opened.make_value, self._txid, put))
-        return results
+        keys = list(keys)
+        own.put_bare(self._txid, keys, results)
+        put = Layer(self._group.opened.make_value, self._txid)
+        put.put_bare(self._txid, keys, results)
+        self._unchecked.append((put, new_keys))
+        return results.copy()
 
-    def _befores(self, keys: Sequence[Key], rules: BulkRules) -> list[Any] | None:
-        """Return what each key starts from; None if there is a decision to make for one of them."""
+    def _befores(self, keys: Sequence[Key], new_keys: Sequence[Key], rules: BulkRules) -> list[Any] | None:
+        """Return what each key starts from; None if there is a decision to make for one of them.
+
+        Args:
+            keys: all keys.
+            new_keys: those that the group has not put bare.
+            rules: of the state's kind.
+        """
         written = self._group.written
-        missing = [key for key in keys if key not in written.bare]
-        if written.kept and not written.kept.keys().isdisjoint(missing):
+        if written.kept and not written.kept.keys().isdisjoint(new_keys):
             return None
-        befores = rules.befores(self._txid, self._group.opened.multi_get(missing))
-        if befores is None or len(missing) == len(keys):
+        befores = rules.befores(self._txid, self._group.opened.multi_get(new_keys))
+        if befores is None or len(new_keys) == len(keys):
             return befores if befores is None else list(befores)
-        found = dict(zip(missing, befores, strict=True))
+        found = dict(zip(new_keys, befores, strict=True))
         return [found[key] if key in found else written.bare[key] for key in keys]
+
+    def _take_at_hand(self) -> tuple[dict[Key, Any], dict[Key, Any]]:
+        """Return what this transaction and the group have put bare; empty ones if there may be decisions to make."""
+        self._begin_by_key()
+        if self._rules is None or self._own.kept or self._group.written.kept:
+            return {}, {}
+        self._at_hand = self._own.bare, self._group.written.bare
+        return self._at_hand
+
+    def _bare_before(self, key: Key) -> Any:
+        """Return what a key starts from that nobody in the group has put bare; _UNKNOWN if there is a decision."""
+        if self._at_hand is None or self._rules is None:
+            return _UNKNOWN
+        befores = self._rules.befores(self._txid, self._group.opened.multi_get((key,)))
+        return _UNKNOWN if befores is None else befores[0]
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
         """Replace one key's value; return the new one, or the one that has this transaction in it already."""
@@ -260,7 +323,8 @@ class TransactionView(MapState):
     def _put(self, key: Key, value: StateValue | None) -> None:
         """Put one value into this transaction's own layer."""
         self._own.put(key, value)
-        self._singles.put(key, value)
+        self._bare_singles.pop(key, None)
+        self._singles[key] = value
 
     def _begin_by_key(self) -> None:
         """Be ready for single keys: what was folded as rows goes key by key from now on."""
@@ -289,6 +353,7 @@ class TransactionView(MapState):
         return found
 
     def _check_running(self) -> None:
+        self._at_hand = None
         if self._is_over:
             raise StateAccessError(
                 f"a state was kept beyond the commit phase of transaction {self._txid}; "
