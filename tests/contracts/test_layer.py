@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import txtopo.contracts.layer
 from txtopo.contracts.layer import Layer
 
 KEYS = st.sampled_from("abcd")
@@ -16,9 +18,25 @@ def made(txid: int, value: int) -> tuple[int, int]:
     return (txid, value)
 
 
-@given(st.lists(st.tuples(BARE, KEPT, BARE), max_size=5))
-def test_layers_of_transactions(transactions) -> None:
+@given(st.lists(st.tuples(BARE, KEPT, BARE), max_size=5), st.integers(0, 12))
+def test_layers_of_transactions(transactions, puts_keys_max) -> None:
     """What transactions put, bare or whole or removed, is seen through their layers and through the group's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(txtopo.contracts.layer, "PUTS_KEYS_MAX", puts_keys_max)
+        check_layers(transactions)
+
+
+@given(st.lists(BARE, max_size=9))
+def test_bare_txids(transactions) -> None:
+    """The last transaction that has put a key is found at the end, however often keys were put again."""
+    group, model = Layer(made), {}
+    for txid, values in enumerate(transactions, 1):
+        group.put_bare(txid, list(values), list(values.values()))
+        model.update(dict.fromkeys(values, txid))
+    assert dict(zip(group.bare, group.bare_txids(), strict=True)) == model
+
+
+def check_layers(transactions) -> None:
     group, model = Layer(made), {}
     for txid, (first, kept, second) in enumerate(transactions, 1):
         own, own_model = Layer(made, txid), {}

@@ -7,7 +7,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo import BasicBolt, BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
 
 ROWS = {0: [("cat", 2), ("dog", 1), ("cat", 3)]}
@@ -73,3 +73,47 @@ def test_execute_batch(bolt: BatchBolt, fields: Fields, calls: str) -> None:
     topology, state = sums_by(bolt, fields)
     run_inline(topology)
     assert {key: value.value for key, value in state.items().items()} == {"cat": 5, "dog": 1, "calls": calls}
+
+
+class Keeps(BatchBolt, ICommitter):
+    """Keeps some of its tuples until its batch is over."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("sums")
+        self.kept = []
+
+    def execute(self, tuple):
+        if tuple["word"] == "cat":
+            self.kept.append(tuple)
+
+    def finish_batch(self):
+        self.state.multi_put({f"cat {number}": one["n"] for number, one in enumerate(self.kept)})
+
+
+class KeepsBasic(BasicBolt):
+    """Keeps every other tuple, for the next one."""
+
+    output_fields = Fields("attempt", "word", "n")
+
+    def prepare(self, config, context):
+        self.before = None
+
+    def execute(self, tuple, collector):
+        if self.before is None:
+            self.before = tuple
+        else:
+            collector.emit(self.before.values)
+            collector.emit(tuple.values)
+            self.before = None
+
+
+def test_kept_tuples() -> None:
+    """A tuple that a bolt keeps stays as it is while later ones come."""
+    rows = {0: [("cat", 2), ("cat", 1), ("dog", 3), ("cat", 3)]}
+    state = MemoryState(Fields("word"), Fields("n"))
+    builder = TransactionalTopologyBuilder("kept", "spout", MemoryTransactionalSpout(rows, UNTYPED, 10))
+    builder.set_bolt("basic", KeepsBasic()).global_grouping("spout")
+    builder.set_bolt("keeps", Keeps()).global_grouping("basic")
+    builder.set_state("sums", state)
+    run_inline(builder.build())
+    assert {key: value.value for key, value in state.items().items()} == {"cat 0": 2, "cat 1": 1, "cat 2": 3}

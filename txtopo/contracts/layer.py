@@ -57,15 +57,13 @@ class Layer(Mapping[Any, Any]):
         bare = self.bare
         if self._txid is not None:
             return [self._txid] * len(bare)
-        remaining, found = set(bare), dict[Hashable, int]()
-        for txid, keys in reversed(self._puts):
-            if not remaining:
-                break
-            latest = remaining.intersection(keys)
-            found.update(dict.fromkeys(latest, txid))
-            remaining -= latest
-        found.update({key: self._txids[key] for key in remaining})
-        return list(map(found.__getitem__, bare))
+        self._look_up_txids()
+        return list(map(self._txids.__getitem__, bare))
+
+    @property
+    def removed(self) -> int:
+        """How many keys are removed."""
+        return sum(value is None for value in self.kept.values())
 
     def put(self, key: Hashable, value: Any) -> None:
         """Put what is kept for a key; None removes it."""
@@ -109,8 +107,18 @@ class Layer(Mapping[Any, Any]):
         )
 
     def _look_up_txids(self) -> None:
-        for txid, keys in self._puts:
-            self._txids.update(dict.fromkeys(keys, txid))
+        """Note which transaction has put each bare value last: from the last one back if most were put again."""
+        if self._puts_keys < 2 * len(self.bare):
+            for txid, keys in self._puts:
+                self._txids.update(dict.fromkeys(keys, txid))
+        else:
+            remaining = set(self._bare)
+            for txid, keys in reversed(self._puts):
+                if not remaining:
+                    break
+                latest = remaining.intersection(keys)
+                self._txids.update(dict.fromkeys(latest, txid))
+                remaining -= latest
         self._puts.clear()
         self._puts_keys = 0
 
@@ -121,7 +129,8 @@ class Layer(Mapping[Any, Any]):
         if key not in self.bare:
             return self.kept[key]
         if self._txid is None:
-            self._look_up_txids()
+            if self._puts:
+                self._look_up_txids()
             return self._make_value(self._txids[key], self._bare[key])
         return self._make_value(self._txid, self._bare[key])
 

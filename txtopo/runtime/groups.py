@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from txtopo.contracts.layer import Layer
 from txtopo.contracts.reduction import FoldedWrites
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
@@ -274,7 +275,7 @@ def _put_and_removed(values: Writes) -> tuple[int, int]:
     """Return the number of keys, or rows, that are put, and of those that are removed."""
     if isinstance(values, FoldedWrites):
         return len(values), values.rows_removed
-    removed = sum(value is None for value in values.values())
+    removed = values.removed if isinstance(values, Layer) else sum(value is None for value in values.values())
     return len(values) - removed, removed
 
 
