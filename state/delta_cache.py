@@ -4,7 +4,8 @@ What is cached is true of exactly one version of the table.
 
 *Values*: a table of up to ``keys_max`` keys is loaded once and then kept current by the state's own writes, so that a
 key costs a look into a dict, a new key too. Of a larger table the keys used last are kept, and that a key
-is not there is kept as well.
+is not there is kept as well; but not where many keys at once are found among its rows, for that costs less than
+to keep them.
 
 *Rows*: all rows of a table, a tenth of the memory that the same values take as Python objects, for those who
 work on all of them: who folds columns into it, and who writes it anew.
@@ -16,11 +17,15 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from state.delta_index import KeyIndex
 from state.delta_reading import key_mask, read_rows, row_count, rows_of
-from state.delta_rows import RowFormat
+from state.delta_rows import TXID_FIELD, RowFormat, without_removed
 from state.values import KeptValue
 from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import Key
@@ -31,42 +36,64 @@ ROWS_PER_KEY = 16
 """Rows that are kept as Arrow columns for each key that may be kept as a Python value."""
 
 
+COLUMNS_KEYS_MIN = 100
+"""Keys that are looked for among all rows at once, and not kept as values."""
+
+
 class RowCache:
-    """All rows of a table, if they are not too many.
+    """All rows of a table, if they are not too many. A row keeps its place from version to version.
 
     Args:
         schema: the table's columns.
+        keys: the names of the key columns.
         rows_max: the most rows to keep.
     """
 
-    def __init__(self, schema: pa.Schema, rows_max: int) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], rows_max: int) -> None:
         self._schema = schema
+        self._keys = list(keys)
         self._rows_max = rows_max
-        self._rows: pa.Table | None = None
+        self._held: _Held | None = None
+        self._next: _Held | None = None
         self._version: int | None = None
 
     def clear(self) -> None:
         """Forget everything."""
-        self._rows = None
-        self._version = None
-
-    def at_hand(self, table: DeltaTable) -> pa.Table | None:
-        """Return the rows of the handle's version if they are cached."""
-        return self._rows if self._version == table.version() else None
+        self._held = self._next = self._version = None
 
     def rows(self, table: DeltaTable) -> pa.Table | None:
         """Return the rows of the handle's version, read if need be; None if they are too many."""
-        if self._version != table.version():
-            self.clear()
-            if row_count(table) > self._rows_max:
-                return None
-            self._keep(read_rows(table, self._schema), table.version())
-        return self._rows
+        held = self._hold(table)
+        return None if held is None else held.rows
 
     def rows_of(self, table: DeltaTable, keys: pa.Table) -> pa.Table:
         """Return the rows of the handle's version whose keys are in ``keys``, a table of the key columns."""
-        rows = self.rows(table)
-        return rows_of(table, self._schema, keys) if rows is None else rows.filter(key_mask(rows, keys))
+        held = self._hold(table)
+        return rows_of(table, self._schema, keys) if held is None else held.rows_of(keys)
+
+    def found_among(self, table: DeltaTable, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are, in the same order.
+
+        Returns None if the rows of the handle's version are too many, or have no index.
+
+        Args:
+            table: the handle.
+            keys: a table of the key columns.
+        """
+        held = self._hold(table)
+        return None if held is None else held.found_among(keys)
+
+    def after(self, table: DeltaTable, rows: pa.Table) -> pa.Table | None:
+        """Return all rows of the version after the handle's; None unless its own ones are cached.
+
+        Args:
+            table: the handle.
+            rows: what is written on top of it, each key once; one without a txid removes its key.
+        """
+        if self._held is None or self._version != table.version():
+            return None
+        self._next = self._held.after(rows)
+        return self._next.rows
 
     def written(self, after: int, rows: pa.Table | None) -> None:
         """Take in a write of our own.
@@ -75,12 +102,76 @@ class RowCache:
             after: the version it made.
             rows: all rows of that version, if they are at hand.
         """
+        made = self._next
         self.clear()
         if rows is not None and rows.num_rows <= self._rows_max:
-            self._keep(rows, after)
+            is_made_here = made is not None and made.rows is rows
+            self._held = made if is_made_here else _Held(rows.combine_chunks(), self._keys)
+            self._version = after
 
-    def _keep(self, rows: pa.Table, version: int) -> None:
-        self._rows, self._version = rows.combine_chunks(), version
+    def _hold(self, table: DeltaTable) -> _Held | None:
+        if self._version != table.version():
+            self.clear()
+            if row_count(table) > self._rows_max:
+                return None
+            rows = read_rows(table, self._schema).combine_chunks()
+            self._held, self._version = _Held(rows, self._keys), table.version()
+        return self._held
+
+
+class _Held:
+    """Rows, and the index of their keys once somebody looks one up."""
+
+    def __init__(self, rows: pa.Table, keys: list[str], index: KeyIndex | None = None) -> None:
+        self.rows = rows
+        self._keys = keys
+        self._index = index
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """Return the rows whose keys are in ``keys``."""
+        found = self.found_among(keys)
+        return self.rows.filter(key_mask(self.rows, keys)) if found is None else found[1]
+
+    def found_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are; None if there is no index."""
+        index = self._key_index()
+        if index is None:
+            return None
+        positions = index.positions(self.rows, keys)
+        is_there = positions >= 0
+        return is_there, self.rows.take(positions[is_there])
+
+    def after(self, rows: pa.Table) -> _Held:
+        """Return what is held after ``rows`` were written."""
+        if not rows.num_rows:
+            return self
+        index = None if rows[TXID_FIELD].null_count else self._key_index()
+        keys = rows.select(self._keys)
+        if index is None:
+            others = self.rows.filter(pc.invert(key_mask(self.rows, keys)))
+            return _Held(pa.concat_tables([others, without_removed(rows)]).combine_chunks(), self._keys)
+        positions = index.positions(self.rows, keys)
+        is_known = positions >= 0
+        sources = np.arange(self.rows.num_rows)
+        sources[positions[is_known]] = self.rows.num_rows + np.flatnonzero(is_known)
+        both = pa.concat_tables([self.rows, rows])
+        changed = {
+            name: self.rows[name] if name in self._keys else both[name].combine_chunks().take(pa.array(sources))
+            for name in self.rows.column_names
+        }
+        after = pa.table(changed, schema=self.rows.schema)
+        if is_known.all():
+            return _Held(after, self._keys, index)
+        new = rows.filter(pa.array(~is_known))
+        return _Held(
+            pa.concat_tables([after, new]).combine_chunks(), self._keys, index.extended(new.select(self._keys))
+        )
+
+    def _key_index(self) -> KeyIndex | None:
+        """Return the index; None if two keys have the same hash."""
+        if self._index is None:
+            self._index = KeyIndex.of(self.rows.select(self._keys))
+        return self._index
 
 
 class ValueCache:
@@ -100,6 +191,8 @@ class ValueCache:
         self._values: dict[Key, KeptValue | None] = {}
         self._version: int | None = None
         self._is_complete = False
+        self._finds_rows = False
+        """Whether all rows are at hand to look for keys in."""
 
     @property
     def is_used(self) -> bool:
@@ -110,7 +203,7 @@ class ValueCache:
         """Forget everything."""
         self._values = {}
         self._version = None
-        self._is_complete = False
+        self._is_complete = self._finds_rows = False
 
     def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
         """Return the value of each key in the handle's version, None where there is none.
@@ -130,6 +223,23 @@ class ValueCache:
             if refusal is None:
                 raise
             raise refusal from error
+
+    @property
+    def keeps_writes(self) -> bool:
+        """Whether what is written is kept as values."""
+        return self._is_complete or not self._finds_rows
+
+    def columns_of(self, table: DeltaTable, keys: Sequence[Key]) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are; None: ask for values.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+        if self._version != table.version():
+            self._load(table)
+        if self._is_complete or not self._finds_rows or len(keys) < COLUMNS_KEYS_MIN:
+            return None
+        return self._all_rows.found_among(table, self._rows.fit_keys(keys).table)
 
     def written(self, before: int, after: int, values: Mapping[Key, Any]) -> None:
         """Take in a write of our own.
@@ -160,6 +270,8 @@ class ValueCache:
             rows = self._all_rows.rows(table)
             self._values.update(self._rows.read(read_rows(table, self._schema) if rows is None else rows))
             self._is_complete = True
+        else:
+            self._finds_rows = self._all_rows.rows(table) is not None
         self._version = table.version()
 
     def _found_again(self, keys: Sequence[Key], found: list[KeptValue | None]) -> list[KeptValue | None]:

@@ -35,7 +35,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
     ) -> None:
         super().__init__(location, table, fence, rows.kind, options.upkeep)
         self._rows = rows
-        self._all_rows = RowCache(rows.schema(), options.cached_keys_max * ROWS_PER_KEY)
+        self._all_rows = RowCache(rows.schema(), list(rows.key), options.cached_keys_max * ROWS_PER_KEY)
         self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
         self._folder = Folder(rows)
 
@@ -60,6 +60,27 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
     def bulk(self) -> BulkRules | None:
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
+
+    def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
+        """Return the bare value that transaction ``txid`` starts from, for each key; None: ask each value.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+            FailedException: the table cannot be read.
+        """
+        if self.bulk is None:
+            return None
+        try:
+            found = self._cache.columns_of(self._table, keys)
+        except WORLD_ERRORS as error:
+            raise self._failure("its table cannot be read", error) from error
+        if found is None:
+            return super().befores(txid, keys)
+        is_there, rows = found
+        if rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid:
+            return None
+        values = iter(self._rows.values_of(rows))
+        return [next(values) if each else None for each in is_there.tolist()]
 
     def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
@@ -91,19 +112,11 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         if new is None:
             return None
         try:
-            stored = self._all_rows.rows(self._table)
-            is_whole = stored is not None
-            if stored is None:
-                stored = self._all_rows.rows_of(self._table, new.select(list(self._rows.key)))
+            stored = self._all_rows.rows_of(self._table, new.select(list(self._rows.key)))
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be read", error) from error
         folded = self._folder.folded(stored, new, parts[0].txid, reduction)
-        if folded is None:
-            return None
-        if not is_whole:
-            return RowWrites(folded, self._rows.read_writes)
-        touched = folded.filter(pc.greater_equal(folded[TXID_FIELD], parts[0].txid))
-        return RowWrites(touched, self._rows.read_writes, folded, self._table.version())
+        return None if folded is None else RowWrites(folded, self._rows.read_writes)
 
     def close(self) -> None:
         """Let go of what is cached."""
@@ -114,7 +127,8 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         if isinstance(values, RowWrites | FileWrites):
             return values
         fitted = self._rows.fit(txid, values)
-        return RowWrites(fitted.table, self._rows.read_writes, values=fitted.values)
+        kept = fitted.values if self._cache.keeps_writes else None
+        return RowWrites(fitted.table, self._rows.read_writes, values=kept)
 
     def _staged(self, txid: int, writes: RowWrites | FileWrites) -> StagedWrite:
         if isinstance(writes, FileWrites):
@@ -128,11 +142,8 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         if isinstance(writes, FileWrites):
             put_files(self._table, self._fence, txid, writes, self._rows.schema())
             return None
-        version = self._table.version()
-        before = self._all_rows.at_hand(self._table)
-        after = writes.whole if writes.version == version else None
-        put = TableWrite(writes.rows, list(self._rows.key), before, after)
-        return put_rows(self._table, self._fence, txid, put)
+        after = self._all_rows.after(self._table, writes.rows)
+        return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
 
     def _compact(self) -> bool:
         if len(self._table.file_uris()) <= self._upkeep.files_max:

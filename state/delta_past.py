@@ -39,7 +39,7 @@ class PastDeltaState(PastDeltaTable):
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         super().__init__(topology_id, location, rows.state, rows.kind, txid)
         self._rows = rows
-        self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), CACHED_KEYS_MAX))
+        self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), list(rows.key), CACHED_KEYS_MAX))
 
     def make_value(self, txid: int, value: object) -> KeptValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""

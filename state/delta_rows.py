@@ -7,7 +7,7 @@ what it holds without the topology that made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -43,19 +43,27 @@ _VALUE_CLASSES: dict[StateKind, type[KeptValue]] = {
 }
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class FittedRows:
     """Values that fit their fields.
 
     Args:
-        values: what is kept for each key, as it is read back later; None for a key that is removed.
+        make_values: makes :attr:`values`.
         txids: the last transaction in each row, in the order of ``values``; None where the row is removed.
         table: the rows in Arrow; None where a field has no type.
     """
 
-    values: dict[Key, KeptValue | None]
+    make_values: Callable[[], dict[Key, KeptValue | None]]
     txids: Sequence[int | None]
     table: Any
+    _values: dict[Key, KeptValue | None] | None = attrs.field(default=None, init=False)
+
+    @property
+    def values(self) -> dict[Key, KeptValue | None]:
+        """What is kept for each key, as it is read back later; None for a key that is removed."""
+        if self._values is None:
+            self._values = self.make_values()
+        return self._values
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
@@ -156,14 +164,13 @@ class RowFormat:
             keys = list(_joined(key_columns))
         if any(column.is_changed for column in value_columns) or len(self.value) > 1:
             values = list(_joined(value_columns))
-        fitted: dict[Key, KeptValue | None] = dict(zip(keys, transactional_values(txids, values), strict=True))
-        if len(fitted) != len(keys):
+        if any(column.is_changed for column in key_columns) and len(set(keys)) != len(keys):
             raise self._same_keys()
         table = None
         if self.is_typed:
             arrays = [column.array for column in (*key_columns, *value_columns)]
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
-        return FittedRows(fitted, txids, table)
+        return FittedRows(lambda: dict(zip(keys, transactional_values(txids, values), strict=True)), txids, table)
 
     def _fit_kept(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
         keys = list(values)
@@ -186,7 +193,7 @@ class RowFormat:
         if self.is_typed:
             arrays = [column.array for column in columns]
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
-        return FittedRows(fitted, txids, table)
+        return FittedRows(lambda: fitted, txids, table)
 
     def check(self, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`fit` would refuse.
@@ -226,7 +233,7 @@ class RowFormat:
         table = fitted.table
         if table is not None:
             table = pa.concat_tables([table, fitted_keys.table], promote_options="default").cast(self.schema())
-        return FittedRows(values, [*fitted.txids, *(None for _ in removed)], table)
+        return FittedRows(lambda: values, [*fitted.txids, *(None for _ in removed)], table)
 
     def _same_keys(self) -> FieldsError:
         return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
@@ -247,6 +254,10 @@ class RowFormat:
         if self._previous:
             previous = _zipped_previous([lists[name] for name in self._previous])
         return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
+
+    def values_of(self, table: pa.Table) -> Sequence[Any]:
+        """Return the bare value in each row of ``table``, which has the value columns."""
+        return joined_columns([column_values(table[name]) for name in self.value])
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
         """Return keys as they are kept.
@@ -350,6 +361,11 @@ class RowFormat:
                     f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque "
                     "state cannot tell from no value; give one field a value",
                 )
+
+
+def without_removed(rows: pa.Table) -> pa.Table:
+    """Return the rows to put among rows to write: those that have a txid."""
+    return rows.filter(pc.is_valid(rows[TXID_FIELD])) if rows[TXID_FIELD].null_count else rows
 
 
 @attrs.frozen(eq=False)

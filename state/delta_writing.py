@@ -14,8 +14,8 @@ keys       1 % touched   10 % touched  all touched
 1,000,000  387 / 117     613 / 133     1,342 / 762
 =========  ============  ============  ===========
 
-Rewrite holds the table in memory once, in Arrow. So it is taken for tables of up to a million rows, which
-the driver caches anyway, and wherever a tenth of the keys or more is touched; merge for the rest, where it
+Rewrite holds the table in memory once, in Arrow. So it is taken where the driver has all rows at hand, for tables
+of up to a million rows, and wherever a tenth of the keys or more is touched; merge for the rest, where it
 need not touch every file. They are equally safe: both start from the rows of the handle's version, be they
 read or cached for that very version, and write the one after it or fail (see :mod:`state.delta_fence`).
 """
@@ -26,12 +26,11 @@ from collections.abc import Sequence
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta_fence import NO_HOOKS, Fence
-from state.delta_reading import key_mask, row_count, rows_without
-from state.delta_rows import TXID_FIELD
+from state.delta_reading import row_count, rows_without
+from state.delta_rows import TXID_FIELD, without_removed
 
 __all__ = ["TableWrite", "merge", "put_rows", "rewrite"]
 
@@ -49,13 +48,11 @@ class TableWrite:
     Args:
         rows: the rows, in the table's columns, one without a txid removes its key; none to note the txid alone.
         keys: the names of the key columns.
-        before: all rows of the handle's version, if they are at hand.
         after: all rows of the version to write, if they are at hand.
     """
 
     rows: pa.Table
     keys: Sequence[str]
-    before: pa.Table | None = None
     after: pa.Table | None = None
 
 
@@ -77,8 +74,8 @@ def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> p
     rows = write.rows
     if rows.num_rows == 0:
         fence.mark(table, txid)
-        return write.before
-    if row_count(table) <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
+        return write.after
+    if write.after is not None or row_count(table) <= max(REWRITE_ROWS_MAX, rows.num_rows * REWRITE_SHARE):
         return rewrite(table, fence, txid, write)
     merge(table, fence, txid, write)
     return None
@@ -98,14 +95,10 @@ def rewrite(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa
 
 
 def _replaced(table: DeltaTable, write: TableWrite) -> pa.Table:
-    kept = write.rows.filter(pc.is_valid(write.rows[TXID_FIELD]))
-    keys = write.rows.select(write.keys)
-    if write.before is not None:
-        others = write.before.filter(pc.invert(key_mask(write.before, keys)))
-    elif table.file_uris():
-        others = rows_without(table, write.rows.schema, keys)
-    else:
+    kept = without_removed(write.rows)
+    if not table.file_uris():
         return kept
+    others = rows_without(table, write.rows.schema, write.rows.select(write.keys))
     return pa.concat_tables([others, kept])
 
 

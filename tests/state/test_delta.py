@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import delta_writing
+from state import delta_opened, delta_writing
 from state.delta import DeltaState, OpenedDeltaState, read_table
 from state.delta_fence import Fence
 from state.delta_location import Location
@@ -218,6 +218,7 @@ def merge_always(monkeypatch):
     """Have every write be a merge, which leaves several files."""
     monkeypatch.setattr(delta_writing, "REWRITE_ROWS_MAX", -1)
     monkeypatch.setattr(delta_writing, "REWRITE_SHARE", -1)
+    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
 
 
 def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):

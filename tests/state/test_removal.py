@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from state import DeltaState, delta_writing, read_table
+from state import DeltaState, delta_opened, delta_writing, read_table
 from txtopo import Fields
 from txtopo.contracts.state import KEYED_KINDS, OpenedState, StateKind
 
@@ -24,6 +24,7 @@ def test_removed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind, 
     if way == "merge":
         monkeypatch.setattr(delta_writing, "REWRITE_ROWS_MAX", 0)
         monkeypatch.setattr(delta_writing, "REWRITE_SHARE", 0)
+        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
     state = opened(tmp_path, kind)
     state.write(1, {(name, 1): state.make_value(1, n) for n, name in enumerate("abcdef")})
     writes = {("a", 1): state.make_value(2, 100), ("z", 1): state.make_value(2, 26), ("b", 1): None, ("q", 9): None}

@@ -172,8 +172,6 @@ class RowWrites(FoldedWrites):
     Args:
         rows: key fields, value fields, txid; each key once.
         read: makes the mapping of the rows.
-        whole: every row of the table after this write, where that is at hand.
-        version: the table's version that ``whole`` follows on.
         values: the mapping, where it is made already.
     """
 
@@ -181,13 +179,9 @@ class RowWrites(FoldedWrites):
         self,
         rows: pa.Table,
         read: Callable[[pa.Table], Mapping[Any, Any]],
-        whole: pa.Table | None = None,
-        version: int | None = None,
         values: Mapping[Any, Any] | None = None,
     ) -> None:
         self.rows = rows
-        self.whole = whole
-        self.version = version
         self._read = read
         self._values = values
 

@@ -244,6 +244,15 @@ class OpenedState(ABC):
         """The rules of its values for many keys at once; None: ask each value."""
         return None
 
+    def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
+        """Return the bare value that transaction ``txid`` starts from, for each key; None: ask each value.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+        rules = self.bulk
+        return None if rules is None else rules.befores(txid, self.multi_get(keys))
+
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
         """Return ``values`` as rows that :meth:`fold` takes; None if they must go key by key. The default."""
         return None

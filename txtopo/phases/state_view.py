@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txtopo.contracts.layer import Layer
 from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
-from txtopo.contracts.state import BulkRules, Key, MapState, OpenedState, StateValue, Updater, Writes
+from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater, Writes
 from txtopo.errors import StateAccessError
 from txtopo.phases.rows_file import in_memory
 
@@ -86,7 +86,7 @@ class TransactionView(MapState):
         self._own = Layer(group.opened.make_value, txid)
         self._own_rows: list[TransactionRows] = []
         self._own_placed: list[PlacedRows] = []
-        self._rules = group.opened.bulk
+        self._may_lie_bare = group.opened.bulk is not None
         self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
         """What is put in bulk, and which of its keys may not fit; None: any."""
         self._singles: dict[Key, StateValue | None] = {}
@@ -251,7 +251,7 @@ class TransactionView(MapState):
     def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
         """Update many keys without a decision for each; None if there is one to make."""
         own, written = self._own, self._group.written
-        if self._rules is None or own.kept:
+        if not self._may_lie_bare or own.kept:
             return None
         try:
             distinct = set(keys)
@@ -264,7 +264,7 @@ class TransactionView(MapState):
             befores: Sequence[Any] | None = list(map(written.bare.__getitem__, keys))
         except KeyError:
             new_keys = [key for key in keys if key not in written.bare]
-            befores = self._befores(keys, new_keys, self._rules)
+            befores = self._befores(keys, new_keys)
         if befores is None:
             return None
         results = list(map(make_new, keys, befores))
@@ -275,18 +275,17 @@ class TransactionView(MapState):
         self._unchecked.append((put, new_keys))
         return results.copy()
 
-    def _befores(self, keys: Sequence[Key], new_keys: Sequence[Key], rules: BulkRules) -> list[Any] | None:
+    def _befores(self, keys: Sequence[Key], new_keys: Sequence[Key]) -> list[Any] | None:
         """Return what each key starts from; None if there is a decision to make for one of them.
 
         Args:
             keys: all keys.
             new_keys: those that the group has not put bare.
-            rules: of the state's kind.
         """
         written = self._group.written
         if written.kept and not written.kept.keys().isdisjoint(new_keys):
             return None
-        befores = rules.befores(self._txid, self._group.opened.multi_get(new_keys))
+        befores = self._group.opened.befores(self._txid, new_keys)
         if befores is None or len(new_keys) == len(keys):
             return befores if befores is None else list(befores)
         found = dict(zip(new_keys, befores, strict=True))
@@ -295,16 +294,16 @@ class TransactionView(MapState):
     def _take_at_hand(self) -> tuple[dict[Key, Any], dict[Key, Any]]:
         """Return what this transaction and the group have put bare; empty ones if there may be decisions to make."""
         self._begin_by_key()
-        if self._rules is None or self._own.kept or self._group.written.kept:
+        if not self._may_lie_bare or self._own.kept or self._group.written.kept:
             return {}, {}
         self._at_hand = self._own.bare, self._group.written.bare
         return self._at_hand
 
     def _bare_before(self, key: Key) -> Any:
         """Return what a key starts from that nobody in the group has put bare; _UNKNOWN if there is a decision."""
-        if self._at_hand is None or self._rules is None:
+        if self._at_hand is None:
             return _UNKNOWN
-        befores = self._rules.befores(self._txid, self._group.opened.multi_get((key,)))
+        befores = self._group.opened.befores(self._txid, (key,))
         return _UNKNOWN if befores is None else befores[0]
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
