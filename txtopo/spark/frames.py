@@ -7,6 +7,7 @@ bolts parcels become rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
@@ -28,6 +29,7 @@ from txtopo.phases.places import TaskContext
 from txtopo.phases.processing import Item, PackJob, PlacedItem, Report, place_for
 from txtopo.phases.routing import Router
 from txtopo.phases.tasks import attempt_column, user_code
+from txtopo.spark.frame_tasks import FrameTasks, last_edge
 from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import workshop_of
 from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
@@ -61,12 +63,20 @@ class FrameStages:
     def run(self) -> list[Report]:
         """Run the stages, each with the frames that come before it, and return the reports."""
         layout = self._job.layout
+        edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
+        if edge is not None:
+            for name in itertools.chain.from_iterable(layout.frames):
+                self._make_frame(self._plan.by_id[name], None)
+            return FrameTasks(self._package, self._job, self._plan, edge).run(self._frames_apart[edge.source])
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
                 if any(self._takes_parcels(name) for name in layout.frames[index]):
                     items = self._persist(items)
-                made = [self._make_frame(self._plan.by_id[name], items) for name in layout.frames[index]]
+                frames = [self._plan.by_id[name] for name in layout.frames[index]]
+                for component in frames:
+                    self._make_frame(component, items)
+                made = [self._parcels_of(component) for component in frames]
                 taken = self._edges_into(layout.frames[index])
                 rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
                 if stage.components:
@@ -80,19 +90,23 @@ class FrameStages:
                 persisted.unpersist()
         return reports
 
-    def _make_frame(self, component: PlannedComponent, items: Any) -> Any:
-        """Add a component's frame, and return its rows as parcels for the Python bolts that take them, if any do."""
+    def _make_frame(self, component: PlannedComponent, items: Any) -> None:
+        """Add a component's frame."""
         frame = (
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )
-        consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
-        if len(consumers) > 1:
+        if len(self._plan.outputs(component.id, DEFAULT_STREAM)) > 1:
             frame = self._persist(frame)
             self._frames_apart.pop(component.id, None)
         self._frames[component.id] = frame
+
+    def _parcels_of(self, component: PlannedComponent) -> Any:
+        """Return a component's rows as parcels for the Python bolts that take them; None if none does."""
+        consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
         to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
         if not to_python:
             return None
+        frame = self._frames[component.id]
         encode = _encode_function(self._package, self._job, component, to_python)
         return frame.mapInArrow(
             encode,

@@ -28,8 +28,8 @@ TOUCHED = 10_000
 LOADS = 10
 """Transactions that put all keys into the table at first; one alone would be a test of something else."""
 GROUP = 64
-TRANSACTIONS = 4 * GROUP
-"""In a round."""
+TRANSACTIONS = 12 * GROUP
+"""In a round: a tenth of them is more than one group, for memory rises and falls within each."""
 MERGES = 5
 """Of the peer, in a round."""
 
