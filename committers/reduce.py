@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from committers.travelling import TravellingRows
 from txtopo import OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Reduction, is_reducible, reduced
+from txtopo.contracts.reduction import Combiner, Reduction, is_reducible, reduced
 from txtopo.contracts.state import pairs_of
 
 ROWS_WAITING_MAX = 1_000_000
@@ -58,6 +58,13 @@ class ReduceCommitter(TravellingRows):
         self._rows_waiting = 0
         self._rows_reduced = 0
         self._files = []
+
+    def combiner(self) -> Combiner | None:
+        """Let equal keys be made one row where that comes to the same; not where a subclass folds in its own way."""
+        own = ("execute", "execute_batch", "fold")
+        is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
+        reduction = Reduction.of(self._function)
+        return Combiner(self._key, self._value, reduction) if is_plain and reduction is not None else None
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.reduction import Combiner
 from txtopo.contracts.tuples import DEFAULT_STREAM, Tuple
 from txtopo.core.attempts import TransactionAttempt
 
@@ -111,6 +112,14 @@ class BatchBolt(Bolt):
             collector: emits, also in later calls.
             attempt: the transaction and the try at it.
         """
+
+    def combiner(self) -> Combiner | None:
+        """Return how equal keys may be made one row before they reach this bolt; None, the default: not at all.
+
+        Asked of the bolt as it was declared, before any batch. It is used where a DataFrameSpout's rows would be
+        shuffled, and may be left alone: the bolt must come to the same with the rows as they are.
+        """
+        return None
 
     @abstractmethod
     def execute(self, tuple: Tuple) -> None:

@@ -42,6 +42,26 @@ _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
 }
 
 
+@attrs.frozen
+class Combiner:
+    """What may be done to the rows of one batch before they reach a bolt: those with equal keys may become one.
+
+    Args:
+        key: the fields that make up the key.
+        value: the field to reduce; all others are left out.
+        reduction: how.
+    """
+
+    key: tuple[str, ...]
+    value: str
+    reduction: Reduction
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that are left."""
+        return (*self.key, self.value)
+
+
 _SUM_MAX = (1 << 63) - 1
 
 _THREADS_FROM_ROWS = 500_000

@@ -20,14 +20,17 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.reduction import Combiner
 from txtopo.contracts.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.phases.batch_run import Parcel
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.layout import Layout, Placement, Stage
 from txtopo.phases.processing import PackJob, Report
+from txtopo.phases.tasks import user_code
+from txtopo.spark.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.topology.groupings import GroupingKind
-from txtopo.topology.plan import FRAMES, Edge, Plan
+from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan
 
 REPORT_COLUMN = "report"
 
@@ -69,16 +72,31 @@ class FrameTasks:
         self._tasks = plan.by_id[edge.target].tasks
         self._fields = plan.by_id[edge.source].streams[edge.stream]
         self._keys = _keys(plan, edge)
+        self._combiner: Combiner | None = None
+        if plan.by_id[edge.source].kind is ComponentKind.DATAFRAME_SPOUT:  # a DataFrameBolt combines as it likes
+            with user_code(edge.target, job.attempts[0][0]):
+                self._combiner = combiner_of(plan.by_id[edge.target].component, self._fields, self._keys)
 
     def run(self, frames: list[DataFrame]) -> list[Report]:
         """Run the tasks on the frames of the pack's transactions, one each, and return their reports."""
-        parts = [self._on(frame, index) for index, frame in enumerate(frames)]
-        return [pickle.loads(row[0]) for row in reduce(DataFrame.unionAll, parts).collect()]  # noqa: S301 - our own
+        reports = self._run(frames, self._combiner)
+        if reports is None:
+            reports = self._run(frames, None)
+        assert reports is not None, "rows as they are can be taken"
+        return reports
 
-    def _on(self, frame: DataFrame, index: int) -> DataFrame:
+    def _run(self, frames: list[DataFrame], combiner: Combiner | None) -> list[Report] | None:
+        """Run the tasks; return None if the combined rows may not be what the rows are."""
+        parts = [self._on(frame, index, combiner) for index, frame in enumerate(frames)]
+        rows = reduce(DataFrame.unionAll, parts).collect()
+        reports = [pickle.loads(row[0]) for row in rows]  # noqa: S301 - our own bytes, from our own executors
+        return None if None in reports else reports
+
+    def _on(self, frame: DataFrame, index: int, combiner: Combiner | None) -> DataFrame:
         columns = [f"`{name}`" for name in self._fields.without_attempt()]
-        placed = frame.select(*columns).repartition(self._tasks, *(f"`{name}`" for name in self._keys))
-        run = _task_function(self._package, self._job_of(index), self._edge, self._fields, self._tasks)
+        rows = frame.select(*columns) if combiner is None else combined(frame, combiner)
+        placed = rows.repartition(self._tasks, *(f"`{name}`" for name in self._keys))
+        run = _task_function(self._package, self._job_of(index), self._edge, self._fields, self._tasks, combiner)
         return placed.mapInArrow(run, f"{REPORT_COLUMN} binary")
 
     def _job_of(self, index: int) -> PackJob:
@@ -86,6 +104,10 @@ class FrameTasks:
         stage = Stage((self._edge.target,), Placement.BY_TASK)
         layout = Layout(self._tasks, (stage,), ((),))
         return attrs.evolve(self._job, attempts=(self._job.attempts[index],), layout=layout)
+
+
+class _CombinedTooMuch(Exception):
+    """Combined rows may not be what the rows are."""
 
 
 def _keys(plan: Plan, edge: Edge) -> list[str]:
@@ -96,22 +118,38 @@ def _keys(plan: Plan, edge: Edge) -> list[str]:
     return [] if any(pa.types.is_nested(types[name]) for name in names) else names
 
 
-def _task_function(
-    package: Any, job: PackJob, edge: Edge, fields: Fields, tasks: int
+def _task_function(  # noqa: PLR0913, PLR0917 - what a task needs to know
+    package: Any, job: PackJob, edge: Edge, fields: Fields, tasks: int, combiner: Combiner | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task of Spark has its context"
         task = context.partitionId() % tasks  # a union puts the frames' partitions one behind another
-        parcels = (_parcel(batch, job, edge, fields, task) for batch in batches)
-        for _, report in run_stage(package.value, job, 0, task, parcels):
-            yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([cloudpickle.dumps(report)], pa.binary())})
+        parcels = (_parcel(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
+        try:
+            for _, report in run_stage(package.value, job, 0, task, parcels):
+                yield _as_row(report)
+        except _CombinedTooMuch:
+            yield _as_row(None)
 
     return run
 
 
-def _parcel(batch: pa.RecordBatch, job: PackJob, edge: Edge, fields: Fields, task: int) -> Parcel:
+def _as_row(report: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([cloudpickle.dumps(report)], pa.binary())})
+
+
+def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
+    """Return a batch with the fields' own types."""
     schema = fields.without_attempt().arrow_schema()
-    columns = pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)
-    chunk = Chunk(TupleSource(edge.source, edge.stream, 0, fields), batch=columns)
+    if combiner is None:
+        return pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)
+    rows = uncombined(batch, combiner.value, schema.field(combiner.value).type)
+    if rows is None:
+        raise _CombinedTooMuch
+    return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
+
+
+def _parcel(rows: pa.RecordBatch, job: PackJob, edge: Edge, fields: Fields, task: int) -> Parcel:
+    chunk = Chunk(TupleSource(edge.source, edge.stream, 0, fields), batch=rows)
     return Parcel(job.attempts[0][0], edge.index, 0, task, 0, len(chunk), chunk.encode())
