@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta_index import KeyIndex
+from state.delta_index import KeyIndex, Positions
 from state.delta_reading import key_mask, read_rows, row_count, rows_of
 from state.delta_rows import TXID_FIELD, RowFormat, without_removed
 from state.values import KeptValue
@@ -126,6 +126,8 @@ class _Held:
         self.rows = rows
         self._keys = keys
         self._index = index
+        self._found: tuple[pa.Table, Positions] | None = None
+        """The keys that were looked for last, and where they are."""
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """Return the rows whose keys are in ``keys``."""
@@ -134,10 +136,9 @@ class _Held:
 
     def found_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
         """Return for each key whether it is there, and the rows of those that are; None if there is no index."""
-        index = self._key_index()
-        if index is None:
+        positions = self._positions(keys)
+        if positions is None:
             return None
-        positions = index.positions(self.rows, keys)
         is_there = positions >= 0
         return is_there, self.rows.take(positions[is_there])
 
@@ -145,12 +146,11 @@ class _Held:
         """Return what is held after ``rows`` were written."""
         if not rows.num_rows:
             return self
-        index = None if rows[TXID_FIELD].null_count else self._key_index()
         keys = rows.select(self._keys)
-        if index is None:
+        positions = None if rows[TXID_FIELD].null_count else self._positions(keys)
+        if positions is None:
             others = self.rows.filter(pc.invert(key_mask(self.rows, keys)))
             return _Held(pa.concat_tables([others, without_removed(rows)]).combine_chunks(), self._keys)
-        positions = index.positions(self.rows, keys)
         is_known = positions >= 0
         sources = np.arange(self.rows.num_rows)
         sources[positions[is_known]] = self.rows.num_rows + np.flatnonzero(is_known)
@@ -161,11 +161,19 @@ class _Held:
         }
         after = pa.table(changed, schema=self.rows.schema)
         if is_known.all():
-            return _Held(after, self._keys, index)
+            return _Held(after, self._keys, self._index)
         new = rows.filter(pa.array(~is_known))
-        return _Held(
-            pa.concat_tables([after, new]).combine_chunks(), self._keys, index.extended(new.select(self._keys))
-        )
+        index = None if self._index is None else self._index.extended(new.select(self._keys))
+        return _Held(pa.concat_tables([after, new]).combine_chunks(), self._keys, index)
+
+    def _positions(self, keys: pa.Table) -> Positions | None:
+        """Return where keys are; None if there is no index. The keys that a group folds are those it writes then."""
+        index = self._key_index()
+        if index is None:
+            return None
+        if self._found is None or not self._found[0].equals(keys):
+            self._found = keys, index.positions(self.rows, keys)
+        return self._found[1]
 
     def _key_index(self) -> KeyIndex | None:
         """Return the index; None if two keys have the same hash."""

@@ -112,11 +112,17 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         if new is None:
             return None
         try:
-            stored = self._all_rows.rows_of(self._table, new.select(list(self._rows.key)))
+            folded = self._folded(new, parts[0].txid, reduction)
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be read", error) from error
-        folded = self._folder.folded(stored, new, parts[0].txid, reduction)
         return None if folded is None else RowWrites(folded, self._rows.read_writes)
+
+    def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
+        keys = new.select(list(self._rows.key))
+        found = self._all_rows.found_among(self._table, keys)
+        if found is not None:
+            return self._folder.folded_at(*found, new, first, reduction)
+        return self._folder.folded(self._all_rows.rows_of(self._table, keys), new, first, reduction)
 
     def close(self) -> None:
         """Let go of what is cached."""
