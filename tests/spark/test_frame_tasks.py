@@ -145,6 +145,24 @@ def test_too_large_to_combine(spark: SparkSession, was_combined, number: str, ki
     assert set(was_combined) == {True, False}
 
 
+class Nothing(Rows):
+    """Every second transaction has no rows, and Spark knows."""
+
+    def read(self, spark, metadata):
+        frame = super().read(spark, metadata)
+        return frame.where("false") if metadata % 2 else frame
+
+
+@pytest.mark.parametrize("committer", [ReduceCommitter("totals", "k", "n"), FailsOnce()], ids=["combined", "rows"])
+@pytest.mark.parametrize("key", ["'one'", f"id % {KEYS}"], ids=["a literal key", "some keys"])
+def test_fewer_partitions(spark: SparkSession, committer: BatchBolt, key: str) -> None:
+    """Spark makes one partition for a literal key, and may make none for no rows; every task runs nevertheless."""
+    got, report = totals(Nothing(key, "1"), committer, 3)
+    rows = ROWS * TRANSACTIONS // 2
+    assert got == ({"kone": rows} if "one" in key else {f"k{i}": rows // KEYS for i in range(KEYS)})
+    assert report.committed_txid == TRANSACTIONS
+
+
 def test_null(spark: SparkSession) -> None:
     """A number that is missing is no zero: it is refused as it is without a combiner."""
     with pytest.raises(UserCodeError, match="fold"):

@@ -45,7 +45,7 @@ def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
     """
     *before, last = layout.stages
     is_alone = len(last.components) == 1 and not any(stage.components for stage in before)
-    is_adaptive = spark.conf.get("spark.sql.adaptive.enabled", "true") == "true"
+    is_adaptive = str(spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() != "false"
     frames = [component for component in plan.components if component.kind in FRAMES]
     has_one_way = all(len(plan.outputs(component.id, DEFAULT_STREAM)) == 1 for component in frames)
     edges = plan.inputs(last.components[0]) if is_alone else ()
@@ -55,17 +55,23 @@ def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
     return edge if edge.grouping.kind is GroupingKind.FIELDS and _keys(plan, edge) else None
 
 
+_Reports = dict[tuple[int, int], Report | None]
+"""What the tasks report, by the transaction's index in its pack and the task's; None where it was combined too much."""
+
+
 class FrameTasks:
     """The tasks of one bolt, for each transaction on the partitions of a frame.
 
     Args:
+        spark: the session.
         package: the run's package, broadcast.
         job: the pack's work.
         plan: the topology.
         edge: see :func:`last_edge`.
     """
 
-    def __init__(self, package: Any, job: PackJob, plan: Plan, edge: Edge) -> None:
+    def __init__(self, spark: SparkSession, package: Any, job: PackJob, plan: Plan, edge: Edge) -> None:
+        self._spark = spark
         self._package = package
         self._job = job
         self._edge = edge
@@ -80,23 +86,41 @@ class FrameTasks:
     def run(self, frames: list[DataFrame]) -> list[Report]:
         """Run the tasks on the frames of the pack's transactions, one each, and return their reports."""
         reports = self._run(frames, self._combiner)
-        if reports is None:
+        if None in reports.values():  # what was combined may not be what the rows are
             reports = self._run(frames, None)
-        assert reports is not None, "rows as they are can be taken"
-        return reports
+        tasks = {(index, task) for index in range(len(frames)) for task in range(self._tasks)}
+        reports |= self._run_without_rows(sorted(tasks - reports.keys()))
+        return [report for report in reports.values() if report is not None]
 
-    def _run(self, frames: list[DataFrame], combiner: Combiner | None) -> list[Report] | None:
-        """Run the tasks; return None if the combined rows may not be what the rows are."""
+    def _run(self, frames: list[DataFrame], combiner: Combiner | None) -> _Reports:
+        """Run the tasks whose partitions there are."""
         parts = [self._on(frame, index, combiner) for index, frame in enumerate(frames)]
         rows = reduce(DataFrame.unionAll, parts).collect()
-        reports = [pickle.loads(row[0]) for row in rows]  # noqa: S301 - our own bytes, from our own executors
-        return None if None in reports else reports
+        reports: _Reports = {}
+        for row in rows:
+            index, task, report = pickle.loads(row[0])  # noqa: S301 - our own bytes, from our own executors
+            reports[index, task] = report
+        return reports
+
+    def _run_without_rows(self, tasks: list[tuple[int, int]]) -> _Reports:
+        """Run tasks that have no partition: Spark makes fewer of them for one key that is a literal, or for no rows."""
+        if not tasks:
+            return {}
+        package, jobs = self._package, {index: self._job_of(index) for index, _ in tasks}
+
+        def run(place: tuple[int, int]) -> tuple[tuple[int, int], Report]:
+            index, task = place
+            [(_, report)] = run_stage(package.value, jobs[index], 0, task, ())
+            assert isinstance(report, Report), "a task without rows has nothing to send"
+            return place, report
+
+        return dict(self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect())
 
     def _on(self, frame: DataFrame, index: int, combiner: Combiner | None) -> DataFrame:
         columns = [f"`{name}`" for name in self._fields.without_attempt()]
         rows = frame.select(*columns) if combiner is None else combined(frame, combiner)
         placed = rows.repartition(self._tasks, *(f"`{name}`" for name in self._keys))
-        run = _task_function(self._package, self._job_of(index), self._edge, self._fields, self._tasks, combiner)
+        run = _task_function(self._package, self._job_of(index), index, self._edge, self._fields, self._tasks, combiner)
         return placed.mapInArrow(run, f"{REPORT_COLUMN} binary")
 
     def _job_of(self, index: int) -> PackJob:
@@ -119,24 +143,28 @@ def _keys(plan: Plan, edge: Edge) -> list[str]:
 
 
 def _task_function(  # noqa: PLR0913, PLR0917 - what a task needs to know
-    package: Any, job: PackJob, edge: Edge, fields: Fields, tasks: int, combiner: Combiner | None
+    package: Any, job: PackJob, index: int, edge: Edge, fields: Fields, tasks: int, combiner: Combiner | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task of Spark has its context"
-        task = context.partitionId() % tasks  # a union puts the frames' partitions one behind another
+        task = (
+            context.partitionId() % tasks
+        )  # a union puts the frames' partitions, so many or fewer, one behind another
         parcels = (_parcel(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
         try:
             for _, report in run_stage(package.value, job, 0, task, parcels):
-                yield _as_row(report)
+                yield _as_row(index, task, report)
         except _CombinedTooMuch:
-            yield _as_row(None)
+            yield _as_row(index, task, None)
 
     return run
 
 
-def _as_row(report: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([cloudpickle.dumps(report)], pa.binary())})
+def _as_row(index: int, task: int, report: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {REPORT_COLUMN: pa.array([cloudpickle.dumps((index, task, report))], pa.binary())}
+    )
 
 
 def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
