@@ -29,6 +29,7 @@ from state.delta_rows import TXID_FIELD, RowFormat, without_removed
 from state.values import KeptValue
 from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import Key
+from txtopo.phases.hashing import stable_hash
 
 __all__ = ["RowCache", "ValueCache"]
 
@@ -83,6 +84,16 @@ class RowCache:
         held = self._hold(table)
         return None if held is None else held.found_among(keys)
 
+    def row_of(self, table: DeltaTable, key: Key) -> Sequence[Any] | None:
+        """Return the row of one plain key, empty if there is none; None if it takes a search.
+
+        Args:
+            table: the handle.
+            key: see :meth:`RowFormat.is_plain`.
+        """
+        held = self._hold(table)
+        return None if held is None else held.row_of(key)
+
     def after(self, table: DeltaTable, rows: pa.Table) -> pa.Table | None:
         """Return all rows of the version after the handle's; None unless its own ones are cached.
 
@@ -128,6 +139,8 @@ class _Held:
         self._index = index
         self._found: tuple[pa.Table, Positions] | None = None
         """The keys that were looked for last, and where they are."""
+        is_whole = all(column.num_chunks == 1 for column in rows.columns)
+        self._arrays = [column.chunk(0) for column in rows.columns] if is_whole else []
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """Return the rows whose keys are in ``keys``."""
@@ -141,6 +154,18 @@ class _Held:
             return None
         is_there = positions >= 0
         return is_there, self.rows.take(positions[is_there])
+
+    def row_of(self, key: Key) -> Sequence[Any] | None:
+        """Return the row of one plain key, empty if there is none; None if it takes a search."""
+        index = self._key_index()
+        if index is None or not self._arrays:
+            return None
+        place = index.place_of(stable_hash(key))
+        if place < 0:
+            return ()
+        row = [array[place].as_py(maps_as_pydicts="strict") for array in self._arrays]
+        width = len(self._keys)
+        return row if (row[0] if width == 1 else (*row[:width],)) == key else ()
 
     def after(self, rows: pa.Table) -> _Held:
         """Return what is held after ``rows`` were written."""
@@ -225,6 +250,8 @@ class ValueCache:
             if self._is_complete:
                 found = list(map(self._values.get, keys))
                 return found if all(found) else self._found_again(keys, found)
+            if len(keys) == 1 and self._finds_rows:
+                return [self._looked_up_alone(table, keys[0])]
             return self._looked_up(table, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)
@@ -289,6 +316,18 @@ class ValueCache:
         for position, key in zip(missing, fitted, strict=True):
             found[position] = self._values.get(key)
         return found
+
+    def _looked_up_alone(self, table: DeltaTable, key: Key) -> KeptValue | None:
+        """Return the value of one key, by a way that is short for one."""
+        if key in self._values:
+            return self._values[key]
+        row = self._all_rows.row_of(table, key) if self._rows.is_plain(key) else None
+        if row is None:
+            return self._looked_up(table, (key,))[0]
+        value = self._rows.read_row(row) if row else None
+        self._values[key] = value
+        self._shrink()
+        return value
 
     def _looked_up(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
         missing = [key for key in keys if key not in self._values]

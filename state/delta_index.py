@@ -57,6 +57,11 @@ class KeyIndex:
         places[wanted[is_same]] = at[is_same]
         return places
 
+    def place_of(self, hashed: int) -> int:
+        """Return where the row lies whose key has this hash, which is that of ``hash_columns``; -1 if none has."""
+        at = int(self._hashes.searchsorted(np.uint64(hashed)))
+        return int(self._places[at]) if at < len(self._hashes) and int(self._hashes[at]) == hashed else -1
+
     def extended(self, keys: pa.Table) -> KeyIndex | None:
         """Return the index of the same rows and, behind them, new ones; None if two keys have the same hash.
 
