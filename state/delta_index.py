@@ -13,9 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.contracts.fields import Fields
+from txtopo.contracts.state import Key
 from txtopo.phases.column_hashing import Hashes, hash_columns
 
-__all__ = ["KeyIndex", "Positions"]
+__all__ = ["KeyIndex", "PlainKeys", "Positions"]
 
 Positions = npt.NDArray[np.int64]
 """Where rows are in a table, from 0; -1 for one that is not there."""
@@ -86,6 +88,38 @@ class KeyIndex:
     @classmethod
     def _without_twins(cls, hashes: Hashes, places: npt.NDArray[np.uint32]) -> KeyIndex | None:
         return None if bool((hashes[1:] == hashes[:-1]).any()) else cls(hashes, places)
+
+
+class PlainKeys:
+    """Keys that are made of texts and integers, and fit: they are kept, and hashed, as they are.
+
+    Args:
+        fields: the key fields.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self._bits = [_bits(kind) for kind in fields.types]
+
+    def takes(self, key: Key) -> bool:
+        """Whether a key is such a one."""
+        if len(self._bits) == 1:
+            return _is_plain(key, self._bits[0])
+        return type(key) is tuple and len(key) == len(self._bits) and all(map(_is_plain, key, self._bits))
+
+
+def _bits(kind: pa.DataType | None) -> int | None:
+    """Return the width of an integer type, 0 for texts, None for all else."""
+    if kind is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        return None
+    return 0 if pa.types.is_string(kind) else int(kind.bit_width)
+
+
+def _is_plain(part: Any, bits: int | None) -> bool:
+    if bits is None:
+        return False
+    if bits == 0:
+        return type(part) is str and part.isascii()
+    return type(part) is int and -(1 << bits - 1) <= part < 1 << bits - 1
 
 
 def _hashes_of(keys: pa.Table) -> Hashes:

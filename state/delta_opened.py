@@ -10,14 +10,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta_buckets import FileWrites
-from state.delta_cache import ROWS_PER_KEY, RowCache, ValueCache
 from state.delta_fence import WORLD_ERRORS, Fence
 from state.delta_folding import Folder
 from state.delta_large import fold_on_executors, put_files
 from state.delta_location import Location
 from state.delta_opened_table import OpenedDeltaTable, TableOptions
+from state.delta_row_cache import ROWS_PER_KEY, RowCache
 from state.delta_rows import TXID_FIELD, RowFormat
 from state.delta_upkeep import compact
+from state.delta_value_cache import ValueCache
 from state.delta_writing import TableWrite, put_rows
 from state.values import KeptValue, bulk_rules, first_value
 from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows

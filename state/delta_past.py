@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from state.delta_cache import RowCache, ValueCache
 from state.delta_fence import WORLD_ERRORS
 from state.delta_location import Location
 from state.delta_past_table import PastDeltaTable
+from state.delta_row_cache import RowCache
 from state.delta_rows import TXID_FIELD, RowFormat
+from state.delta_value_cache import ValueCache
 from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
 from txtopo.contracts.state import BulkRules, Key, StateKind, StateValue, Writes
 from txtopo.monitor.replay_report import StateComparison

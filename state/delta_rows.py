@@ -117,7 +117,6 @@ class RowFormat:
         self._previous = _previous_names(value, kind)
         self._has_text_keys = set(key.types) == {pa.string()}
         """Whether a key equals nothing that would not fit its fields as well: 1 equals True, but a text only texts."""
-        self._key_bits = [_bits(kind) for kind in key.types]
 
     @property
     def is_typed(self) -> bool:
@@ -256,13 +255,6 @@ class RowFormat:
             previous = _zipped_previous([lists[name] for name in self._previous])
         return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
 
-    def is_plain(self, key: Key) -> bool:
-        """Whether a key is made of texts and integers that fit: it is kept, and hashed, as it is."""
-        parts = (key,) if len(self.key) == 1 else key
-        if type(parts) is not tuple or len(parts) != len(self.key):
-            return False
-        return all(map(_is_plain, parts, self._key_bits))
-
     def read_row(self, row: Sequence[Any]) -> KeptValue:
         """Return what is kept in one row: its columns in the order of :meth:`schema`."""
         first, width = len(self.key), len(self.value)
@@ -376,21 +368,6 @@ class RowFormat:
                     f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque "
                     "state cannot tell from no value; give one field a value",
                 )
-
-
-def _bits(kind: pa.DataType | None) -> int | None:
-    """Return the width of an integer type, 0 for texts, None for all else."""
-    if kind is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
-        return None
-    return 0 if pa.types.is_string(kind) else int(kind.bit_width)
-
-
-def _is_plain(part: Any, bits: int | None) -> bool:
-    if bits is None:
-        return False
-    if bits == 0:
-        return type(part) is str and part.isascii()
-    return type(part) is int and -(1 << bits - 1) <= part < 1 << bits - 1
 
 
 def without_removed(rows: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import DeltaState, delta_cache, delta_index, read_table
+from state import DeltaState, delta_index, delta_value_cache, read_table
 from state.delta_index import KeyIndex
 from txtopo import Fields
 from txtopo.phases.state_view import GroupState
@@ -130,7 +130,7 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions) -> None:
     path = tmp_path_factory.mktemp("index")
     model: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_cache, "COLUMNS_KEYS_MIN", 1)
+        patch.setattr(delta_value_cache, "COLUMNS_KEYS_MIN", 1)
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):
