@@ -125,6 +125,31 @@ def test_memory_spout_into_frame(spark: SparkSession) -> None:
     assert report.tuples == ROWS
 
 
+class SmallNumbers(Numbers):
+    """Has other types than its fields, as have the counts below it."""
+
+    output_fields = Fields("attempt", "k: long", "price: decimal(10,2)", "tags: array<string>")
+
+    def read(self, spark, metadata):
+        return spark.range(*metadata).selectExpr("CAST(id % 7 AS INT) AS k", "id AS price", "array('a') AS tags")
+
+
+class CountAsInt(CountByKey):
+    def transform(self, frame):
+        assert [kind for _, kind in frame.dtypes[1:]] == ["bigint", "decimal(10,2)", "array<string>"]
+        return frame.groupBy("attempt", "k").agg(F.count("*").cast("int").alias("n"))
+
+
+def test_types_are_cast(spark: SparkSession) -> None:
+    """Columns get the types of their fields, of a spout as of a bolt."""
+    state = counts()
+    builder = TransactionalTopologyBuilder("frames", "spout", SmallNumbers(), 1)
+    builder.set_bolt("count", CountAsInt()).shuffle_grouping("spout")
+    add_sum(builder, "count", state)
+    run(builder.build())
+    assert {k: kept.value for k, kept in state.items().items()} == EXPECTED
+
+
 def test_wrong_columns(spark: SparkSession) -> None:
     """A transform() whose columns are not its output fields is refused by name, and the run stops."""
     builder = TransactionalTopologyBuilder("frames", "spout", Numbers(), 1)

@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from txtopo.contracts.fields import Fields
@@ -188,10 +187,8 @@ def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: Plan
             f"read() returned the columns {frame.columns}; output_fields say {expected}",
             component=component.id,
         )
-    struct = F.struct(
-        F.lit(attempt.txid).cast("long").alias("txid"), F.lit(attempt.attempt).cast("long").alias("attempt")
-    )
-    return frame.select(struct.alias(fields.names[0]), *_cast(frame, fields))
+    struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{fields.names[0]}`"
+    return frame.selectExpr(struct, *_cast(frame, fields))
 
 
 def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
@@ -202,17 +199,21 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
             component=component.id,
         )
     columns = _cast(frame, fields)
-    is_as_declared = all(isinstance(column, str) for column in columns)
-    return frame if is_as_declared else frame.select(F.col(f"`{frame.columns[0]}`"), *columns)
+    if columns == [f"`{name}`" for name in fields.names[1:]]:
+        return frame
+    return frame.selectExpr(f"`{frame.columns[0]}`", *columns)
 
 
-def _cast(frame: DataFrame, fields: Fields) -> list[str | Column]:
-    """Return the fields behind the attempt: by name where they have their type, for a cast costs an analysis."""
+def _cast(frame: DataFrame, fields: Fields) -> list[str]:
+    """Return the fields behind the attempt in SQL: by name where they have their type, for a cast costs an analysis.
+
+    In SQL, for each Column is several calls to the JVM, and a frame of its own is made for each transaction.
+    """
     types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
     return [
         f"`{name}`"
         if found[name].dataType == types[name].dataType
-        else F.col(f"`{name}`").cast(types[name].dataType).alias(name)
+        else f"CAST(`{name}` AS {types[name].dataType.simpleString()}) AS `{name}`"
         for name in types.names
     ]
 
