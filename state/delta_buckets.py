@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from state.delta_rows import TXID_FIELD
+from state.delta_rows import TXID_FIELD, reaches
 from txtopo.contracts.reduction import FoldedWrites, Reduction, RowsFile, reduced
 from txtopo.phases.rows_file import PARTS, parts_of, read_rows_file
 
@@ -174,7 +174,7 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     """Fold the group's rows into one bucket, and write its new file: runs in an executor."""
     first, end = task.parts
     stored = pa.concat_tables([task.schema.empty_table(), *(_stored(task, file) for file in task.old)])
-    if stored.num_rows and pc.max(stored[TXID_FIELD]).as_py() >= task.first_txid:
+    if reaches(stored, task.first_txid):
         return FoldedBucket(None, 0)
     new = [_with_txid(read_rows_file(file, first, end), txid, task.schema) for txid, file in task.new]
     rows = reduced(pa.concat_tables([stored, *new]), task.keys, task.reductions)

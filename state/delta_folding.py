@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta_columns import fit_column
-from state.delta_rows import TXID_FIELD, RowFormat
+from state.delta_rows import TXID_FIELD, RowFormat, reaches
 from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, is_reducible, reduced
 from txtopo.contracts.state import Key, StateKind
 
@@ -77,7 +77,7 @@ class Folder:
             first: the first transaction that ``new`` has of.
             reduction: how to make one value of two.
         """
-        if stored.num_rows and pc.max(stored[TXID_FIELD]).as_py() >= first:
+        if reaches(stored, first):
             return None
         return self._reduced(pa.concat_tables([stored, new]), reduction)
 
@@ -93,7 +93,7 @@ class Folder:
             first: the first transaction that ``new`` has of.
             reduction: how to make one value of two.
         """
-        if stored.num_rows and pc.max(stored[TXID_FIELD]).as_py() >= first:
+        if reaches(stored, first):
             return None
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
         try:

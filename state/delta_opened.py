@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta_buckets import FileWrites
@@ -16,7 +15,7 @@ from state.delta_large import fold_on_executors, put_files
 from state.delta_location import Location
 from state.delta_opened_table import OpenedDeltaTable, TableOptions
 from state.delta_row_cache import ROWS_PER_KEY, RowCache
-from state.delta_rows import TXID_FIELD, RowFormat
+from state.delta_rows import RowFormat, reaches
 from state.delta_upkeep import compact
 from state.delta_value_cache import ValueCache
 from state.delta_writing import TableWrite, put_rows
@@ -78,7 +77,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         if found is None:
             return super().befores(txid, keys)
         is_there, rows = found
-        if rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid:
+        if reaches(rows, txid):
             return None
         values = iter(self._rows.values_of(rows))
         return [next(values) if each else None for each in is_there.tolist()]

@@ -370,6 +370,11 @@ class RowFormat:
                 )
 
 
+def reaches(rows: pa.Table, txid: int) -> bool:
+    """Whether transaction ``txid``, or a later one, is in one of the rows."""
+    return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
+
+
 def without_removed(rows: pa.Table) -> pa.Table:
     """Return the rows to put among rows to write: those that have a txid."""
     return rows.filter(pc.is_valid(rows[TXID_FIELD])) if rows[TXID_FIELD].null_count else rows

@@ -227,8 +227,8 @@ BUGS = (
     Bug(
         "rows that Spark has combined too much",
         "txtopo/spark/combining.py",
-        "        return None\n    columns",
-        "        pass\n    columns",
+        "        return None\n    return batch.select",
+        "        pass\n    return batch.select",
         subjects=(),
         tests=("tests/spark/test_frame_tasks.py",),
     ),

@@ -53,21 +53,18 @@ def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
     return frame.groupBy(*keys).agg(how.alias(combiner.value), bound.alias(BOUND))
 
 
-def uncombined(batch: pa.RecordBatch, value: str, kind: pa.DataType) -> pa.RecordBatch | None:
-    """Return the rows without their bounds; None if one of them is too large, and its value may be another one.
+def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | None:
+    """Return the rows without their bounds; None if one is too large: its value may be another one, or not fit.
 
     Args:
         batch: rows of :func:`combined`.
-        value: the name of the field that was reduced.
-        kind: its type.
+        kind: the type of the field that was reduced.
     """
     names = [name for name in batch.schema.names if name != BOUND]
     largest = pc.max(batch.column(BOUND)).as_py() if batch.num_rows else 0.0
     if largest >= min(_EXACT_MAX, float(2 ** (kind.bit_width - 1))):
         return None
-    columns: Sequence[pa.Array] = [batch.column(name) for name in names]
-    cast = [column.cast(kind) if name == value else column for name, column in zip(names, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, names=names)
+    return batch.select(names)
 
 
 def _aggregates(value: Column, reduction: Reduction) -> tuple[Column, Column]:

@@ -148,9 +148,8 @@ def _task_function(  # noqa: PLR0913, PLR0917 - what a task needs to know
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task of Spark has its context"
-        task = (
-            context.partitionId() % tasks
-        )  # a union puts the frames' partitions, so many or fewer, one behind another
+        # A union puts the frames' partitions, as many as there are tasks or fewer, one behind another.
+        task = context.partitionId() % tasks
         parcels = (_parcel(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
         try:
             for _, report in run_stage(package.value, job, 0, task, parcels):
@@ -162,9 +161,8 @@ def _task_function(  # noqa: PLR0913, PLR0917 - what a task needs to know
 
 
 def _as_row(index: int, task: int, report: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {REPORT_COLUMN: pa.array([cloudpickle.dumps((index, task, report))], pa.binary())}
-    )
+    content = cloudpickle.dumps((index, task, report))
+    return pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([content], pa.binary())})
 
 
 def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
@@ -172,7 +170,7 @@ def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> p
     schema = fields.without_attempt().arrow_schema()
     if combiner is None:
         return pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)
-    rows = uncombined(batch, combiner.value, schema.field(combiner.value).type)
+    rows = uncombined(batch, schema.field(combiner.value).type)
     if rows is None:
         raise _CombinedTooMuch
     return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))

@@ -66,9 +66,8 @@ class FrameStages:
         if edge is not None:
             for name in itertools.chain.from_iterable(layout.frames):
                 self._make_frame(self._plan.by_id[name], None)
-            return FrameTasks(self._spark, self._package, self._job, self._plan, edge).run(
-                self._frames_apart[edge.source]
-            )
+            tasks = FrameTasks(self._spark, self._package, self._job, self._plan, edge)
+            return tasks.run(self._frames_apart[edge.source])
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
