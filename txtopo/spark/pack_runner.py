@@ -16,10 +16,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
 from txtopo.spark.executor_python import error_in
+from txtopo.spark.frame_session import frame_session
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.shipping import make_importable
@@ -42,7 +44,6 @@ class SparkPackRunner(PackRunner):
     def __init__(
         self, spark: SparkSession, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes]
     ) -> None:
-        self._spark = spark
         self._context = spark.sparkContext
         self._plan = plan
         self._run_key = uuid.uuid4().bytes
@@ -59,7 +60,10 @@ class SparkPackRunner(PackRunner):
             self._progress.address,
         )
         self._package = self._context.broadcast(package)
-        self._has_frames = any(component.kind in FRAMES for component in plan.components)
+        frames = [component for component in plan.components if component.kind in FRAMES]
+        takers = [plan.by_id[edge.target] for frame in frames for edge in plan.outputs(frame.id, DEFAULT_STREAM)]
+        tasks = max((component.tasks for component in takers), default=1)
+        self._frame_session = frame_session(spark, tasks) if frames else None
 
     def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a pack's job and return its reports.
@@ -73,10 +77,10 @@ class SparkPackRunner(PackRunner):
         try:
             self._context.setJobGroup(self._group(job.pack_id), f"pack {job.pack_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
-            if not self._has_frames:
+            if self._frame_session is None:
                 return self._run_stages(job)
             with SqlProgress(self._context, self._group(job.pack_id), on_progress):
-                return self._run_with_frames(job)
+                return FrameStages(self._frame_session, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
@@ -126,9 +130,6 @@ class SparkPackRunner(PackRunner):
                 items = items.partitionBy(places, same_place)
             items = items.mapPartitionsWithIndex(stage_function(self._package, job, stage))
         return [item for _, item in items.collect()]
-
-    def _run_with_frames(self, job: PackJob) -> list[Report]:
-        return FrameStages(self._spark, self._plan, self._package, job).run()
 
     def _raise_if_hopeless(self, error: Exception) -> None:
         """Raise what ends the run, if a job was lost in a way that the next one would be, too."""

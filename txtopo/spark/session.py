@@ -116,8 +116,6 @@ def _start(config: Config, app_name: str) -> SparkSession:
     with _quiet(config), _signals_as_they_were():
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(config.spark_log_level)
-    if "spark.sql.shuffle.partitions" not in config.spark:  # Spark's own 200 is for far larger batches
-        session.conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
     return session
 
 

@@ -1,0 +1,77 @@
+"""The clone of a session in which frames are made."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from txtopo.spark.frame_session import frame_session
+
+ADAPTIVE = "spark.sql.adaptive.enabled"
+SETTINGS = ("spark.sql.codegen.aggregate.map.twolevel.enabled", "spark.sql.shuffle.partitions", ADAPTIVE)
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """A session of its own, for views and settings of these tests."""
+    return spark.newSession()
+
+
+def settings(session: SparkSession) -> dict[str, str | None]:
+    return {name: session.conf.get(name, None) for name in SETTINGS}
+
+
+def sums(session: SparkSession, rows: int, *keys: str):
+    attempt = "named_struct('txid', 7L, 'attempt', 1L) AS attempt"
+    frame = session.range(rows).selectExpr(attempt, "id % 3 AS k", "id AS n")
+    return frame.groupBy("attempt", *keys).agg(F.sum("n").alias("n"))
+
+
+def plan_of(frame) -> str:
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_what_the_session_knows(session: SparkSession) -> None:
+    session.range(3).createOrReplaceTempView("three")
+    session.udf.register("one_more", lambda n: n + 1, "long")
+    rows = frame_session(session).sql("SELECT one_more(id) AS n FROM three ORDER BY n").collect()
+    assert [row.n for row in rows] == [1, 2, 3]
+
+
+def test_the_session_stays_as_it_is(session: SparkSession) -> None:
+    before = settings(session)
+    clone = frame_session(session)
+    clone.conf.set("spark.sql.shuffle.partitions", "3")
+    assert settings(session) == before
+    assert session._jsparkSession.experimental().extraOptimizations().isEmpty()
+    assert SparkSession._instantiatedSession is not clone
+
+
+def test_settings_that_fit(session: SparkSession) -> None:
+    for name in SETTINGS:
+        session.conf.unset(name)
+    clone = frame_session(session)
+    assert clone.conf.get(SETTINGS[0]) == "false"
+    assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
+    assert frame_session(session, tasks=99).conf.get(SETTINGS[1]) == "99"
+
+
+@pytest.mark.parametrize(("name", "value"), [(SETTINGS[0], "true"), (SETTINGS[1], "17"), (ADAPTIVE, "true")])
+def test_settings_of_the_caller_win(session: SparkSession, name: str, value: str) -> None:
+    session.conf.set(name, value)
+    assert frame_session(session).conf.get(name) == value
+
+
+def test_a_constant_is_no_key(session: SparkSession) -> None:
+    frame = sums(frame_session(session), 9, "k")
+    assert "keys=[k#" in plan_of(frame)
+    assert "[7,1]" in plan_of(sums(session, 9, "k"))
+    assert {(row.attempt.txid, row.k, row.n) for row in frame.collect()} == {(7, 0, 9), (7, 1, 12), (7, 2, 15)}
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_the_only_key(session: SparkSession, rows: int) -> None:
+    """No row for a transaction that has none: a global aggregation would make one."""
+    found = [(tuple(row.attempt), row.n) for row in sums(frame_session(session), rows).collect()]
+    assert found == ([((7, 1), 6)] if rows else [])
