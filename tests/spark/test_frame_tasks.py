@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import txtopo.spark.frame_tasks
+import txtopo.spark.pack_runner
 from committers import ReduceCommitter
 from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
@@ -194,3 +195,29 @@ def test_adaptive(spark: SparkSession, was_combined) -> None:
         spark.conf.set("spark.sql.adaptive.enabled", before)
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == []
+
+
+class OfItsOwnSession(Rows):
+    """Reads in a session that nobody gave it."""
+
+    def read(self, spark, metadata):
+        return super().read(SparkSession.builder.getOrCreate(), metadata)
+
+
+def test_frames_of_another_session(spark: SparkSession, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that were merged after all put keys into other tasks, and each still into one."""
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    make_clone = txtopo.spark.pack_runner.frame_session
+
+    def clone_then_adapt(given, tasks):
+        clone = make_clone(given, tasks)
+        given.conf.set("spark.sql.adaptive.enabled", "true")
+        return clone
+
+    monkeypatch.setattr(txtopo.spark.pack_runner, "frame_session", clone_then_adapt)
+    try:
+        got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
+    assert was_combined == [False] * (TRANSACTIONS + 1)
