@@ -98,7 +98,7 @@ SETTINGS: Mapping[str, Setting] = {
     for setting in (
         Setting(
             "topology.max.spout.pending",
-            384,
+            768,
             _whole(1),
             "transactions begun and not yet committed: the window",
         ),
@@ -146,8 +146,8 @@ SETTINGS: Mapping[str, Setting] = {
             "how long a lost leader keeps the lead",
         ),
         Setting("topology.jobs.in.flight.max", 2, _whole(1), "Spark jobs at a time"),
-        Setting("topology.pack.transactions.max", 128, _whole(1), "transactions in one Spark job"),
-        Setting("topology.group.transactions.max", 256, _whole(1), "transactions in one commit group"),
+        Setting("topology.pack.transactions.max", 256, _whole(1), "transactions in one Spark job"),
+        Setting("topology.group.transactions.max", 512, _whole(1), "transactions in one commit group"),
         Setting(
             "topology.received.bytes.max",
             256 << 20,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 
 import pytest
@@ -121,6 +122,59 @@ def test_ways_to_put_and_update_several() -> None:
     assert view.multi_update(["a", "b"], lambda key, old: f"{key}{old}") == ["a1", "b2"]
     assert view.multi_update(["c", "d"], lambda old: old * 10) == [30, 40]
     assert view.multi_update(["c", "d"], [add(1), add(2)]) == [31, 42]
+
+
+class Adder:
+    """Adds up, as a method and as an object."""
+
+    def of_both(self, key, old):
+        return of_both(key, old)
+
+    def of_old(self, old):
+        return of_old(old)
+
+    def __call__(self, key, old):
+        return of_both(key, old)
+
+
+def of_both(key, old):
+    return f"{key}{old}"
+
+
+def of_old(old):
+    return f"k{old}"
+
+
+def with_more(key, old=0, *, sign=""):
+    return f"{sign}{key}{old}"
+
+
+def with_only_an_option(old, *, sign="k"):
+    return f"{sign}{old}"
+
+
+def of_any(*values):
+    return "".join(map(str, values))
+
+
+@functools.wraps(of_old)
+def wrapped(*values):
+    return of_old(*values)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *[of_both, of_old, with_more, with_only_an_option, of_any, wrapped, lambda old, more=1: f"{old}{more}"],
+        *[Adder().of_both, Adder().of_old, Adder(), functools.partial(with_more, sign="")],
+        *["{}{}".format, functools.partial(of_any, "")],
+    ],
+)
+def test_functions_of_key_and_old(function) -> None:
+    """Whoever takes two arguments gets the key first; what has other arguments of its own is asked for its signature."""
+    view = GroupState(opened()).begin(1)
+    view.put("k", 1)
+    assert view.multi_update(["k"], function) == ["k1"]
 
 
 def test_value_put_whole() -> None:

@@ -9,9 +9,13 @@ import pytest
 import txtopo.phases.inline_runner
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
+from txtopo.core.actions import PackedAttempt, Process
+from txtopo.core.attempts import TransactionAttempt
 from txtopo.phases.batch_run import Parcel
 from txtopo.phases.processing import StageRun
+from txtopo.runtime.packs import PackPlanner
 from txtopo.testing.inline import run_inline
+from txtopo.testing.playbook import limits
 
 DATA = make_data(2, 20)
 
@@ -53,3 +57,16 @@ def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
     report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread", acker_executors=0))
     assert report.failures == 0
     assert sum(read_words(tmp_path).values()) < sum(counts_of(DATA).values())
+
+
+def test_bytes_in_memory() -> None:
+    """However small the packs, what all places may report in memory of a whole window stays within the bound."""
+    plan = words_topology(pathlib.Path("unused"), DATA).plan
+    bounds = limits(window=120, pack=10)
+    planner = PackPlanner(
+        plan, bounds, places=2, layout="auto", staging_dir="", received_bytes_max=240_000, has_acker=True
+    )
+    for transactions in (1, 3, 10):
+        pack = tuple(PackedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
+        job = planner.job(Process(1, pack, None), 0)
+        assert job.report_bytes_max == 1_000 * transactions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -260,10 +261,11 @@ class TransactionView(MapState):
         if len(distinct) != len(keys) or not own.holds_none_of(distinct):
             return None
         new_keys: Sequence[Key] = ()  # what the group has put was looked at then
+        bare = written.bare
         try:
-            befores: Sequence[Any] | None = list(map(written.bare.__getitem__, keys))
+            befores: Sequence[Any] | None = list(map(bare.__getitem__, keys))
         except KeyError:
-            new_keys = [key for key in keys if key not in written.bare]
+            new_keys = [key for key in keys if key not in bare]
             befores = self._befores(keys, new_keys)
         if befores is None:
             return None
@@ -289,7 +291,7 @@ class TransactionView(MapState):
         if befores is None or len(new_keys) == len(keys):
             return befores if befores is None else list(befores)
         found = dict(zip(new_keys, befores, strict=True))
-        return [found[key] if key in found else written.bare[key] for key in keys]
+        return list(map(found.get, keys, map(written.bare.get, keys)))
 
     def _take_at_hand(self) -> tuple[dict[Key, Any], dict[Key, Any]]:
         """Return what this transaction and the group have put bare; empty ones if there may be decisions to make."""
@@ -365,12 +367,22 @@ def of_key_and_old(keys: Sequence[Key], function: Updater) -> Callable[[Any, Any
     if not callable(function):
         by_key = dict(zip(keys, function, strict=True))
         return lambda key, old: by_key[key](old)
+    if _takes_two(function):
+        return function  # type: ignore[return-value] # it takes key and old value
+    of_old: Any = function
+    return lambda _, old: of_old(old)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with two arguments."""
+    if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
+        code = function.__code__  # what a signature is made of, which takes 30 times as long
+        if not (code.co_kwonlyargcount or code.co_flags & inspect.CO_VARARGS):
+            return code.co_argcount - len(function.__defaults__ or ()) <= 2 <= code.co_argcount  # noqa: PLR2004
     try:
         inspect.signature(function).bind(None, None)
     except TypeError:
-        of_old: Any = function
-        return lambda _, old: of_old(old)
+        return False
     except ValueError:  # a builtin without a signature
         pass
-    of_both: Any = function
-    return of_both  # type: ignore[no-any-return]
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -51,7 +50,7 @@ class PackPlanner:
 
     Args:
         plan: the topology.
-        limits: the bounds; the bytes that wait in the driver are shared among all packs in a window.
+        limits: the bounds; the bytes that wait in the driver are shared among the transactions of a window.
         places: how many places run at the same time.
         layout: ``auto``, ``together`` or ``spread``.
         staging_dir: where carried bolts go that are too large.
@@ -75,10 +74,8 @@ class PackPlanner:
         self._layout = layout
         self._staging_dir = staging_dir
         self._has_acker = has_acker
-        packs_waiting_max = (
-            math.ceil(limits.window / min(limits.window, limits.pack_transactions_max)) + limits.jobs_max
-        )
-        self._report_bytes_max = received_bytes_max // (packs_waiting_max * places)
+        self._bytes_max = received_bytes_max // (limits.window * places)
+        """Bytes of carried bolts that one place may report in memory, for each transaction of a pack."""
         self._spread = lay_spread(plan, places)
         self._tuples: int | None = None
 
@@ -91,7 +88,7 @@ class PackPlanner:
             committed=committed,
             layout=self._choose_layout(action.pack),
             staging_dir=self._staging_dir,
-            report_bytes_max=self._report_bytes_max,
+            report_bytes_max=self._bytes_max * len(action.pack),
         )
 
     def clean_up(self, txid: int) -> None:
