@@ -12,6 +12,7 @@ from committers.travelling import TravellingRows
 from txtopo import OutputCollector, TopologyContext, TransactionAttempt, Tuple
 from txtopo.contracts.reduction import Combiner, Reduction, is_reducible, reduced
 from txtopo.contracts.state import pairs_of
+from txtopo.contracts.tuples import TupleSource
 
 ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
@@ -54,6 +55,7 @@ class ReduceCommitter(TravellingRows):
         """Begin with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
+        self._source: TupleSource | None = None
         self._rows = []
         self._rows_waiting = 0
         self._rows_reduced = 0
@@ -68,8 +70,10 @@ class ReduceCommitter(TravellingRows):
 
     def execute(self, tuple: Tuple) -> None:
         """Fold one value."""
-        key: Any = tuple[self._key[0]] if len(self._key) == 1 else (*(tuple[name] for name in self._key),)
-        self.fold(key, tuple[self._value])
+        if tuple.source is not self._source:
+            self._look_at(tuple.source)
+        values = tuple.values
+        self.fold(self._key_of(values), values[self._value_at])
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Fold the rows of a batch: as columns where their order does not matter, else value by value."""
@@ -94,7 +98,16 @@ class ReduceCommitter(TravellingRows):
         if self.__dict__.get("_rows"):
             self._reduce()
             self._stay_behind(self._key)
-        return super().__getstate__()
+        state = super().__getstate__()
+        if "_source" in state:
+            state |= {"_source": None, "_key_of": None}  # of the tuples of the processing phase
+        return state
+
+    def _look_at(self, source: TupleSource) -> None:
+        """Find the fields where they stand in the tuples of a source: tuples come by the thousand from one."""
+        self._source = source
+        self._key_of = operator.itemgetter(*map(source.fields.index, self._key))
+        self._value_at = source.fields.index(self._value)
 
     def _reduce(self) -> None:
         """Make one row a key of all that waits."""

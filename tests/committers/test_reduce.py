@@ -12,7 +12,7 @@ import committers.travelling
 from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder
 from txtopo.testing.inline import run_inline
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
@@ -60,6 +60,28 @@ def test_any_way(tmp_path, fields, function, rows_max) -> None:
     for _ in range(2):
         run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n", function), fields), config)
         assert totals(tmp_path) == expected(function)
+
+
+class Turned(BatchBolt):
+    """Emits what it gets with the fields in another order."""
+
+    output_fields = Fields("attempt", "n", "word")
+
+    def execute(self, tuple):
+        self.collector.emit((self.attempt, tuple["n"], tuple["word"]))
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_two_sources(tmp_path, fields) -> None:
+    """Fields are found where each stream has them, also where tuples of two come in turns."""
+    spout = MemoryTransactionalSpout(DATA, fields, 6)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout, 2)
+    builder.set_bolt("turned", Turned(), 2).shuffle_grouping("spout")
+    declarer = builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n"), 3)
+    declarer.fields_grouping("spout", Fields("word")).fields_grouping("turned", Fields("word"))
+    builder.set_state("words", DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields("n: long")))
+    run_inline(builder.build(), Config())
+    assert totals(tmp_path) == {word: 2 * n for word, n in expected(operator.add).items()}
 
 
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
