@@ -33,6 +33,7 @@ def test_packs_that_are_not_full() -> None:
     pace = Pace(16, is_warm=True)
     assert pace.after(3, 50, LIMITS) == pace
     assert pace.after(3, 6_000, LIMITS).transactions_max == 1
+    assert pace.after(4, 2_400, LIMITS).transactions_max == 2, "as many as come nearest to the target"
 
 
 def test_no_target() -> None:

@@ -54,6 +54,6 @@ class Pace:
             factor = min(max(2, target_ms // max(1, 2 * elapsed_ms)), GROWTH_MAX)
             return Pace(min(limits.pack_transactions_max, self.transactions_max * factor), is_warm=True)
         if elapsed_ms > 2 * target_ms and self.is_warm:
-            fitting = max(1, transactions * target_ms // elapsed_ms)
+            fitting = max(1, (transactions * target_ms + elapsed_ms // 2) // elapsed_ms)
             return Pace(min(self.transactions_max, fitting), is_warm=True)
         return attrs.evolve(self, is_warm=True)

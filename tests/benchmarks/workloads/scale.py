@@ -38,7 +38,7 @@ SERIES: Mapping[str, Mapping[int, Point]] = {
     "tuples": {n: Point(transactions=max(20, 500_000 // n), tuples=n) for n in (100, 1_000, 10_000, 100_000)},
     "keys": {n: Point(transactions=200, tuples=10_000, keys=n) for n in (1_000, 10_000, 100_000, 1_000_000)},
     "parallelism": {n: Point(transactions=200, tuples=10_000, parallelism=n) for n in (1, 2, 4, 8)},
-    "window": {n: Point(transactions=300 if n > 4 else 60, window=n) for n in (1, 4, 16, 64, 256)},
+    "window": {n: Point(transactions=max(60, 3 * n), window=n) for n in (1, 4, 16, 64, 256, 768)},
 }
 """What grows, and the runs: spout, bolt and committer all have the parallelism."""
 
