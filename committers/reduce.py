@@ -33,6 +33,9 @@ class ReduceCommitter(TravellingRows):
         function: makes one value of two; the sum unless given. A function of a module, so that it pickles.
     """
 
+    _source: TupleSource | None = None
+    """Where the last tuple came from, whose fields are found."""
+
     def __init__(
         self,
         state: str,
@@ -55,7 +58,6 @@ class ReduceCommitter(TravellingRows):
         """Begin with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
-        self._source: TupleSource | None = None
         self._rows = []
         self._rows_waiting = 0
         self._rows_reduced = 0
@@ -99,8 +101,8 @@ class ReduceCommitter(TravellingRows):
             self._reduce()
             self._stay_behind(self._key)
         state = super().__getstate__()
-        if "_source" in state:
-            state |= {"_source": None, "_key_of": None}  # of the tuples of the processing phase
+        for name in ("_source", "_key_of", "_value_at"):  # how tuples of the processing phase are read
+            state.pop(name, None)
         return state
 
     def _look_at(self, source: TupleSource) -> None:

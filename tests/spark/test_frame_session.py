@@ -52,7 +52,7 @@ def test_settings_that_fit(session: SparkSession) -> None:
     for name in SETTINGS:
         session.conf.unset(name)
     clone = frame_session(session)
-    assert clone.conf.get(SETTINGS[0]) == "false"
+    assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == "false"
     assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
     assert frame_session(session, tasks=99).conf.get(SETTINGS[1]) == "99"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -185,14 +186,17 @@ def test_failure(spark: SparkSession, was_combined) -> None:
     assert set(was_combined) == {False}
 
 
-def test_adaptive(spark: SparkSession, was_combined) -> None:
+@pytest.fixture
+def adapt(spark: SparkSession) -> Iterator[Callable[[], None]]:
+    """Lets the session plan adaptively, by its caller's own setting, for the rest of a test."""
+    yield lambda: spark.conf.set("spark.sql.adaptive.enabled", "true")
+    spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_adaptive(adapt, was_combined) -> None:
     """Where Spark may merge partitions, they are no tasks, and rows go the long way."""
-    before = spark.conf.get("spark.sql.adaptive.enabled")
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
-    try:
-        got, _ = totals(Rows(f"id % {KEYS}", "1"), ReduceCommitter("totals", "k", "n"))
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", before)
+    adapt()
+    got, _ = totals(Rows(f"id % {KEYS}", "1"), ReduceCommitter("totals", "k", "n"))
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == []
 
@@ -204,20 +208,16 @@ class OfItsOwnSession(Rows):
         return super().read(SparkSession.builder.getOrCreate(), metadata)
 
 
-def test_frames_of_another_session(spark: SparkSession, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_of_another_session(adapt, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions that were merged after all put keys into other tasks, and each still into one."""
-    before = spark.conf.get("spark.sql.adaptive.enabled")
     make_clone = txtopo.spark.pack_runner.frame_session
 
     def clone_then_adapt(given, tasks):
         clone = make_clone(given, tasks)
-        given.conf.set("spark.sql.adaptive.enabled", "true")
+        adapt()
         return clone
 
     monkeypatch.setattr(txtopo.spark.pack_runner, "frame_session", clone_then_adapt)
-    try:
-        got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", before)
+    got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == [False] * (TRANSACTIONS + 1)
