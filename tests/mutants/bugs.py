@@ -60,7 +60,7 @@ BUGS = (
         "if marker > self.epoch:",
         "if False:",
         subjects=(),
-        tests=("tests/state/test_delta.py",),
+        tests=("tests/state/test_delta_fence.py",),
     ),
     Bug(
         "a Delta write that may move behind a newer marker",
@@ -68,7 +68,7 @@ BUGS = (
         "transactions, max_commit_retries=0",
         "transactions, max_commit_retries=15",
         subjects=(),
-        tests=("tests/state/test_delta.py",),
+        tests=("tests/state/test_delta_fence.py",),
     ),
     Bug(
         "a table's application transaction left out",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +16,9 @@ _ROOTS = itertools.count(1)
 def root() -> str:
     """A root node that no other test uses."""
     return f"/state-{next(_ROOTS)}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a table may be made."""
+    return tmp_path / "counts"

@@ -1,9 +1,8 @@
-"""DeltaState: the conformance class, and what is Delta's own: fence, staging, crashes, history, upkeep."""
+"""DeltaState: the conformance class, and what is Delta's own: staging, crashes, history, upkeep."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,23 +12,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import delta_opened, delta_writing
-from state.delta import DeltaState, OpenedDeltaState, read_table
-from state.delta_fence import Fence
+from state.delta import DeltaState, read_table
 from state.delta_location import Location
 from state.delta_reading import key_mask
 from state.delta_staging import Staging
 from state.values import OpaqueValue, TransactionalValue
+from tests.state.delta_tables import LIFE, NAME, TOPOLOGY, counted, merge_always, opened
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.state import StagedWrite, State, StateKind
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
-    FailedException,
     FieldsError,
     LostLead,
     StateAccessError,
@@ -37,7 +33,6 @@ from txtopo.errors import (
 from txtopo.testing.states import COUNT, WORD, StateConformance, StatePlace, rows_of
 
 DEADLINE_SECS = 60.0
-TOPOLOGY, NAME, LIFE = "counting", "counts", "first-life"
 
 
 class DeltaPlace(StatePlace):
@@ -70,19 +65,6 @@ class TestDeltaStateByMerge(StateConformance):
     def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
         merge_always(monkeypatch)
         return DeltaPlace(tmp_path / "counts")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "counts"
-
-
-def opened(path: Path, epoch: int = 1, **options: int) -> OpenedDeltaState:
-    return DeltaState(path, WORD, COUNT, **options).open(TOPOLOGY, NAME, LIFE, epoch)
-
-
-def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
-    return {word: TransactionalValue(txid, n) for word, n in counts.items()}
 
 
 # What else may lie at the path
@@ -185,119 +167,6 @@ def test_staging_in_an_object_store_is_refused():
     remote = Staging(NAME, 1, Location.resolve("s3://bucket/counts/", None))
     with pytest.raises(ConfigError, match="object store"):
         remote.stage(1, rows)
-
-
-# The fence
-
-
-@pytest.mark.parametrize("way", ["rewrite", "merge", "marker", "staged", "upkeep"])
-@pytest.mark.parametrize("handle", ["stale", "fresh"])
-def test_a_zombie_writes_nothing(path, monkeypatch, way, handle):
-    """Whatever way a coordinator without its lead writes, and whatever its handle has seen, it stops."""
-    if way in {"merge", "upkeep"}:
-        merge_always(monkeypatch)
-    zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
-    zombie.write(1, counted(1, a=1, b=1))
-    zombie.write(2, counted(2, c=2))
-    staged = zombie.stage(3, counted(3, a=5))
-    leader = opened(path, 2)
-    version = DeltaTable(path).version()
-    if handle == "stale":
-        # As if the new leader's marker came between the zombie's look at the fence and its write.
-        monkeypatch.setattr(zombie, "_advance", lambda: None)
-    values = {} if way == "marker" else counted(3, a=5)
-    deeds = {"upkeep": zombie.maintain, "staged": lambda: zombie.write_staged(staged)}
-    deed = deeds.get(way, lambda: zombie.write(3, values))
-    with pytest.raises(LostLead):
-        deed()
-    assert DeltaTable(path).version() == version
-    assert rows_of(leader) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
-
-
-def merge_always(monkeypatch):
-    """Have every write be a merge, which leaves several files."""
-    monkeypatch.setattr(delta_writing, "REWRITE_ROWS_MAX", -1)
-    monkeypatch.setattr(delta_writing, "REWRITE_SHARE", -1)
-    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
-
-
-def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
-    """A handle opened after the marker would conflict with nothing: the marker itself is looked at."""
-    opened(path, 1)
-    opened(path, 2)
-    table = DeltaTable(path)
-    with pytest.raises(LostLead):
-        Fence(TOPOLOGY, NAME, 1).check(table)
-    Fence(TOPOLOGY, NAME, 2).check(table)
-
-
-@pytest.mark.parametrize("put", [delta_writing.rewrite, delta_writing.merge], ids=["rewrite", "merge"])
-def test_a_write_never_moves_behind_another_one(path, put):
-    """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
-    opened(path).write(1, counted(1, a=1))
-    table = DeltaTable(path)
-    rows = pa.table({"word": ["x"], "n": [2], "txid": [2]}, schema=pa.schema(table.schema()))
-    write_deltalake(path, rows, mode="append")
-    with pytest.raises(CommitFailedError):
-        put(table, Fence(TOPOLOGY, NAME, 1), 2, delta_writing.TableWrite(rows, ["word"]))
-    assert read_table(path).num_rows == 2
-
-
-def test_a_leader_outlasts_a_zombie_that_keeps_writing(path):
-    """A new leader gets its marker in, however the old one writes, and the old one then stops."""
-    zombie = opened(path, 1)
-    for txid in range(1, 4):
-        zombie.write(txid, counted(txid, a=txid))
-    leader = opened(path, 2)
-    with pytest.raises(LostLead):
-        zombie.write(4, counted(4, a=4))
-    leader.write(4, counted(4, a=40))
-    assert rows_of(leader) == [("a", 40, 4)]
-
-
-# Other writers
-
-
-def test_rows_changed_by_another_writer_stop_the_run(path):
-    """What was computed from values that another writer has changed since is not written."""
-    state = opened(path)
-    state.write(1, counted(1, a=1))
-    assert state.multi_get(["a"]) == [TransactionalValue(1, 1)]
-    DeltaTable(path).update({"n": "100"})
-    with pytest.raises(DivergenceError, match="UPDATE"):
-        state.write(2, counted(2, a=2))
-    assert rows_of(state) == [("a", 100, 1)]
-    again = opened(path, 2)
-    assert again.multi_get(["a"]) == [TransactionalValue(1, 100)]
-    again.write(2, counted(2, a=101))
-    assert rows_of(again) == [("a", 101, 2)]
-
-
-def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
-    """Somebody may compact and vacuum the table by hand; the run goes on."""
-    merge_always(monkeypatch)
-    state = opened(path)
-    for txid in range(1, 4):
-        state.write(txid, counted(txid, **{f"w{txid}": txid}))
-    assert state.multi_get(["w1"]) == [TransactionalValue(1, 1)]
-    other = DeltaTable(path)
-    other.optimize.compact()
-    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert DeltaTable(path).version() > state._table.version() + 1
-    state.write(4, counted(4, w1=4))
-    assert state.multi_get(["w1", "w2"]) == [TransactionalValue(4, 4), TransactionalValue(2, 2)]
-
-
-def test_a_table_that_is_gone_stops_the_run(path):
-    """A table that was removed under a running topology is not made anew."""
-    state = opened(path)
-    state.write(1, counted(1, a=1))
-    shutil.rmtree(path)
-    with pytest.raises((DivergenceError, FailedException)):
-        state.write(2, counted(2, a=2))
-    with pytest.raises(DivergenceError, match="gone"):
-        _ = state.last_txid
-    assert not path.exists() or not list(path.rglob("*.json"))
 
 
 # The cache
