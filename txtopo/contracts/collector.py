@@ -14,8 +14,11 @@ from txtopo.contracts.tuples import DEFAULT_STREAM
 class OutputCollector(ABC):
     """Takes what a spout or bolt emits, for one attempt in one task.
 
-    *You* put the attempt first into every tuple and emit only what the stream declares.
-    *txtopo* guarantees that nothing of an attempt that fails reaches a later one.
+    *You* put the attempt first into every tuple, emit only what the stream declares, and emit before the method
+    returns that was called for the batch. Threads of your own may emit too, if that method waits for them; tuples
+    that come in another order each time are then what a replay may show as a difference.
+    *txtopo* guarantees that nothing of an attempt that fails reaches a later one, and that what is emitted counts
+    as it was then: a list may be changed and emitted again.
     """
 
     @abstractmethod

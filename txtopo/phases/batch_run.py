@@ -126,10 +126,13 @@ class BatchRun:
         collector = TaskCollector(spout, task, self.attempt, hand_on)
         self._watch.attempt = self.attempt
         self._watch.waiting = collector
-        with user_code(spout.id, self.attempt):
-            reach("spout.emit")
-            result = emit(collector)
-            collector.flush()
+        try:
+            with user_code(spout.id, self.attempt):
+                reach("spout.emit")
+                result = emit(collector)
+                collector.flush()
+        finally:
+            collector.close()
         self._raise_failure()
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.core.attempts import TransactionAttempt
-from txtopo.errors import FieldsError
+from txtopo.errors import FieldsError, UserCodeError
 from txtopo.phases.chunks import Chunk, Row
 from txtopo.phases.objects import Placed
 from txtopo.phases.places import COLLECTOR
@@ -38,11 +39,13 @@ class _Output:
 class TaskCollector(OutputCollector, Placed):
     """Collects what one task emits for one attempt.
 
+    A bolt's own threads may emit, too: what they emit waits until the task's thread hands it on.
+
     Args:
         component: the spout or bolt.
         task: its task index.
         attempt: the attempt it emits for.
-        hand_on: takes each chunk.
+        hand_on: takes each chunk, in the thread that makes the collector.
     """
 
     def __init__(self, component: PlannedComponent, task: int, attempt: TransactionAttempt, hand_on: HandOn) -> None:
@@ -50,41 +53,50 @@ class TaskCollector(OutputCollector, Placed):
         self._component = component
         self._attempt = attempt
         self._hand_on = hand_on
+        self._thread = threading.get_ident()
+        self._from_threads: list[tuple[Chunk, int | None]] = []
+        self._is_over = False
         self._outputs = {stream: _output(component.id, task, stream, f) for stream, f in component.streams.items()}
         if DEFAULT_STREAM in self._outputs:
-            self.emit = self._make_emit(self._outputs[DEFAULT_STREAM])  # type: ignore[method-assign]
+            self.emit, self._end_emit = self._make_emit(self._outputs[DEFAULT_STREAM])  # type: ignore[method-assign]
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, the attempt first."""
         output = self._outputs.get(stream)
-        if output is None or len(values) != output.width or values[0] is not self._attempt:
+        if output is None or self._is_over or len(values) != output.width or values[0] is not self._attempt:
             output = self._check(values, stream)
-        output.rows.append(values)
+        output.rows.append(tuple(values))
         if len(output.rows) >= CHUNK_TUPLES_MAX:
             self._flush(output)
 
-    def _make_emit(self, output: _Output) -> Callable[..., None]:
-        """Return ``emit`` with all it needs for the default stream at hand: it is called for every tuple."""
-        attempt, width, rows, append, flush = self._attempt, output.width, output.rows, output.rows.append, self._flush
+    def _make_emit(self, output: _Output) -> tuple[Callable[..., None], Callable[[], None]]:
+        """Return ``emit`` for the default stream with all it needs at hand, for every tuple calls it; and its end."""
+        width, rows, append, flush = output.width, output.rows, output.rows.append, self._flush
+        attempt: Any = self._attempt
         emit_checked = self.emit
 
         def emit(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
             if stream is not DEFAULT_STREAM or len(values) != width or values[0] is not attempt:
                 emit_checked(values, stream)
                 return
-            append(values)
+            append(tuple(values))  # for a list may be changed later on, and emitted again
             if len(rows) >= CHUNK_TUPLES_MAX:
                 flush(output)
 
-        return emit
+        def end() -> None:
+            nonlocal attempt
+            attempt = object()
+
+        return emit, end
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to one task of each bolt that is joined by ``direct_grouping``."""
         output = self._check(values, stream)
-        self._hand_on(Chunk(output.source, rows=[values]), task)
+        self._hand_on_or_wait(Chunk(output.source, rows=[tuple(values)]), task)
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit the rows of a record batch on a columnar stream."""
+        self._check_running()
         output = self._outputs.get(stream) or self._refuse_stream(stream)
         schema = output.columnar_schema
         if schema is None:
@@ -99,7 +111,7 @@ class TaskCollector(OutputCollector, Placed):
             batch = self._cast(batch, schema, stream)
         self._flush(output)
         if batch.num_rows:
-            self._hand_on(Chunk(output.source, batch=batch), None)
+            self._hand_on_or_wait(Chunk(output.source, batch=batch), None)
 
     def __len__(self) -> int:
         return sum(len(output.rows) for output in self._outputs.values())
@@ -108,21 +120,44 @@ class TaskCollector(OutputCollector, Placed):
         return True
 
     def flush(self) -> None:
-        """Hand on all that waits."""
+        """Hand on all that waits; for the task's thread."""
         for output in self._outputs.values():
             self._flush(output)
+        while self._from_threads:
+            self._hand_on(*self._from_threads.pop(0))
 
     def close(self) -> None:
-        """Forget the fast way to emit, which holds on to this very collector."""
-        self.__dict__.pop("emit", None)
+        """Refuse what is emitted from now on, and forget the fast way to emit, which holds this very collector."""
+        self._is_over = True
+        if self.__dict__.pop("emit", None) is not None:
+            self.__dict__.pop("_end_emit")()
 
     def _flush(self, output: _Output) -> None:
-        if output.rows:
-            rows = output.rows.copy()
-            output.rows.clear()
+        """Hand on what waits on a stream; in a bolt's own thread nothing, for others may be emitting."""
+        count = len(output.rows)
+        if count and threading.get_ident() == self._thread:
+            rows = output.rows[:count]
+            del output.rows[:count]  # and nothing that another thread has emitted meanwhile
             self._hand_on(Chunk(output.source, rows=rows), None)
 
+    def _hand_on_or_wait(self, chunk: Chunk, task: int | None) -> None:
+        if threading.get_ident() == self._thread:
+            self._hand_on(chunk, task)
+        else:
+            self._from_threads.append((chunk, task))
+
+    def _check_running(self) -> None:
+        if self._is_over:
+            raise UserCodeError(
+                "a tuple was emitted when its batch was over; emit before emit_batch() or finish_batch() returns, "
+                "and wait there for threads of your own",
+                component=self._component.id,
+                txid=self._attempt.txid,
+                attempt=self._attempt.attempt,
+            )
+
     def _check(self, values: Sequence[Any], stream: str) -> _Output:
+        self._check_running()
         output = self._outputs.get(stream) or self._refuse_stream(stream)
         if not isinstance(values, (tuple, list)):
             raise self._misfit(f"{values!r} was emitted; emit a tuple of values, the attempt first")

@@ -115,6 +115,7 @@ class BoltTask(ABC):
             reach("bolt.finish")
             self._finish()
         self.collector.flush()
+        self.collector.close()
 
     def carry(self) -> bytes | None:
         """Return the bolt's state, to go on with in the commit phase; None if there is none to keep."""
