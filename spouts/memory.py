@@ -124,8 +124,9 @@ class MemoryRows:
         if isinstance(checked.rows, pa.RecordBatch):
             collector.emit_batch(checked.rows.slice(start, end - start))
             return
+        emit, first = collector.emit, (attempt,)
         for row in checked.rows[start:end]:
-            collector.emit((attempt, *row))
+            emit(first + row)
 
     def _check(self, partition: Partition) -> _CheckedRows:
         """Return a partition's rows as they are emitted, checking those only that were added since."""

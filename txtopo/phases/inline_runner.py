@@ -25,7 +25,7 @@ class InlinePackRunner(PackRunner):
     Args:
         plan: the topology; DataFrames need Spark and are refused.
         config: the configuration by dotted names.
-        prototypes: each component's frozen object.
+        prototypes: each bolt's frozen object.
         places: how many places to pretend there are.
     """
 

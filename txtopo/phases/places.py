@@ -154,7 +154,7 @@ class Workshop:
     Args:
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each component's frozen object, by id.
+        prototypes: each bolt's frozen object, by id.
     """
 
     plan: Plan
@@ -172,7 +172,7 @@ class Workshop:
         return self._configurations[component.id]
 
     def fresh(self, component: PlannedComponent) -> Any:
-        """Return a new object of a component, as it was declared."""
+        """Return a new object of a bolt, as it was declared."""
         return thaw(type(component.component), self.prototypes[component.id], {})
 
     def emitter(self, task: int) -> Any:
@@ -195,8 +195,14 @@ class Workshop:
 
 
 def prototypes_of(plan: Plan) -> dict[str, bytes]:
-    """Return each component's frozen object, by id."""
-    return {component.id: freeze(component.component) for component in plan.components}
+    """Return each bolt's frozen object, by id.
+
+    Raises:
+        UserCodeError: a spout or bolt does not pickle.
+    """
+    frozen = {component.id: freeze(component.component) for component in plan.components}
+    del frozen[plan.spout.id]  # it travels as it is, with all the rows that one in memory may hold
+    return frozen
 
 
 def place_of(context: TaskContext, collector: Any, plan: Plan) -> Place:

@@ -96,7 +96,7 @@ class Replay:
     Args:
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each component's frozen object.
+        prototypes: each bolt's frozen object.
         runner: runs packs.
         has_acker: whether sent and received tuples are compared.
     """

@@ -38,7 +38,7 @@ class SparkPackRunner(PackRunner):
         spark: the session.
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each component's frozen object.
+        prototypes: each bolt's frozen object.
     """
 
     def __init__(
