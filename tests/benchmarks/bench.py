@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 WARM_UP_SCALE = 0.15
-"""How large a warm-up is beside a round."""
+"""How large a warm-up is beside a round, unless a workload says otherwise."""
 
 
 @attrs.frozen
@@ -38,6 +38,6 @@ class Bench:
         """Return a count, scaled, and at least ``low``."""
         return max(low, round(count * self.scale))
 
-    def for_warm_up(self) -> Bench:
-        """Return a bench with smaller sizes, for runs that are not measured."""
-        return attrs.evolve(self, scale=self.scale * WARM_UP_SCALE)
+    def for_warm_up(self, scale: float = WARM_UP_SCALE) -> Bench:
+        """Return a bench with so much smaller sizes, for runs that are not measured."""
+        return attrs.evolve(self, scale=self.scale * scale)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.benchmarks.bench import Bench
+from tests.benchmarks.bench import WARM_UP_SCALE, Bench
 from tests.benchmarks.outcome import Line, Role
 from tests.benchmarks.phases import phase_rows
 from txtopo import RunReport
@@ -57,15 +57,18 @@ class Measured:
     """The phases of txtopo's last run, by contender."""
 
 
-def measure(make: Callable[[Bench], Sequence[Contender]], bench: Bench) -> Measured:
+def measure(
+    make: Callable[[Bench], Sequence[Contender]], bench: Bench, warm_up_scale: float = WARM_UP_SCALE
+) -> Measured:
     """Run all contenders in turns and return their figures.
 
     Args:
-        make: returns the contenders for a bench; asked once for the warm-up, with smaller sizes, and once more.
+        make: returns the contenders for a bench; asked once for the warm-up, with other sizes, and once more.
         bench: where they run.
+        warm_up_scale: how large the warm-up is beside a round.
     """
     if bench.has_warm_up:
-        for contender in _able(make(bench.for_warm_up()), bench):
+        for contender in _able(make(bench.for_warm_up(warm_up_scale)), bench):
             _run(contender, bench, "warm-up")
     contenders = _able(make(bench), bench)
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from committers import ReduceCommitter
+from spouts import FilesTransactionalSpout
 from state import DeltaState
 from tests.benchmarks.inputs.rows import DrawnWords, TouchedKeys
 from tests.benchmarks.word_spouts import BatchSpout, FileSpout, WordSpout
@@ -139,6 +140,13 @@ def from_files(output: Path, spout: FileSpout, *, has_frame_bolt: bool, parallel
         builder.set_bolt("sum", SumByWord()).shuffle_grouping("spout")
         source = "sum"
     return _reduced(builder, source, output, parallelism)
+
+
+def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:
+    """Return Parquet files, so many a transaction → reduce: read by Arrow in the spout's own tasks."""
+    spout = FilesTransactionalSpout(folder, Fields("word: string", "n: long"), batch_bytes=2**40, batch_files_max=files)
+    builder = TransactionalTopologyBuilder("from-files", "spout", spout, parallelism)
+    return _reduced(builder, "spout", output, parallelism)
 
 
 def big_state(output: Path, keys: TouchedKeys, transactions: int, *, is_reduced: bool) -> Topology:

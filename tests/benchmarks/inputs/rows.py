@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 from typing import Protocol
 
 import attrs
@@ -18,6 +17,11 @@ KEYS = 10_000
 def words(keys: int) -> list[str]:
     """Return the words there are; word ``i`` is the key of total ``i``."""
     return [f"w{i}" for i in range(keys)]
+
+
+@functools.cache
+def _word_objects(keys: int) -> np.ndarray:
+    return np.array(words(keys), dtype=object)
 
 
 class Rows(Protocol):
@@ -46,25 +50,24 @@ class DrawnWords:
 
     def share(self, txid: int, task: int) -> list[str]:
         """Return the words of one share."""
-        return self._random(txid, task).choices(words(self.keys), k=self._size(task))
+        drawn: list[str] = _word_objects(self.keys)[self._draw(txid, task)].tolist()
+        return drawn
 
     def batch(self, txid: int) -> pa.Table:
         """Return one transaction's rows."""
         drawn = [word for task in range(self.tasks) for word in self.share(txid, task)]
         return pa.table({"word": pa.array(drawn), "n": pa.array(np.ones(len(drawn), np.int64))})
 
-    @functools.cache  # noqa: B019 - a handful of frozen values, for the life of a benchmark
     def totals(self, transactions: int) -> np.ndarray:
         """Return the totals, by drawing numbers where the words are."""
         totals = np.zeros(self.keys, np.int64)
         for txid in range(1, transactions + 1):
             for task in range(self.tasks):
-                drawn = self._random(txid, task).choices(range(self.keys), k=self._size(task))
-                totals += np.bincount(drawn, minlength=self.keys)
+                totals += np.bincount(self._draw(txid, task), minlength=self.keys)
         return totals
 
-    def _random(self, txid: int, task: int) -> random.Random:
-        return random.Random(txid * 1_000 + task)
+    def _draw(self, txid: int, task: int) -> np.ndarray:
+        return np.random.default_rng((txid, task)).integers(self.keys, size=self._size(task))
 
     def _size(self, task: int) -> int:
         return (self.tuples + task) // self.tasks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.inputs.files import write_files
@@ -13,10 +14,10 @@ from tests.benchmarks.peers.delta_rs import DeltaRsPeer
 from tests.benchmarks.peers.limit import LIMIT, limit_contender
 from tests.benchmarks.peers.merge import MergePeer
 from tests.benchmarks.peers.stream import stream_contender
-from tests.benchmarks.topologies import from_files
+from tests.benchmarks.topologies import from_files, from_files_by_arrow
 from tests.benchmarks.txtopo_contender import TXTOPO, rate_contender
 from tests.benchmarks.word_spouts import FileSpout
-from txtopo import Config
+from txtopo import Config, Topology
 
 ROWS = 1_000_000
 KEYS = 100_000
@@ -26,12 +27,16 @@ BATCHES = 8
 FILES = 2
 """Files of a transaction: one a core of a small machine, for txtopo and the peers alike."""
 
+WARM_UP = 1
+"""A whole round: Spark's planner, which a transaction calls and the limit does not, is compiled for a minute and more."""
+
 WITHOUT_FRAME = f"{TXTOPO}, no DataFrameBolt"
+BY_ARROW = f"{TXTOPO}, FilesTransactionalSpout"
 
 
 def large(bench: Bench) -> Outcome:
     """Measure large transactions beside both peers and the limit."""
-    measured = measure(_contenders, bench)
+    measured = measure(_contenders, bench, WARM_UP)
     rows = _rows(bench)
     return Outcome(
         workload="large",
@@ -41,6 +46,7 @@ def large(bench: Bench) -> Outcome:
         targets=(Target(TXTOPO, MergePeer.name, 5), Target(TXTOPO, LIMIT, 0.7, 0.9)),
         phases=measured.phases,
         notes=(
+            f"{TXTOPO} reads by a DataFrameSpout, as the peers and the limit do; {BY_ARROW} by Arrow, past Spark SQL",
             "txtopo's and the limit's figures are for all transactions from start to stop, a peer's from its third batch on",
             "the limit reads all files in one job, keeps no state and writes Parquet once",
         ),
@@ -59,19 +65,16 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
     source = write_files(bench.work / "inputs", rows, transactions, FILES)
     peers_source = write_files(bench.work / "inputs", rows, batches, FILES)
 
-    def ours(label: str, *, has_frame_bolt: bool) -> Contender:
-        return rate_contender(
-            bench.spark,
-            label,
-            lambda folder: from_files(folder, FileSpout(source, transactions, FILES), has_frame_bolt=has_frame_bolt),
-            Config(),
-            rows,
-            transactions,
-        )
+    def ours(label: str, make_topology: Callable[[Path], Topology]) -> Contender:
+        return rate_contender(bench.spark, label, make_topology, Config(), rows, transactions)
+
+    def by_spark(folder: Path, *, has_frame_bolt: bool) -> Topology:
+        return from_files(folder, FileSpout(source, transactions, FILES), has_frame_bolt=has_frame_bolt)
 
     return [
-        ours(TXTOPO, has_frame_bolt=True),
-        ours(WITHOUT_FRAME, has_frame_bolt=False),
+        ours(TXTOPO, lambda folder: by_spark(folder, has_frame_bolt=True)),
+        ours(WITHOUT_FRAME, lambda folder: by_spark(folder, has_frame_bolt=False)),
+        ours(BY_ARROW, lambda folder: from_files_by_arrow(folder, source, FILES)),
         stream_contender(bench.spark, MergePeer(), peers_source, rows, batches, FILES),
         stream_contender(bench.spark, DeltaRsPeer(), peers_source, rows, batches, FILES),
         limit_contender(bench.spark, source, rows, transactions),
