@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, assert_never
 
 import attrs
@@ -146,11 +146,14 @@ KeptValue = TransactionalValue | OpaqueValue | NonTransactionalValue
 """What the states of this package keep for a key."""
 
 
+_new_tuple: Callable[[type[TransactionalValue], tuple[int, Any]], TransactionalValue] = tuple.__new__
+
+
 def first_value(kind: StateKind, txid: int, value: Any) -> KeptValue:
     """Return what a state of ``kind`` keeps when transaction ``txid`` is the first to put ``value``."""
+    if kind is StateKind.TRANSACTIONAL:  # quickly, for bolts that get() by hand ask for one a key
+        return _new_tuple(TransactionalValue, (txid, value))
     match kind:
-        case StateKind.TRANSACTIONAL:
-            return TransactionalValue(txid, value)
         case StateKind.OPAQUE:
             return OpaqueValue(txid, value, None)
         case StateKind.NON_TRANSACTIONAL:

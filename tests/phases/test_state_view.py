@@ -37,6 +37,23 @@ def test_later_sees_earlier() -> None:
     assert state.multi_get(["a"]) == [None]
 
 
+def test_many_calls() -> None:
+    """Any number of calls in a transaction, for one key each or several, add up."""
+    group = GroupState(opened())
+    for txid in (1, 2):
+        view = group.begin(txid)
+        for number in range(40):
+            view.multi_update([number, number + 1], add(1))
+            view.put(-1, number)
+        view.put("gone", 1)
+        view.remove("gone")
+        view.check()
+        view.finish()
+    assert [group.written[key].value for key in (0, 1, 39, 40)] == [2, 4, 4, 2]
+    assert group.written[-1] == (2, 39)
+    assert group.written["gone"] is None
+
+
 def test_failed_leaves_nothing() -> None:
     """What a failed transaction has put is gone."""
     group = GroupState(opened())

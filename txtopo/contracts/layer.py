@@ -13,6 +13,9 @@ from typing import Any
 PUTS_KEYS_MAX = 1_000_000
 """Keys of bare values whose transactions are looked up only when they are asked for; memory is the bound."""
 
+WAITING_MAX = 8
+"""Columns of bare values that are looked through for a key, one by one, before they are put together."""
+
 
 class Layer(Mapping[Any, Any]):
     """What is to be kept for each key; None for a key that is removed.
@@ -100,9 +103,10 @@ class Layer(Mapping[Any, Any]):
 
     def holds_none_of(self, keys: set[Hashable]) -> bool:
         """Whether none of these keys is in the layer."""
+        bare = self.bare if len(self._waiting) > WAITING_MAX else self._bare
         return (
             self.kept.keys().isdisjoint(keys)
-            and self._bare.keys().isdisjoint(keys)
+            and bare.keys().isdisjoint(keys)
             and all(keys.isdisjoint(waiting) for waiting, _ in self._waiting)
         )
 
@@ -126,13 +130,13 @@ class Layer(Mapping[Any, Any]):
         return key in self.bare or key in self.kept
 
     def __getitem__(self, key: Hashable) -> Any:
-        if key not in self.bare:
+        bare = self.bare if self._waiting else self._bare
+        if key not in bare:
             return self.kept[key]
-        if self._txid is None:
-            if self._puts:
-                self._look_up_txids()
-            return self._make_value(self._txids[key], self._bare[key])
-        return self._make_value(self._txid, self._bare[key])
+        if self._puts:
+            self._look_up_txids()
+        txid = self._txids[key] if self._txid is None else self._txid
+        return self._make_value(txid, bare[key])
 
     def __iter__(self) -> Iterator[Hashable]:
         yield from self.kept

@@ -54,6 +54,8 @@ class StateHandle(MapState, Placed):
         self._component = component
         self._name = name
         self._view = view
+        if view is not None and _note_write is None:  # straight to the view what is called for every key
+            self.get, self.put, self.update = view.get, view.put, view.update  # type: ignore[method-assign]
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key."""
@@ -66,6 +68,14 @@ class StateHandle(MapState, Placed):
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
         return self._reach_to_write().multi_update(keys, function)
+
+    def get(self, key: Key) -> Any:
+        """Return what is kept for ``key``."""
+        return self._reach().get(key)
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put ``value`` for ``key``."""
+        self._reach_to_write().put(key, value)
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of ``key`` by ``function(old)``."""

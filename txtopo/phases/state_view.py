@@ -91,7 +91,8 @@ class TransactionView(MapState):
         self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
         """What is put in bulk, and which of its keys may not fit; None: any."""
         self._singles: dict[Key, StateValue | None] = {}
-        self._bare_singles: dict[Key, Any] = {}
+        self._has_unchecked_singles = False
+        """Whether keys were put bare one by one since the last check."""
         self._at_hand: tuple[dict[Key, Any], dict[Key, Any]] | None = None
         """What lies bare, while nothing but single keys is asked for."""
         self._is_over = False
@@ -108,9 +109,11 @@ class TransactionView(MapState):
         try:
             if key in own:
                 return self._group.opened.make_value(self._txid, own[key])
-            if key in written:
+            if written:
                 value: StateValue | None = self._group.written[key]
                 return value
+        except KeyError:
+            pass
         except TypeError:  # an unhashable key, which the state refuses in its own words
             pass
         return self.multi_get((key,))[0]
@@ -127,7 +130,16 @@ class TransactionView(MapState):
 
     def put(self, key: Key, value: Any) -> None:
         """Put a value for one key, unless it has this transaction in it already."""
-        value = self._bare(value)
+        if hasattr(value, "value_before"):
+            value = self._bare(value)
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            if key in written or key in own:
+                own[key] = value
+                self._has_unchecked_singles = True
+                return
+        except TypeError:  # as in get()
+            pass
         self.update(key, lambda _: value)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
@@ -149,7 +161,8 @@ class TransactionView(MapState):
             old = self._bare_before(key)
             if old is _UNKNOWN:
                 return self._update(key, self._before((key,)), function)
-        new = own[key] = self._bare_singles[key] = function(old)
+        new = own[key] = function(old)
+        self._has_unchecked_singles = True
         return new
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
@@ -214,11 +227,12 @@ class TransactionView(MapState):
         if self._singles:
             unchecked.append((self._singles, None))
             self._singles = {}
-        if self._bare_singles:
+        if self._has_unchecked_singles:
             singles = Layer(opened.make_value, self._txid)
-            singles.put_bare(self._txid, list(self._bare_singles), list(self._bare_singles.values()))
-            unchecked.append((singles, None))
-            self._bare_singles = {}
+            singles.put_bare(self._txid, *self._own.columns())
+            known = self._group.written.bare
+            unchecked.append((singles, [key for key in self._own.bare if key not in known]))
+            self._has_unchecked_singles = False
         for values, new_keys in unchecked:
             opened.check(self._txid, values, new_keys)
 
@@ -324,7 +338,6 @@ class TransactionView(MapState):
     def _put(self, key: Key, value: StateValue | None) -> None:
         """Put one value into this transaction's own layer."""
         self._own.put(key, value)
-        self._bare_singles.pop(key, None)
         self._singles[key] = value
 
     def _begin_by_key(self) -> None:
