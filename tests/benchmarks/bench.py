@@ -38,6 +38,6 @@ class Bench:
         """Return a count, scaled, and at least ``low``."""
         return max(low, round(count * self.scale))
 
-    def for_warm_up(self, scale: float = WARM_UP_SCALE) -> Bench:
-        """Return a bench with so much smaller sizes, for runs that are not measured."""
+    def for_warm_up(self, scale: float) -> Bench:
+        """Return a bench with sizes that are so large beside these, for runs that are not measured."""
         return attrs.evolve(self, scale=self.scale * scale)

@@ -130,7 +130,7 @@ class Layer(Mapping[Any, Any]):
         return key in self.bare or key in self.kept
 
     def __getitem__(self, key: Hashable) -> Any:
-        bare = self.bare if self._waiting else self._bare
+        bare = self.bare
         if key not in bare:
             return self.kept[key]
         if self._puts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,7 +55,7 @@ class TaskCollector(OutputCollector, Placed):
         self._attempt = attempt
         self._hand_on = hand_on
         self._thread = threading.get_ident()
-        self._from_threads: list[tuple[Chunk, int | None]] = []
+        self._from_threads: deque[tuple[Chunk, int | None]] = deque()
         self._is_over = False
         self._outputs = {stream: _output(component.id, task, stream, f) for stream, f in component.streams.items()}
         if DEFAULT_STREAM in self._outputs:
@@ -124,7 +125,7 @@ class TaskCollector(OutputCollector, Placed):
         for output in self._outputs.values():
             self._flush(output)
         while self._from_threads:
-            self._hand_on(*self._from_threads.pop(0))
+            self._hand_on(*self._from_threads.popleft())
 
     def close(self) -> None:
         """Refuse what is emitted from now on, and forget the fast way to emit, which holds this very collector."""

@@ -54,8 +54,6 @@ class StateHandle(MapState, Placed):
         self._component = component
         self._name = name
         self._view = view
-        if view is not None and _note_write is None:  # straight to the view what is called for every key
-            self.get, self.put, self.update = view.get, view.put, view.update  # type: ignore[method-assign]
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key."""

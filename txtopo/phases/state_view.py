@@ -112,9 +112,7 @@ class TransactionView(MapState):
             if written:
                 value: StateValue | None = self._group.written[key]
                 return value
-        except KeyError:
-            pass
-        except TypeError:  # an unhashable key, which the state refuses in its own words
+        except (KeyError, TypeError):  # an unhashable key the state refuses in its own words
             pass
         return self.multi_get((key,))[0]
 
@@ -130,11 +128,10 @@ class TransactionView(MapState):
 
     def put(self, key: Key, value: Any) -> None:
         """Put a value for one key, unless it has this transaction in it already."""
-        if hasattr(value, "value_before"):
-            value = self._bare(value)
+        value = self._bare(value)
         own, written = self._at_hand or self._take_at_hand()
         try:
-            if key in written or key in own:
+            if key in written or key in own:  # whatever it is now: nothing is to be made of it
                 own[key] = value
                 self._has_unchecked_singles = True
                 return
