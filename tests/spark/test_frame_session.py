@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from txtopo.spark.frame_session import frame_session
+from txtopo.spark.frame_session import FrameSession
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
+FILE_TASKS = "spark.sql.files.minPartitionNum"
 SETTINGS = ("spark.sql.codegen.aggregate.map.twolevel.enabled", "spark.sql.shuffle.partitions", ADAPTIVE)
 
 
@@ -35,13 +38,13 @@ def plan_of(frame) -> str:
 def test_what_the_session_knows(session: SparkSession) -> None:
     session.range(3).createOrReplaceTempView("three")
     session.udf.register("one_more", lambda n: n + 1, "long")
-    rows = frame_session(session).sql("SELECT one_more(id) AS n FROM three ORDER BY n").collect()
+    rows = FrameSession(session).spark.sql("SELECT one_more(id) AS n FROM three ORDER BY n").collect()
     assert [row.n for row in rows] == [1, 2, 3]
 
 
 def test_the_session_stays_as_it_is(session: SparkSession) -> None:
     before = settings(session)
-    clone = frame_session(session)
+    clone = FrameSession(session).spark
     clone.conf.set("spark.sql.shuffle.partitions", "3")
     assert settings(session) == before
     assert session._jsparkSession.experimental().extraOptimizations().isEmpty()
@@ -51,20 +54,43 @@ def test_the_session_stays_as_it_is(session: SparkSession) -> None:
 def test_settings_that_fit(session: SparkSession) -> None:
     for name in SETTINGS:
         session.conf.unset(name)
-    clone = frame_session(session)
+    clone = FrameSession(session).spark
     assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == "false"
     assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
-    assert frame_session(session, tasks=99).conf.get(SETTINGS[1]) == "99"
+    assert FrameSession(session, tasks=99).spark.conf.get(SETTINGS[1]) == "99"
 
 
 @pytest.mark.parametrize(("name", "value"), [(SETTINGS[0], "true"), (SETTINGS[1], "17"), (ADAPTIVE, "true")])
 def test_settings_of_the_caller_win(session: SparkSession, name: str, value: str) -> None:
     session.conf.set(name, value)
-    assert frame_session(session).conf.get(name) == value
+    assert FrameSession(session).spark.conf.get(name) == value
+
+
+@pytest.fixture
+def files(session: SparkSession, tmp_path: Path) -> str:
+    """Small files, more than there are cores."""
+    folder = str(tmp_path / "files")
+    session.range(100).repartition(3 * session.sparkContext.defaultParallelism).write.parquet(folder)
+    return folder
+
+
+@pytest.mark.parametrize("transactions", [1, 2, 99])
+def test_cores_are_shared_by_transactions(session: SparkSession, files: str, transactions: int) -> None:
+    frames = FrameSession(session)
+    frames.share_cores(transactions)
+    tasks = frames.spark.read.parquet(files).rdd.getNumPartitions()
+    assert tasks == max(1, session.sparkContext.defaultParallelism // transactions)
+
+
+def test_the_caller_shares_cores(session: SparkSession, files: str) -> None:
+    session.conf.set(FILE_TASKS, "3")
+    frames = FrameSession(session)
+    frames.share_cores(99)
+    assert frames.spark.read.parquet(files).rdd.getNumPartitions() == 3
 
 
 def test_a_constant_is_no_key(session: SparkSession) -> None:
-    frame = sums(frame_session(session), 9, "k")
+    frame = sums(FrameSession(session).spark, 9, "k")
     assert "keys=[k#" in plan_of(frame)
     assert "[7,1]" in plan_of(sums(session, 9, "k"))
     assert {(row.attempt.txid, row.k, row.n) for row in frame.collect()} == {(7, 0, 9), (7, 1, 12), (7, 2, 15)}
@@ -73,5 +99,5 @@ def test_a_constant_is_no_key(session: SparkSession) -> None:
 @pytest.mark.parametrize("rows", [0, 4])
 def test_the_only_key(session: SparkSession, rows: int) -> None:
     """No row for a transaction that has none: a global aggregation would make one."""
-    found = [(tuple(row.attempt), row.n) for row in sums(frame_session(session), rows).collect()]
+    found = [(tuple(row.attempt), row.n) for row in sums(FrameSession(session).spark, rows).collect()]
     assert found == ([((7, 1), 6)] if rows else [])

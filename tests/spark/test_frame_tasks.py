@@ -210,14 +210,14 @@ class OfItsOwnSession(Rows):
 
 def test_frames_of_another_session(adapt, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions that were merged after all put keys into other tasks, and each still into one."""
-    make_clone = txtopo.spark.pack_runner.frame_session
+    make_clone = txtopo.spark.pack_runner.FrameSession
 
     def clone_then_adapt(given, tasks):
         clone = make_clone(given, tasks)
         adapt()
         return clone
 
-    monkeypatch.setattr(txtopo.spark.pack_runner, "frame_session", clone_then_adapt)
+    monkeypatch.setattr(txtopo.spark.pack_runner, "FrameSession", clone_then_adapt)
     got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == [False] * (TRANSACTIONS + 1)

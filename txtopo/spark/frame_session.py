@@ -21,21 +21,47 @@ own, holds 65,536 groups and is in the way of more: 100,000 take 1.3 times as lo
 """
 
 
-def frame_session(spark: SparkSession, tasks: int = 1) -> SparkSession:
-    """Return a clone of a session, for the frames of transactions.
+_FILE_TASKS = "spark.sql.files.minPartitionNum"
+
+
+class FrameSession:
+    """A clone of a session, for the frames of transactions.
 
     Args:
         spark: the run's session, which stays as it is.
         tasks: of the bolt that takes the frames' rows: a shuffle of Spark SQL into as many can be the bolt's, too.
+
+    Attributes:
+        spark: the clone.
     """
-    context = spark.sparkContext
-    clone = SparkSession(context, spark._jsparkSession.cloneSession())  # noqa: SLF001 - as SparkSession.newSession does
-    fitting = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(tasks, context.defaultParallelism))}
-    for name, value in fitting.items():
-        if clone.conf.get(name, None) is None:
-            clone.conf.set(name, value)
-    _drop_constant_keys(clone)
-    return clone
+
+    def __init__(self, spark: SparkSession, tasks: int = 1) -> None:
+        context = spark.sparkContext
+        self.spark = SparkSession(context, spark._jsparkSession.cloneSession())  # noqa: SLF001 - as newSession does
+        self._cores = context.defaultParallelism
+        self._shares_cores = not self._is_set(_FILE_TASKS)
+        fitting = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(tasks, self._cores))}
+        for name, value in fitting.items():
+            if not self._is_set(name):
+                self.spark.conf.set(name, value)
+        _drop_constant_keys(self.spark)
+
+    def share_cores(self, transactions: int) -> None:
+        """Let Spark read the files of so many transactions in about as many tasks as there are cores, all together.
+
+        It would give all cores to each. A task that sees more of a transaction's rows leaves fewer to shuffle: of two
+        tasks that find the same 100,000 keys each, twice as many rows leave as of one. Files of more bytes than
+        ``spark.sql.files.maxPartitionBytes`` are shared out as ever, and the caller's own setting stays.
+
+        Args:
+            transactions: of the pack that is to be run. Packs that are planned at the same time may swap their
+                numbers of tasks, which changes no result.
+        """
+        if self._shares_cores:
+            self.spark.conf.set(_FILE_TASKS, str(max(1, self._cores // transactions)))
+
+    def _is_set(self, name: str) -> bool:
+        return self.spark.conf.get(name, None) is not None
 
 
 def _drop_constant_keys(session: SparkSession) -> None:

@@ -21,7 +21,7 @@ from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
 from txtopo.spark.executor_python import error_in
-from txtopo.spark.frame_session import frame_session
+from txtopo.spark.frame_session import FrameSession
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.shipping import make_importable
@@ -63,7 +63,7 @@ class SparkPackRunner(PackRunner):
         frames = [component for component in plan.components if component.kind in FRAMES]
         takers = [plan.by_id[edge.target] for frame in frames for edge in plan.outputs(frame.id, DEFAULT_STREAM)]
         tasks = max((component.tasks for component in takers), default=1)
-        self._frame_session = frame_session(spark, tasks) if frames else None
+        self._frame_session = FrameSession(spark, tasks) if frames else None
 
     def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a pack's job and return its reports.
@@ -80,7 +80,8 @@ class SparkPackRunner(PackRunner):
             if self._frame_session is None:
                 return self._run_stages(job)
             with SqlProgress(self._context, self._group(job.pack_id), on_progress):
-                return FrameStages(self._frame_session, self._plan, self._package, job).run()
+                self._frame_session.share_cores(len(job.attempts))
+                return FrameStages(self._frame_session.spark, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
