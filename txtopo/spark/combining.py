@@ -7,12 +7,11 @@ are taken as they are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from txtopo.contracts.bolt import BatchBolt, Bolt
@@ -21,6 +20,8 @@ from txtopo.contracts.reduction import Combiner, Reduction
 
 BOUND = "txtopo_bound"
 """The column of the bounds."""
+
+_INFINITE = "CAST('Infinity' AS DOUBLE)"
 
 _EXACT_MAX = float(1 << 62)
 """A bound is a sum of floats: what is below this is surely below the largest long."""
@@ -47,10 +48,10 @@ def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combin
 
 def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
     """Return one row for each key: the key, the value, and its bound."""
-    value = F.col(f"`{combiner.value}`")
+    value = f"`{combiner.value}`"
     how, bound = _aggregates(value, combiner.reduction)
-    keys = [F.col(f"`{name}`") for name in combiner.key]
-    return frame.groupBy(*keys).agg(how.alias(combiner.value), bound.alias(BOUND))
+    keys = [f"`{name}`" for name in combiner.key]
+    return frame.groupBy(*keys).agg(F.expr(f"{how} AS {value}"), F.expr(f"{bound} AS {BOUND}"))
 
 
 def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | None:
@@ -67,12 +68,13 @@ def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | Non
     return batch.select(names)
 
 
-def _aggregates(value: Column, reduction: Reduction) -> tuple[Column, Column]:
-    infinite = F.lit(math.inf)
+def _aggregates(value: str, reduction: Reduction) -> tuple[str, str]:
+    """Return how a column is reduced, and its bound, in SQL: each Column is several calls to the JVM."""
+    bound_of_one = f"max(CASE WHEN {value} IS NULL THEN {_INFINITE} ELSE 0D END)"
     match reduction:
         case Reduction.SUM:
-            return F.try_sum(value), F.sum(F.coalesce(F.abs(value.cast("double")), infinite))
+            return f"try_sum({value})", f"sum(coalesce(abs(CAST({value} AS DOUBLE)), {_INFINITE}))"
         case Reduction.MIN:
-            return F.min(value), F.max(F.when(value.isNull(), infinite).otherwise(F.lit(0.0)))
+            return f"min({value})", bound_of_one
         case Reduction.MAX:
-            return F.max(value), F.max(F.when(value.isNull(), infinite).otherwise(F.lit(0.0)))
+            return f"max({value})", bound_of_one
