@@ -92,7 +92,7 @@ BUGS = (
         "            later[txid] = replaced\n",
         "            pass\n",
         subjects=(),
-        tests=("tests/state/test_delta_rows_table.py",),
+        tests=("tests/state/test_delta_rows_replacing.py",),
     ),
     Bug(
         "a replaced partition whose files stay",
@@ -100,7 +100,7 @@ BUGS = (
         "in replaced]",
         "not in replaced]",
         subjects=(),
-        tests=("tests/state/test_delta_rows_table.py",),
+        tests=("tests/state/test_delta_rows_replacing.py",),
     ),
     Bug(
         "rows of a transaction that is in the table put once more",

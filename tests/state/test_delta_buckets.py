@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from state import DeltaState, delta_buckets, read_table
 from state.delta_buckets import FileWrites
+from tests.state.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.errors import FailedException, FieldsError
 from txtopo.failpoints import armed
@@ -24,18 +25,6 @@ from txtopo.phases.state_view import GroupState
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1
-
-
-class InlineExecutors:
-    """Executors in this process; what travels pickles."""
-
-    def __init__(self, places=2):
-        self.places = places
-        self.tasks = []
-
-    def compute(self, function, items):
-        self.tasks.append([item.parts for item in items])
-        return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(item))))) for item in items]
 
 
 def opened(path, *, executors=None, rows_max=0, epoch=1, key=KEY, value=VALUE):
@@ -123,7 +112,7 @@ def test_small_groups_stay_with_the_driver(tmp_path) -> None:
     executors = InlineExecutors()
     state = opened(tmp_path, executors=executors, rows_max=3)
     assert not isinstance(commit(state, (1, {"a": 1}), (2, {"a": 1, "b": 1})), FileWrites)
-    assert executors.tasks == []
+    assert executors.calls == []
     assert isinstance(commit(state, (3, {"a": 1}), (4, many(3))), FileWrites)
     assert rows(tmp_path) == {"a": (3, 3), "b": (1, 2), **dict.fromkeys(many(3), (1, 4))}
 
@@ -155,7 +144,7 @@ def test_buckets_double(tmp_path, monkeypatch) -> None:
         commit(state, (txid, many(count)))
         model = {key: (model.get(key, (0, 0))[0] + 1, txid) for key in many(count)}
         assert rows(tmp_path) == model
-    assert [len(tasks) for tasks in executors.tasks] == [2, 4, 8, 16]
+    assert [len(items) for items in executors.calls] == [2, 4, 8, 16]
     for name, count in files(tmp_path).items():
         first, end = int(name[7:10]), int(name[11:14])
         parts = parts_of(pq.ParquetFile(tmp_path / "t" / name).read().select(["word"]))

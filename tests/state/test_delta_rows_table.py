@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import pickle
 from collections import Counter
 
@@ -13,77 +12,22 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import DeltaRows, DeltaState, read_table
+from state import DeltaRows
 from state import delta_plain_group as group_module
 from state.delta_data_folder import DataFolder
 from state.delta_location import Location
-from txtopo import Fields
+from tests.state.inline_executors import InlineExecutors
+from tests.state.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors
 from txtopo.contracts.state import StateKind
 from txtopo.errors import (
-    ConfigError,
     DivergenceError,
     FailedException,
     FieldsError,
     LostLead,
-    StateAccessError,
 )
 from txtopo.failpoints import armed
 from txtopo.phases.rows_file import write_rows_file
 from txtopo.phases.state_view import GroupState
-
-FIELDS = Fields("day: string", "n: long")
-
-
-class InlineExecutors:
-    """Executors in this process; what travels pickles."""
-
-    places = 3
-
-    def __init__(self):
-        self.items = 0
-
-    def compute(self, function, items):
-        self.items += len(items)
-        return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(item))))) for item in items]
-
-
-def opened(path, *, fields=FIELDS, epoch=1, executors=None, **options):
-    state = DeltaRows(path / "t", fields, **options).open("topology", "s", "life", epoch)
-    if executors is not None:
-        state.use_executors(executors, 0)
-    return state
-
-
-def put(state, *transactions, is_staged=False):
-    """Commit a group: for each transaction its txid, and ("append" | "replace_partitions", rows) for each task."""
-    group = GroupState(state)
-    for txid, *puts in transactions:
-        view = group.begin(txid)
-        for how, rows in puts:
-            getattr(view, how)(rows)
-        view.check()
-        view.finish()
-    writes, last = group.writes(), transactions[-1][0]
-    if is_staged:
-        state.write_staged(state.stage(last, writes))
-    else:
-        state.write(last, writes)
-    return writes
-
-
-def rows(path, txid=None) -> Counter:
-    return Counter(tuple(row.values()) for row in read_table(path / "t", txid).to_pylist())
-
-
-WAYS = pytest.mark.parametrize("large", [False, True], ids=["driver", "executors"])
-PARTITIONS = pytest.mark.parametrize("partition_by", [(), ("day",)], ids=["plain", "partitioned"])
-
-
-def some_executors(large):
-    return InlineExecutors() if large else None
-
-
-# Appending
 
 
 @WAYS
@@ -165,97 +109,6 @@ def test_rows_in_a_file(tmp_path, large) -> None:
         put(state, (4, ("append", write_rows_file(str(tmp_path), "4", table.select(["x"]), ()))))
 
 
-# Replacing
-
-
-@WAYS
-def test_the_last_transaction_of_a_partition_wins(tmp_path, large) -> None:
-    """A transaction's rows replace whole partitions; those that do not occur stay; several tasks are one."""
-    state = opened(tmp_path, partition_by="day", executors=some_executors(large))
-    put(state, (1, ("append", [("a", 1), ("b", 1), ("c", 1), ("c", 1)])))
-    writes = put(
-        state,
-        (2, ("replace_partitions", [("a", 2)]), ("replace_partitions", [("a", 22), ("d", 2)])),
-        (3, ("replace_partitions", [("a", 3), ("c", 3)])),
-        (4, ("append", [("a", 4), ("b", 4)])),
-    )
-    assert rows(tmp_path) == {
-        ("a", 3, 3): 1,
-        ("a", 4, 4): 1,
-        ("b", 1, 1): 1,
-        ("b", 4, 4): 1,
-        ("c", 3, 3): 1,
-        ("d", 2, 2): 1,
-    }
-    assert (len(writes), writes.rows_removed) == (5, 3)
-    assert rows(tmp_path, 1) == {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 2}
-
-
-def test_replaced_and_appended_in_one_transaction(tmp_path) -> None:
-    """What a transaction appends to a partition that it replaces, too, stays, in whatever order it does so."""
-    for turn, order in enumerate((1, -1)):
-        state = opened(tmp_path / str(turn), partition_by="day")
-        put(state, (1, ("append", [("a", 1)])))
-        put(state, (2, *[("replace_partitions", [("a", 2)]), ("append", [("a", 3), ("b", 3)])][::order]))
-        assert rows(tmp_path / str(turn)) == {("a", 2, 2): 1, ("a", 3, 2): 1, ("b", 3, 2): 1}
-
-
-def test_files_of_other_partitions_stay(tmp_path) -> None:
-    """Only files of replaced partitions are taken out of the log; each new one is of one partition."""
-    state = opened(tmp_path, partition_by="day")
-    put(state, (1, ("append", [("a", 1), ("b", 1)])))
-    before = set(DeltaTable(tmp_path / "t").file_uris())
-    put(state, (2, ("replace_partitions", [("b", 2)])))
-    table = DeltaTable(tmp_path / "t")
-    assert len(before & set(table.file_uris())) == 1
-    assert table.metadata().partition_columns == ["day"]
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert sorted((each["partition.day"], each["num_records"]) for each in actions) == [("a", 1), ("b", 1)]
-
-
-ODD_TEXTS = ["a b", "a%20b", "x/y:z", "ä=é", "'\"", "..", "NULL", "__HIVE_DEFAULT_PARTITION__ x", "a\nb", "#?&+"]
-
-
-@WAYS
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        ("string", ODD_TEXTS),
-        ("int", [-1, 0, 7]),
-        ("long", [-(1 << 63), (1 << 63) - 1]),
-        ("boolean", [True, False]),
-        ("date", [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
-    ],
-)
-def test_partitions_of_every_type(tmp_path, large, kind, values) -> None:
-    """Partitions of every type come out as they went in, and are replaced, before and after delta-rs moved them."""
-    fields = Fields(f"p: {kind}", "n: long")
-    upkeep = {"upkeep_every_writes": 1, "files_max": 1}
-    state = opened(tmp_path, fields=fields, partition_by="p", executors=some_executors(large), **upkeep)
-    put(state, (1, ("append", [(value, 1) for value in values])))
-    put(state, (2, ("append", [(value, 2) for value in values])))
-    state.roll_back(1)  # which streams the table through delta-rs, into folders named for partitions
-    put(state, (3, ("replace_partitions", [(value, 3) for value in values[1:]])))
-    expected = Counter([(values[0], 1, 1), *((value, 3, 3) for value in values[1:])])
-    assert rows(tmp_path) == expected
-    put(state, (4, ("append", [(value, 4) for value in values])))
-    files = len(DeltaTable(tmp_path / "t").file_uris())
-    state.maintain()
-    assert len(DeltaTable(tmp_path / "t").file_uris()) == files - len(values)
-    assert rows(tmp_path) == expected + Counter((value, 4, 4) for value in values)
-    assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["p"]
-
-
-def test_several_partition_fields(tmp_path) -> None:
-    """A partition is one combination of all its fields."""
-    fields = Fields("n: long", "day: date", "is_new: boolean")
-    state = opened(tmp_path, fields=fields, partition_by=("is_new", "day"))
-    day, other = dt.date(2024, 1, 1), dt.date(2024, 1, 2)
-    put(state, (1, ("append", [(1, day, True), (1, day, False), (1, other, True)])))
-    put(state, (2, ("replace_partitions", [(2, day, True)])))
-    assert rows(tmp_path) == {(2, day, True, 2): 1, (1, day, False, 1): 1, (1, other, True, 1): 1}
-
-
 MODEL_GROUPS = st.lists(
     st.lists(
         st.lists(
@@ -297,128 +150,6 @@ def test_any_groups(tmp_path_factory, large, groups) -> None:
 
 def writes_removed(writes) -> int:
     return getattr(writes, "rows_removed", 0)
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ([("a", 1), ("b", "2")], "n: bigint"),
-        ([("a", 1.5)], "n: bigint"),
-        ([(None, 1)], "day"),
-        ([("", 1)], "day"),
-        ([("a",)], "n: bigint"),
-        (["ab"], "n: bigint"),
-        (pa.table({"day": ["a"], "n": [1.5]}), "n: bigint"),
-        (pa.table({"day": ["a"], "n": pa.array([1 << 63], pa.uint64())}), "n: bigint"),
-        (pa.table({"day": ["a"]}), "n: bigint"),
-        (pa.table({"day": pa.array([None], pa.string()), "n": [1]}), "day"),
-    ],
-    ids=repr,
-)
-def test_misfits_are_refused(tmp_path, given, field) -> None:
-    """What does not fit the fields is refused by name, and nothing is written."""
-    state = opened(tmp_path, partition_by="day")
-    with pytest.raises(FieldsError, match="'s'") as refusal:
-        put(state, (1, ("append", given)))
-    assert field in refusal.value.message
-    assert (rows(tmp_path), state.last_txid) == (Counter(), None)
-
-
-def test_columns_of_like_types_are_taken(tmp_path) -> None:
-    """Columns whose values fit are taken, whatever Arrow types they come in; nulls too."""
-    fields = Fields("w: string", "n: long", "x: double", "l: array<int>", "s: struct<a: int, b: string>")
-    state = opened(tmp_path, fields=fields)
-    table = pa.table(
-        {
-            "w": pa.array(["a", None], pa.large_string()),
-            "n": pa.array([1, None], pa.int8()),
-            "x": pa.array([0.5, None], pa.float32()),
-            "l": pa.array([[1], None], pa.large_list(pa.int64())),
-            "s": pa.array([{"a": 1, "b": "x"}, None]),
-        }
-    )
-    put(state, (1, ("append", table)))
-    expected = {"w": "a", "n": 1, "x": 0.5, "l": [1], "s": {"a": 1, "b": "x"}, "txid": 1}
-    assert read_table(tmp_path / "t").to_pylist() == [expected, {**dict.fromkeys(fields.names), "txid": 1}]
-
-
-def test_keys_are_refused(tmp_path) -> None:
-    """A table of rows is neither read nor written by key, and a keyed state takes no rows."""
-    state = opened(tmp_path, partition_by="day")
-    for use in (
-        lambda view: view.get("a"),
-        lambda view: view.put("a", 1),
-        lambda view: view.update("a", lambda _: 1),
-        lambda view: view.multi_reduce({"a": 1}, max),
-        lambda view: view.remove("a"),
-    ):
-        view = GroupState(state).begin(1)
-        view.append([("a", 1)])
-        with pytest.raises(StateAccessError, match="no keys"):
-            use(view)
-    keyed = DeltaState(tmp_path / "k", Fields("w: string"), Fields("n: long")).open("topology", "k", "life", 1)
-    for use in ("append", "replace_partitions", "as_rows"):
-        with pytest.raises(StateAccessError, match="DeltaRows"):
-            getattr(GroupState(keyed).begin(1), use)([("a", 1)])
-
-
-def test_a_table_without_partitions_replaces_none(tmp_path) -> None:
-    """Replacing needs partition_by, and the error says so."""
-    with pytest.raises(StateAccessError, match="partition_by"):
-        GroupState(opened(tmp_path)).begin(1).replace_partitions([("a", 1)])
-
-
-@pytest.mark.parametrize(
-    ("fields", "options"),
-    [
-        (Fields(), {}),
-        (Fields("a"), {}),
-        (Fields("txid: long"), {}),
-        (Fields("a: long", "b: long"), {"partition_by": ("c",)}),
-        (Fields("a: long", "b: long"), {"partition_by": ("a", "b")}),
-        (Fields("a: long", "b: long"), {"partition_by": ("a", "a")}),
-        (Fields("a: double", "b: long"), {"partition_by": ("a",)}),
-    ],
-    ids=repr,
-)
-def test_fields_that_make_no_table_are_refused(tmp_path, fields, options) -> None:
-    """Fields that are missing, have no type or cannot be partitioned by are refused when the state is declared."""
-    with pytest.raises(FieldsError):
-        DeltaRows(tmp_path / "t", fields, **options)
-
-
-def test_options_out_of_range_are_refused(tmp_path) -> None:
-    """A path that is missing and options that are out of range are refused; rows have a state of their own."""
-    with pytest.raises(ConfigError, match="DeltaRows"):
-        DeltaRows("", FIELDS)
-    with pytest.raises(ConfigError):
-        DeltaRows(tmp_path, FIELDS, files_max=0)
-    with pytest.raises(FieldsError, match="DeltaRows"):
-        DeltaState(tmp_path, Fields("w: string"), Fields("n: long"), StateKind.ROWS)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda path: DeltaRows(path, Fields("day: string", "n: int")),
-        lambda path: DeltaRows(path, FIELDS, partition_by="day"),
-        lambda path: DeltaState(path, Fields("day: string"), Fields("n: long")),
-    ],
-)
-def test_a_table_of_another_make_is_refused(tmp_path, other) -> None:
-    """Other columns, other partitions and a keyed table in its place are found before anything is written."""
-    opened(tmp_path)
-    state = other(tmp_path / "t")
-    assert state.table().look().misfit is not None
-    with pytest.raises(DivergenceError):
-        state.open("topology", "s", "life", 2)
-    assert DeltaRows(tmp_path / "t", FIELDS).table().look().misfit is None
-
-
-# What every Delta table keeps
 
 
 def test_staged_and_finished_by_the_next_coordinator(tmp_path) -> None:
@@ -535,10 +266,10 @@ def test_small_files_are_put_together(tmp_path, partition_by) -> None:
 def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
     """The executors share the rows evenly, whatever partitions they are of."""
     monkeypatch.setattr(group_module, "BUCKET_ROWS", 100)
-    executors = InlineExecutors()
+    executors = InlineExecutors(places=3)
     state = opened(tmp_path, partition_by="day", executors=executors)
     put(state, (1, ("append", [("a", n) for n in range(1000)])))
-    assert executors.items == 10
+    assert [len(items) for items in executors.calls] == [10]
     actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
     assert [each["num_records"] for each in actions] == [100] * 10
     assert rows(tmp_path) == Counter(("a", n, 1) for n in range(1000))
