@@ -241,6 +241,14 @@ BUGS = (
         tests=("tests/phases/test_collector.py",),
     ),
     Bug(
+        "two threads that update a state at once",
+        "txtopo/phases/places.py",
+        "threading.RLock() if view is None else view.lock",
+        "threading.RLock()",
+        subjects=(),
+        tests=("tests/phases/test_state_threads.py",),
+    ),
+    Bug(
         "a key with the hash of a row is taken for it",
         "state/delta_index.py",
         "        places[wanted[is_same]] = at[is_same]\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from unittest import mock
 
@@ -29,7 +30,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("is_noted", [False, True], ids=["", "writes noted"])
 def test_handle(name: str, is_noted: bool) -> None:
     """What a bolt calls is called on the view, not made of other calls there; who writes is noted where asked."""
-    view, noted = mock.create_autospec(MapState, instance=True), []
+    view, noted = mock.create_autospec(MapState, instance=True, lock=threading.RLock()), []
     if is_noted:
         with writes_noted(lambda component, state: noted.append((component, state))):
             handle = StateHandle("bolt", "state", view, None)

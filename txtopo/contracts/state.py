@@ -93,6 +93,10 @@ class MapState(ABC):
     transaction counts once, that a later transaction sees what an earlier one has put, and that nothing
     of an attempt that fails stays.
 
+    Threads of a bolt's own may use it, if ``finish_batch()`` waits for them: each call, with the function it is
+    given, is done before the next begins, so that of :meth:`update` none is lost. Between a :meth:`get` and a
+    :meth:`put` others may come.
+
     With several key fields a key is a tuple of them; with several value fields a value is a tuple.
 
     A table of rows has no keys. It takes rows, by :meth:`append` and :meth:`replace_partitions`, and nothing else.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,10 @@ from txtopo.contracts.state import Key, MapState, State, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
+from txtopo.phases.state_view import TransactionView
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
-StateViews = Mapping[str, MapState]
+StateViews = Mapping[str, TransactionView]
 """The states as one transaction sees them, by name; empty in the processing phase."""
 
 COLLECTOR = PlaceReference("collector")
@@ -43,9 +45,9 @@ def writes_noted(note: NoteWrite) -> Iterator[None]:
 
 
 class StateHandle(MapState, Placed):
-    """What a bolt holds of a state: it reaches the state in the commit phase only."""
+    """What a bolt holds of a state: it reaches the state in the commit phase only, and one thread at a time."""
 
-    def __init__(self, component: str, name: str, view: MapState | None, rows: State | None) -> None:
+    def __init__(self, component: str, name: str, view: TransactionView | None, rows: State | None) -> None:
         self.place_reference = PlaceReference("state", name)
         self._rows = rows
         if rows is not None:
@@ -54,42 +56,52 @@ class StateHandle(MapState, Placed):
         self._component = component
         self._name = name
         self._view = view
+        self._lock = threading.RLock() if view is None else view.lock
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key."""
-        return self._reach().multi_get(keys)
+        with self._lock:
+            return self._reach().multi_get(keys)
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
-        self._reach_to_write().multi_put(values, of_keys)
+        with self._lock:
+            self._reach_to_write().multi_put(values, of_keys)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
-        return self._reach_to_write().multi_update(keys, function)
+        with self._lock:
+            return self._reach_to_write().multi_update(keys, function)
 
     def get(self, key: Key) -> Any:
         """Return what is kept for ``key``."""
-        return self._reach().get(key)
+        with self._lock:
+            return self._reach().get(key)
 
     def put(self, key: Key, value: Any) -> None:
         """Put ``value`` for ``key``."""
-        self._reach_to_write().put(key, value)
+        with self._lock:
+            self._reach_to_write().put(key, value)
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of ``key`` by ``function(old)``."""
-        return self._reach_to_write().update(key, function)
+        with self._lock:
+            return self._reach_to_write().update(key, function)
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept."""
-        self._reach_to_write().multi_reduce(values, function)
+        with self._lock:
+            self._reach_to_write().multi_reduce(values, function)
 
     def append(self, rows: Rows) -> None:
         """Add rows to a table of rows."""
-        self._reach_to_write().append(rows)
+        with self._lock:
+            self._reach_to_write().append(rows)
 
     def replace_partitions(self, rows: Rows) -> None:
         """Put rows in the place of what earlier transactions left in their partitions."""
-        self._reach_to_write().replace_partitions(rows)
+        with self._lock:
+            self._reach_to_write().replace_partitions(rows)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of a table of rows, in either phase."""
@@ -97,18 +109,20 @@ class StateHandle(MapState, Placed):
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
-        self._reach_to_write().multi_remove(keys)
+        with self._lock:
+            self._reach_to_write().multi_remove(keys)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows."""
-        return self._reach().snapshot(txid)
+        with self._lock:
+            return self._reach().snapshot(txid)
 
-    def _reach_to_write(self) -> MapState:
+    def _reach_to_write(self) -> TransactionView:
         if _note_write is not None:
             _note_write(self._component, self._name)
         return self._reach()
 
-    def _reach(self) -> MapState:
+    def _reach(self) -> TransactionView:
         if self._view is None:
             raise StateAccessError(
                 f"state {self._name!r} can be read and written in the commit phase only, because before it "

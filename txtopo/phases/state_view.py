@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -79,9 +80,14 @@ class GroupState:
 
 
 class TransactionView(MapState):
-    """One state as one transaction of a group sees it."""
+    """One state as one transaction of a group sees it, for one thread at a time.
+
+    Attributes:
+        lock: held by whoever calls a method in a thread that may not be the only one.
+    """
 
     def __init__(self, group: GroupState, txid: int) -> None:
+        self.lock = threading.RLock()
         self._group = group
         self._txid = txid
         self._own = Layer(group.opened.make_value, txid)
@@ -219,35 +225,38 @@ class TransactionView(MapState):
         Raises:
             FieldsError: a key or value that was put since the last check does not fit.
         """
-        opened = self._group.opened
-        unchecked, self._unchecked = self._unchecked, []
-        if self._singles:
-            unchecked.append((self._singles, None))
-            self._singles = {}
-        if self._has_unchecked_singles:
-            singles = Layer(opened.make_value, self._txid)
-            singles.put_bare(self._txid, *self._own.columns())
-            known = self._group.written.bare
-            unchecked.append((singles, [key for key in self._own.bare if key not in known]))
-            self._has_unchecked_singles = False
-        for values, new_keys in unchecked:
-            opened.check(self._txid, values, new_keys)
+        with self.lock:
+            opened = self._group.opened
+            unchecked, self._unchecked = self._unchecked, []
+            if self._singles:
+                unchecked.append((self._singles, None))
+                self._singles = {}
+            if self._has_unchecked_singles:
+                singles = Layer(opened.make_value, self._txid)
+                singles.put_bare(self._txid, *self._own.columns())
+                known = self._group.written.bare
+                unchecked.append((singles, [key for key in self._own.bare if key not in known]))
+                self._has_unchecked_singles = False
+            for values, new_keys in unchecked:
+                opened.check(self._txid, values, new_keys)
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
-        if self._own_rows and self._group.written:
-            self._begin_by_key()
-        self._group.written.merge(self._txid, self._own)
-        self._group.folded += self._own_rows
-        self._group.placed += self._own_placed
-        self._is_over, self._at_hand = True, None
+        with self.lock:
+            if self._own_rows and self._group.written:
+                self._begin_by_key()
+            self._group.written.merge(self._txid, self._own)
+            self._group.folded += self._own_rows
+            self._group.placed += self._own_placed
+            self._is_over, self._at_hand = True, None
 
     def discard(self) -> None:
         """Throw this transaction's writes away."""
-        self._own.clear()
-        self._own_rows.clear()
-        self._own_placed.clear()
-        self._is_over, self._at_hand = True, None
+        with self.lock:
+            self._own.clear()
+            self._own_rows.clear()
+            self._own_placed.clear()
+            self._is_over, self._at_hand = True, None
 
     def _bare(self, value: Any) -> Any:
         """Return the value of what ``get`` returned, which some put back whole, as in Storm."""
