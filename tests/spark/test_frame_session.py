@@ -74,19 +74,25 @@ def files(session: SparkSession, tmp_path: Path) -> str:
     return folder
 
 
-@pytest.mark.parametrize("transactions", [1, 2, 99])
-def test_cores_are_shared_by_transactions(session: SparkSession, files: str, transactions: int) -> None:
-    frames = FrameSession(session)
-    frames.share_cores(transactions)
-    tasks = frames.spark.read.parquet(files).rdd.getNumPartitions()
-    assert tasks == max(1, session.sparkContext.defaultParallelism // transactions)
+def test_cores_are_shared_by_transactions(session: SparkSession, files: str) -> None:
+    """Those of all jobs that run share them, and one alone has them all."""
+    frames, cores = FrameSession(session), session.sparkContext.defaultParallelism
+    tasks = []
+    with frames.running(1) as alone:
+        tasks.append(alone.read.parquet(files).rdd.getNumPartitions())
+        with frames.running(1) as second:
+            tasks.append(second.read.parquet(files).rdd.getNumPartitions())
+        with frames.running(98) as many:
+            tasks.append(many.read.parquet(files).rdd.getNumPartitions())
+    with frames.running(1) as again:
+        tasks.append(again.read.parquet(files).rdd.getNumPartitions())
+    assert tasks == [cores, max(1, cores // 2), 1, cores]
 
 
 def test_the_caller_shares_cores(session: SparkSession, files: str) -> None:
     session.conf.set(FILE_TASKS, "3")
-    frames = FrameSession(session)
-    frames.share_cores(99)
-    assert frames.spark.read.parquet(files).rdd.getNumPartitions() == 3
+    with FrameSession(session).running(99) as frames:
+        assert frames.read.parquet(files).rdd.getNumPartitions() == 3
 
 
 def test_a_constant_is_no_key(session: SparkSession) -> None:

@@ -6,7 +6,9 @@ there, and what is set in the clone changes nothing for the caller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
@@ -40,25 +42,36 @@ class FrameSession:
         self.spark = SparkSession(context, spark._jsparkSession.cloneSession())  # noqa: SLF001 - as newSession does
         self._cores = context.defaultParallelism
         self._shares_cores = not self._is_set(_FILE_TASKS)
+        self._running = 0
+        """Transactions in jobs that run."""
+        self._lock = threading.Lock()
         fitting = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(tasks, self._cores))}
         for name, value in fitting.items():
             if not self._is_set(name):
                 self.spark.conf.set(name, value)
         _drop_constant_keys(self.spark)
 
-    def share_cores(self, transactions: int) -> None:
-        """Let Spark read the files of so many transactions in about as many tasks as there are cores, all together.
+    @contextlib.contextmanager
+    def running(self, transactions: int) -> Iterator[SparkSession]:
+        """Give the session for the job of a pack: the files of all transactions that run share the cores.
 
-        It would give all cores to each. A task that sees more of a transaction's rows leaves fewer to shuffle: of two
-        tasks that find the same 100,000 keys each, twice as many rows leave as of one. Files of more bytes than
-        ``spark.sql.files.maxPartitionBytes`` are shared out as ever, and the caller's own setting stays.
+        Spark would give all cores to the files of each. A task that sees more of a transaction's rows leaves fewer to
+        shuffle: of two tasks that find the same 100,000 keys each, twice as many rows leave as of one. Files of more
+        bytes than ``spark.sql.files.maxPartitionBytes`` are shared out as ever, and the caller's own setting stays.
 
         Args:
-            transactions: of the pack that is to be run. Packs that are planned at the same time may swap their
-                numbers of tasks, which changes no result.
+            transactions: of the pack. A job that begins while it is planned may change its number of tasks, but no
+                result.
         """
-        if self._shares_cores:
-            self.spark.conf.set(_FILE_TASKS, str(max(1, self._cores // transactions)))
+        with self._lock:
+            self._running += transactions
+            if self._shares_cores:
+                self.spark.conf.set(_FILE_TASKS, str(max(1, self._cores // self._running)))
+        try:
+            yield self.spark
+        finally:
+            with self._lock:
+                self._running -= transactions
 
     def _is_set(self, name: str) -> bool:
         return self.spark.conf.get(name, None) is not None

@@ -79,9 +79,11 @@ class SparkPackRunner(PackRunner):
             self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.pack_id % 8}")
             if self._frame_session is None:
                 return self._run_stages(job)
-            with SqlProgress(self._context, self._group(job.pack_id), on_progress):
-                self._frame_session.share_cores(len(job.attempts))
-                return FrameStages(self._frame_session.spark, self._plan, self._package, job).run()
+            with (
+                SqlProgress(self._context, self._group(job.pack_id), on_progress),
+                self._frame_session.running(len(job.attempts)) as session,
+            ):
+                return FrameStages(session, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
