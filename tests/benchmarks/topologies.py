@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,12 @@ class PartialCount(BatchBolt):
         self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector, attempt: Any
     ) -> None:
         """Start with no words."""
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = defaultdict(int)
 
     def execute(self, tuple: Tuple) -> None:
         """Count one word."""
-        word = tuple[1]
-        self.counts[word] = self.counts.get(word, 0) + 1
+        _, word = tuple.values
+        self.counts[word] += 1
 
     def finish_batch(self) -> None:
         """Emit each word with its count."""
@@ -70,12 +71,12 @@ class AddCounts(BatchBolt, ICommitter):
     ) -> None:
         """Get the table, and start with no words."""
         self.state = context.state(STATE)
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = defaultdict(int)
 
     def execute(self, tuple: Tuple) -> None:
         """Add one tuple, ahead of the commit phase."""
-        word = tuple[1]
-        self.counts[word] = self.counts.get(word, 0) + tuple[2]
+        _, word, n = tuple.values
+        self.counts[word] += n
 
     def finish_batch(self) -> None:
         """Update all totals of the batch."""
@@ -88,8 +89,8 @@ class AddOnes(AddCounts):
 
     def execute(self, tuple: Tuple) -> None:
         """Count one word, ahead of the commit phase."""
-        word = tuple[1]
-        self.counts[word] = self.counts.get(word, 0) + 1
+        _, word = tuple.values
+        self.counts[word] += 1
 
 
 class CountByReduce(ReduceCommitter):
@@ -111,9 +112,12 @@ class SumByWord(DataFrameBolt):
 
 
 def fused(
-    output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 2, *, is_ready_made: bool = False
+    output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 1, *, is_ready_made: bool = False
 ) -> Topology:
-    """Return drawn words → partial count (fused with the emitter) → committer, by hand or ready-made."""
+    """Return drawn words → partial count (fused with the emitter) → committer, by hand or ready-made.
+
+    One committer is enough where a place works on whole transactions: its executor's part runs in all places.
+    """
     builder = TransactionalTopologyBuilder("fused", "spout", spout, parallelism)
     builder.set_bolt("partial", PartialCount(), parallelism).shuffle_grouping("spout")
     committer = ReduceCommitter(STATE, "word", "n") if is_ready_made else AddCounts()
