@@ -116,7 +116,7 @@ def fused(
 ) -> Topology:
     """Return drawn words → partial count (fused with the emitter) → committer, by hand or ready-made.
 
-    One committer is enough where a place works on whole transactions: its executor's part runs in all places.
+    One task of the committer is enough where transactions run whole: another is a grouping more, and no core more.
     """
     builder = TransactionalTopologyBuilder("fused", "spout", spout, parallelism)
     builder.set_bolt("partial", PartialCount(), parallelism).shuffle_grouping("spout")
