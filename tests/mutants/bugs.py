@@ -191,8 +191,8 @@ BUGS = (
     Bug(
         "a failed commit phase leaves its writes",
         "txtopo/phases/state_view.py",
-        "        self._own.clear()\n        self._own_rows.clear()\n        self._own_placed.clear()\n",
-        "        self.finish()\n",
+        "            self._own.clear()\n            self._own_rows.clear()\n            self._own_placed.clear()\n",
+        "            self.finish()\n",
     ),
     Bug(
         "a single key does not see an earlier transaction of the group",
