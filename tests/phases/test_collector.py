@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
+from tests.phases.own_threads import THREADS, work_beside_own_threads
 from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, TransactionalTopologyBuilder
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
@@ -21,7 +21,7 @@ from txtopo.testing.inline import run_inline
 from txtopo.topology.plan import Plan
 
 ATTEMPT = TransactionAttempt(1, 1)
-THREADS, TUPLES = 4, 5_000
+TUPLES = 5_000
 
 
 class Passes(BatchBolt):
@@ -103,11 +103,7 @@ def test_threads(
         for number in range(TUPLES if how is emit else TUPLES // 10):
             how(collector, f"{thread}-{number}")
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        done = [pool.submit(work, thread) for thread in range(THREADS)]
-        work(THREADS)
-        for each in done:
-            each.result()
+    work_beside_own_threads(work)
     collector.flush()
     emitted = words(chunks)
     assert len(emitted) == len(set(emitted)) == (THREADS + 1) * (TUPLES if how is emit else TUPLES // 10)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from state import MemoryState
+from tests.phases.own_threads import THREADS, work_beside_own_threads
 from txtopo import Fields
 from txtopo.contracts.state import MapState, StateKind
 from txtopo.errors import StateAccessError
 from txtopo.phases.places import StateHandle
 from txtopo.phases.state_view import GroupState
 
-THREADS = 4
 ROUNDS = 300
 
 
@@ -68,11 +67,7 @@ def test_threads(how: Callable[[MapState, int], None], kind: StateKind) -> None:
             for _ in range(ROUNDS):
                 how(handle, thread)
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            done = [pool.submit(work, thread) for thread in range(THREADS)]
-            work(THREADS)
-            for each in done:
-                each.result()
+        work_beside_own_threads(work)
         view.check()
         view.finish()
     counts = {key: group.written[key].value for key in ("all", *(f"own-{n}" for n in range(THREADS + 1)))}
