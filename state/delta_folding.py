@@ -9,7 +9,7 @@ the group goes key by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,10 +20,15 @@ import pyarrow.compute as pc
 
 from state.delta_columns import fit_column
 from state.delta_rows import TXID_FIELD, RowFormat, reaches
-from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, is_reducible, reduced
+from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, TransactionRows, is_reducible, reduced
 from txtopo.contracts.state import Key, StateKind
+from txtopo.phases.rows_file import in_memory
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "TooManyKeys"]
+
+
+class TooManyKeys(Exception):
+    """A group has too many keys for one process."""
 
 
 @attrs.frozen
@@ -57,16 +62,39 @@ class Folder:
             _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
         )
 
-    def contributions(self, parts: Sequence[tuple[int, pa.Table]], reduction: Reduction) -> pa.Table | None:
-        """Return a group's rows (by txid), each key once, with its last txid; None if a sum is too large."""
-        schema = self._schema()
-        tables = [
-            rows.rename_columns(schema.names)
-            .cast(schema)
-            .append_column(_TXID, pa.array(np.full(rows.num_rows, txid, dtype=np.int64)))
-            for txid, rows in parts
-        ]
-        return self._reduced(pa.concat_tables(tables), reduction)
+    def contributions(
+        self, parts: Sequence[TransactionRows], reduction: Reduction, rows_max: int | None = None
+    ) -> pa.Table | None:
+        """Return a group's rows, each key once, with its last txid; None if a sum is too large.
+
+        A group has many rows of a key, so it is made fewer portion by portion: only those of one lie here twice.
+
+        Args:
+            parts: the rows, as :meth:`reducible` returned them.
+            reduction: how to make one value of two.
+            rows_max: rows of a portion; None: all are one.
+
+        Raises:
+            TooManyKeys: there are several portions, and the keys are half as many as a portion's rows, or some rows
+                lie in files, where their keys are different ones already.
+        """
+        made: pa.Table | None = self._schema().append(_TXID).empty_table()
+        if rows_max is None or sum(part.count for part in parts) <= rows_max:
+            return self._reduced(pa.concat_tables([made, *map(self._with_txid, parts)]), reduction)
+        if any(isinstance(part.rows, RowsFile) for part in parts):
+            raise TooManyKeys
+        for portion in _portions(parts, rows_max):
+            made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
+            if made is None:
+                return None
+            if made.num_rows > rows_max // 2:
+                raise TooManyKeys
+        return made
+
+    def _with_txid(self, part: TransactionRows) -> pa.Table:
+        schema, rows = self._schema(), in_memory(part.rows)
+        txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
+        return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         """Return the rows of both, each key once; None if that can't be.
@@ -146,6 +174,19 @@ _ELEMENT_WISE: Mapping[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.MAX: pc.max_element_wise,
 }
 """How columns are reduced row by row; null in the second one: nothing is stored."""
+
+
+def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[TransactionRows]]:
+    """Return the parts, in order, so many rows at a time; a part is in one piece."""
+    portion: list[TransactionRows] = []
+    rows = 0
+    for part in parts:
+        if portion and rows + part.count > rows_max:
+            yield portion
+            portion, rows = [], 0
+        portion.append(part)
+        rows += part.count
+    yield portion
 
 
 def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from state.delta_buckets import FileWrites
 from state.delta_fence import WORLD_ERRORS, Fence
-from state.delta_folding import Folder
+from state.delta_folding import Folder, TooManyKeys
 from state.delta_large import fold_on_executors, put_files
 from state.delta_location import Location
 from state.delta_opened_table import OpenedDeltaTable, TableOptions
@@ -104,11 +104,14 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         Raises:
             FailedException: the table cannot be read.
         """
-        count = sum(part.count for part in parts)
-        folder = self._location.folder
-        if self._executors is not None and folder is not None and count > self._driver_rows_max:
-            return fold_on_executors(self._executors, folder, self._table, self._rows, parts, reduction)
-        new = self._folder.contributions([(part.txid, in_memory(part.rows)) for part in parts], reduction)
+        executors, folder = self._executors, self._location.folder
+        if executors is None or folder is None:
+            new = self._folder.contributions(parts, reduction)
+        else:
+            try:
+                new = self._folder.contributions(parts, reduction, self._driver_rows_max)
+            except TooManyKeys:
+                return fold_on_executors(executors, folder, self._table, self._rows, parts, reduction)
         if new is None:
             return None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import operator
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state import DeltaState, MemoryState, read_table
+from tests.state.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.contracts.reduction import Reduction, RowWrites
 from txtopo.contracts.state import StateKind
@@ -66,12 +68,15 @@ def test_folded_as_key_by_key(tmp_path, function) -> None:
         st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-50, 50)), min_size=1, max_size=4),
         min_size=1,
         max_size=3,
-    )
+    ),
+    st.sampled_from([None, 0, 1, 2, 6, 12]),
 )
-def test_any_groups(tmp_path_factory, groups) -> None:
-    """Whatever the groups, the totals and last txids are those of a plain dictionary."""
+def test_any_groups(tmp_path_factory, groups, rows_max) -> None:
+    """Whatever the groups, and whoever folds how much at a time, totals and last txids are a plain dictionary's."""
     path = tmp_path_factory.mktemp("folding")
     table, model, txid = opened(path), {}, 0
+    if rows_max is not None:
+        table.use_executors(InlineExecutors(), rows_max)
     for parts in groups:
         group = GroupState(table)
         for values in parts:
@@ -80,6 +85,22 @@ def test_any_groups(tmp_path_factory, groups) -> None:
             model.update({key: (model.get(key, (0, 0))[0] + n, txid) for key, n in values.items()})
         table.write(txid, group.writes())
     assert rows(path) == model
+
+
+@FUNCTIONS
+@pytest.mark.parametrize(("keys", "calls"), [(5, 0), (6, 1)])
+def test_many_rows_of_few_keys(tmp_path, function, keys, calls) -> None:
+    """More rows than the driver folds at a time are folded there if their keys are few, else by the executors."""
+    state, executors = opened(tmp_path), InlineExecutors()
+    state.use_executors(executors, 10)
+    group = GroupState(state)
+    values = {txid: {f"w{key}": txid * (-1) ** key for key in range(keys)} for txid in range(1, 8)}
+    for txid, each in values.items():
+        reduce_in(group, txid, each, function=function)
+    state.write(7, group.writes())
+    assert len(executors.calls) == calls
+    columns = zip(*(each.values() for each in values.values()), strict=True)
+    assert rows(tmp_path) == {f"w{key}": (functools.reduce(function, each), 7) for key, each in enumerate(columns)}
 
 
 def test_tables_with_keys_several_times(tmp_path) -> None:
