@@ -18,13 +18,17 @@ ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
 
 
+ROWS_REDUCED_MIN = 10_000
+"""Rows of a task from which on they are reduced before they travel; fewer are sooner reduced with their whole group."""
+
+
 class ReduceCommitter(TravellingRows):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     *You* group the stream by the key fields, so that a key is one task's business, and give a function that
-    is associative: batches are folded on the executors before the state's value is known. A stream whose fields
-    have types, and whose values are whole numbers, is folded by ``operator.add``, ``min`` and ``max`` as Arrow
-    columns the whole way into the table.
+    is associative: batches are folded on the executors before the state's value is known. Whole numbers are folded
+    by ``operator.add``, ``min`` and ``max`` as Arrow columns the whole way into the table, if the stream's fields
+    have types, or else if its keys are texts or whole numbers.
 
     Args:
         state: the name of the state, set by ``builder.set_state``.
@@ -80,7 +84,8 @@ class ReduceCommitter(TravellingRows):
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Fold the rows of a batch: as columns where their order does not matter, else value by value."""
         rows = pa.Table.from_batches([batch]).select([*self._key, self._value])
-        if Reduction.of(self._function) is None or not is_reducible(rows, [self._value]):
+        is_alike = not self._rows or rows.schema.equals(self._rows[0].schema)
+        if Reduction.of(self._function) is None or not is_alike or not is_reducible(rows, [self._value]):
             self._fold_rows(rows)
             return
         self._rows.append(rows)
@@ -98,7 +103,8 @@ class ReduceCommitter(TravellingRows):
     def __getstate__(self) -> dict[str, Any]:
         """Reduce what waits before it travels to the commit phase; what is large stays behind, in a file."""
         if self.__dict__.get("_rows"):
-            self._reduce()
+            if self._rows_waiting >= ROWS_REDUCED_MIN:
+                self._reduce()
             self._stay_behind(self._key)
         state = super().__getstate__()
         for name in ("_source", "_key_of", "_value_at"):  # how tuples of the processing phase are read

@@ -11,8 +11,8 @@ import committers.reduce
 import committers.travelling
 from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, read_table
-from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder
+from state import DeltaState, MemoryState, read_table
+from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.testing.inline import run_inline
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
@@ -95,11 +95,50 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
 
 
-def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+@pytest.mark.parametrize("setting", ["ROWS_WAITING_MAX", "ROWS_REDUCED_MIN"])
+def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting) -> None:
     """Rows that wait are reduced as soon as they are many; nothing is lost between two such steps."""
-    monkeypatch.setattr(committers.reduce, "ROWS_WAITING_MAX", 3)
-    run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n")))
+    monkeypatch.setattr(committers.reduce, setting, 3)
+    run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n"), fields))
     assert totals(tmp_path) == expected(operator.add)
+
+
+@pytest.mark.parametrize("reduced_from", [0, 1_000])
+def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
+    """Chunks whose columns differ are folded all the same, where the state takes any key."""
+    monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", reduced_from)
+    rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
+    state = MemoryState(Fields("word"), Fields("n"))
+    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(rows, UNTYPED, 2), 4)
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
+    builder.set_state("words", state)
+    run_inline(builder.build())
+    sums = {key: value.value for key, value in state.items().items()}
+    assert sums == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
+
+
+def test_sum_beyond_64_bits() -> None:
+    """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
+    state = MemoryState(Fields("word"), Fields("n"))
+    spout = MemoryTransactionalSpout({0: [("a", 2**62)] * 5}, UNTYPED, 2)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout)
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
+    builder.set_state("words", state)
+    run_inline(builder.build())
+    assert state.items()["a"].value == 5 * 2**62
+
+
+@pytest.mark.parametrize("rows", [[("a", True)], [("a", 2**40)], [("a", 1), ("a", 2**31 - 1)]])
+def test_what_does_not_fit(tmp_path, rows) -> None:
+    """A value that the table's type does not hold is refused, and nothing of its transaction is written."""
+    spout = MemoryTransactionalSpout({0: [*rows, ("b", 1)]}, UNTYPED, 10)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout)
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
+    builder.set_state("words", DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields("n: int")))
+    with pytest.raises(TxtopoError, match="n"):
+        run_inline(builder.build())
+    assert not totals(tmp_path)
 
 
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])

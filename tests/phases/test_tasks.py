@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo import BasicBolt, BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo.contracts.reduction import Combiner, Reduction
 from txtopo.testing.inline import run_inline
 
 ROWS = {0: [("cat", 2), ("dog", 1), ("cat", 3)]}
@@ -45,6 +48,11 @@ class BatchSums(Sums):
             self.add(word, n)
 
 
+class CombinedSums(BatchSums):
+    def combiner(self):
+        return Combiner(("word",), "n", Reduction.SUM)
+
+
 class TupleSums(BatchSums):
     def execute(self, tuple):
         super().execute(tuple)
@@ -64,15 +72,72 @@ def sums_by(bolt: BatchBolt, fields: Fields) -> tuple[Topology, MemoryState]:
         (Sums(), TYPED, "execute,execute,execute"),
         (BatchSums(), TYPED, "execute_batch of 3"),
         (BatchSums(), UNTYPED, "execute,execute,execute"),
+        (CombinedSums(), UNTYPED, "execute_batch of 3"),
         (TupleSums(), TYPED, "execute,execute,execute"),
     ],
-    ids=["no execute_batch", "columnar", "untyped", "execute overridden below execute_batch"],
+    ids=["no execute_batch", "columnar", "untyped", "untyped, combiner", "execute overridden below execute_batch"],
 )
 def test_execute_batch(bolt: BatchBolt, fields: Fields, calls: str) -> None:
-    """``execute_batch`` gets the chunks of columnar streams, attempt first; ``execute`` every other tuple."""
+    """``execute_batch`` gets the chunks of columnar streams, and those a combiner is for; ``execute`` all else."""
     topology, state = sums_by(bolt, fields)
     run_inline(topology)
     assert {key: value.value for key, value in state.items().items()} == {"cat": 5, "dog": 1, "calls": calls}
+
+
+class Seen(CombinedSums):
+    """Shows what it got: the rows of batches, and the tuples."""
+
+    def execute(self, tuple):
+        self.sums.setdefault("tuples", []).append((tuple["word"], tuple["n"]))
+
+    def execute_batch(self, batch):
+        rows = zip(*(column.to_pylist() for column in batch.select(["word", "n"]).columns), strict=True)
+        self.sums.setdefault("rows", []).extend(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "way"),
+    [
+        ([("cat", 2), ("", -(2**31)), ("kätzchen", 2**31 - 1)], "rows"),
+        ([("cat", 2**31), ("dog", -(2**63))], "rows"),
+        ([(7, 1), (-(2**40), 2)], "rows"),
+        ([("cat", 2**63)], "tuples"),
+        ([("cat", 1.0)], "tuples"),
+        ([("cat", True), ("dog", 1)], "tuples"),
+        ([("cat", None), ("dog", 1)], "tuples"),
+        ([("cat", "1")], "tuples"),
+        ([("cat", 1), (None, 1)], "tuples"),
+        ([("cat", 1), (7, 1)], "tuples"),
+        ([(True, 1), (7, 1)], "tuples"),
+        ([(b"cat", 1)], "tuples"),
+        ([("c\0t", 1)], "tuples"),
+        ([("c\ud800t", 1)], "tuples"),
+        ([(("cat", 1), 1)], "tuples"),
+    ],
+)
+def test_what_columns_say(rows: list[tuple[Any, Any]], way: str) -> None:
+    """Texts and whole numbers may come as columns, exactly as they were emitted; all else comes as tuples."""
+    state = MemoryState(Fields("word"), Fields("n"))
+    spout = MemoryTransactionalSpout({0: [("other", *row) for row in rows]}, Fields("other", "word", "n"), 10)
+    builder = TransactionalTopologyBuilder("seen", "spout", spout)
+    builder.set_bolt("seen", Seen()).global_grouping("spout")
+    builder.set_state("sums", state)
+    run_inline(builder.build())
+    seen = {key: value.value for key, value in state.items().items()}[way]
+    assert [(type(word), word, type(n), n) for word, n in seen] == [(type(word), word, type(n), n) for word, n in rows]
+
+
+@pytest.mark.parametrize("combiner", [Combiner(("name",), "n", Reduction.SUM), Combiner(("n",), "n", Reduction.MAX)])
+def test_combiner_of_other_fields(combiner: Combiner) -> None:
+    """A combiner that no two columns can be made for is left alone."""
+
+    class Other(CombinedSums):
+        def combiner(self):
+            return combiner
+
+    topology, state = sums_by(Other(), UNTYPED)
+    run_inline(topology)
+    assert state.items()["calls"].value == "execute,execute,execute"
 
 
 class Keeps(BatchBolt, ICommitter):

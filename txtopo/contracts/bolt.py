@@ -89,7 +89,7 @@ class BatchBolt(Bolt):
     each tuple, then ``finish_batch`` once, and that only after every tuple of the batch has come. Tasks that
     no tuple reaches get ``prepare`` and ``finish_batch`` too. ``self.attempt``, ``self.collector``,
     ``self.context`` and ``self.config`` are set before ``prepare`` is called. Tuples of a columnar stream reach
-    ``execute_batch`` instead of ``execute``, where a bolt has both.
+    ``execute_batch`` instead of ``execute``, where a bolt has both; others may where it has a ``combiner``, too.
     """
 
     attempt: TransactionAttempt
@@ -116,8 +116,10 @@ class BatchBolt(Bolt):
     def combiner(self) -> Combiner | None:
         """Return how equal keys may be made one row before they reach this bolt; None, the default: not at all.
 
-        Asked of the bolt as it was declared, before any batch. It is used where a DataFrameSpout's rows would be
-        shuffled, and may be left alone: the bolt must come to the same with the rows as they are.
+        It is used where a DataFrameSpout's rows would be shuffled: then asked of the bolt as it was declared, before
+        any batch. And it is used where tuples of a stream without types come to a bolt with ``execute_batch``: if
+        their keys are texts or whole numbers and their values whole numbers, it gets the key fields and the value as
+        columns. It may be left alone: the bolt must come to the same with the rows, or tuples, as they are.
         """
         return None
 
@@ -133,12 +135,13 @@ class BatchBolt(Bolt):
         """Take many tuples at once; override it to be faster on columnar streams than tuple by tuple.
 
         *You* define ``execute`` too, for streams whose fields have no types, and do the same in both.
-        *txtopo* calls one of them for a tuple, never both: this one for every tuple of a columnar stream. A
-        subclass that overrides ``execute`` alone is called tuple by tuple.
+        *txtopo* calls one of them for a tuple, never both: this one for every tuple of a columnar stream, and for
+        others where a :meth:`combiner` says which fields are asked for. A subclass that overrides ``execute`` alone
+        is called tuple by tuple.
 
         Args:
             batch: some rows of the batch, as for :class:`ArrowBatchBolt`: the attempt column, a struct of ``txid``
-                and ``attempt``, then the stream's other fields.
+                and ``attempt``, then the stream's other fields, or of a stream without types the combiner's.
 
         Raises:
             FailedException: the whole transaction is replayed.

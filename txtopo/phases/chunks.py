@@ -19,6 +19,7 @@ from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import TupleSource
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import FieldsError
+from txtopo.phases.column_bytes import ColumnBytes, to_bytes
 
 Row = Sequence[Any]
 """The values of a tuple, the attempt first."""
@@ -42,7 +43,7 @@ class Chunk:
         batch: their columns without the attempt; None if ``rows`` is given.
     """
 
-    __slots__ = ("_batch", "_columns", "_rows", "source")
+    __slots__ = ("_batch", "_columns", "_encoded", "_rows", "source")
 
     def __init__(self, source: TupleSource, rows: list[Row] | None = None, batch: pa.RecordBatch | None = None) -> None:
         assert (rows is None) != (batch is None), "a chunk is made in one form"
@@ -50,6 +51,7 @@ class Chunk:
         self._rows = rows
         self._batch = batch
         self._columns: list[list[Any]] | None = None
+        self._encoded: dict[int, ColumnBytes | None] = {}
 
     def __len__(self) -> int:
         return len(self._rows) if self._rows is not None else self._batch.num_rows  # type: ignore[union-attr]
@@ -73,6 +75,12 @@ class Chunk:
             rows, width = self._rows, len(self.source.fields)
             self._columns = [list(map(operator.itemgetter(position), rows)) for position in range(1, width)]
         return self._columns
+
+    def column_as_bytes(self, position: int) -> ColumnBytes | None:
+        """Return one of :meth:`columns` as bytes; None if not every process agrees on them."""
+        if position not in self._encoded:
+            self._encoded[position] = to_bytes(self.columns()[position])
+        return self._encoded[position]
 
     def batch(self) -> pa.RecordBatch:
         """Return the columns without the attempt.

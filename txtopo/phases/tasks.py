@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.contracts.bolt import BatchBolt
+from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import Tuple
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import reach
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
+from txtopo.phases.combinable import combinable
 from txtopo.phases.objects import freeze, thaw
 from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
 from txtopo.phases.watch import Watch
@@ -146,11 +148,11 @@ class _BatchTask(BoltTask):
         bolt.prepare(configuration, context, self.collector, self._attempt)
 
     def _execute(self, chunk: Chunk) -> None:
-        source = chunk.source
-        if source.fields.columnar and takes_batches(type(self._bolt)):
-            self._bolt.execute_batch(with_attempt(chunk, self._attempt))
+        batch = self._as_batch(chunk)
+        if batch is not None:
+            self._bolt.execute_batch(with_attempt(batch, chunk.source.fields, self._attempt))
             return
-        execute = self._bolt.execute
+        execute, source = self._bolt.execute, chunk.source
         self._watch.rows = rows = iter(chunk.rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
@@ -160,6 +162,15 @@ class _BatchTask(BoltTask):
             one.values = values
             execute(one)
 
+    def _as_batch(self, chunk: Chunk) -> pa.RecordBatch | None:
+        """Return a chunk's columns without the attempt where the bolt takes them; None: tuple by tuple."""
+        if not takes_batches(type(self._bolt)):
+            return None
+        if chunk.source.fields.columnar:
+            return chunk.batch()
+        combiner = self._bolt.combiner()
+        return None if combiner is None else combinable(chunk, combiner)
+
     def _finish(self) -> None:
         self._bolt.finish_batch()
 
@@ -168,7 +179,7 @@ class _ArrowTask(_BatchTask):
     """A task of an ArrowBatchBolt."""
 
     def _execute(self, chunk: Chunk) -> None:
-        self._bolt.execute(with_attempt(chunk, self._attempt))
+        self._bolt.execute(with_attempt(chunk.batch(), chunk.source.fields, self._attempt))
 
 
 class _BasicTask(BoltTask):
@@ -224,11 +235,10 @@ def takes_batches(kind: type[BatchBolt]) -> bool:
     return False
 
 
-def with_attempt(chunk: Chunk, attempt: TransactionAttempt) -> pa.RecordBatch:
-    """Return a chunk's columns behind the attempt's."""
-    batch = chunk.batch()
+def with_attempt(batch: pa.RecordBatch, fields: Fields, attempt: TransactionAttempt) -> pa.RecordBatch:
+    """Return columns of a stream with such fields behind the attempt's."""
     columns = [attempt_column(attempt, batch.num_rows), *batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=[chunk.source.fields.names[0], *batch.schema.names])
+    return pa.RecordBatch.from_arrays(columns, names=[fields.names[0], *batch.schema.names])
 
 
 def attempt_column(attempt: TransactionAttempt, length: int) -> pa.StructArray:

@@ -22,6 +22,8 @@ BATCHES = 12
 BATCHES_MIN = 4
 """The first two say nothing, and two are needed for a time between them."""
 
+_READY_MADE = f"{TXTOPO}, ReduceCommitter"
+
 NOTES = (
     "txtopo's figure is for all transactions from start to stop, a peer's from its third batch on",
     "txtopo draws its words in the emitter, tuple by tuple; the peers read the same words from a Parquet file a batch",
@@ -60,7 +62,7 @@ def beside_peers(
 
         return [
             ours(TXTOPO, is_ready_made=False),
-            ours(f"{TXTOPO}, ReduceCommitter", is_ready_made=True),
+            ours(_READY_MADE, is_ready_made=True),
             stream_contender(bench.spark, MergePeer(), source, words, batches),
             stream_contender(bench.spark, DeltaRsPeer(), source, words, batches),
         ]
@@ -77,7 +79,7 @@ def beside_peers(
         title=title,
         unit=Unit("transactions/s"),
         lines=measured.lines,
-        targets=(Target(TXTOPO, MergePeer.name, *bounds),),
+        targets=tuple(Target(name, MergePeer.name, *bounds) for name in (TXTOPO, _READY_MADE)),
         phases=measured.phases,
         notes=NOTES,
         settings=settings,

@@ -1,0 +1,43 @@
+"""Tuples of a stream without types as columns, for a bolt that takes columns and combines rows with equal keys.
+
+Such a bolt says which fields are the key and which is the value. Where their values are texts and whole numbers
+and nothing else, columns say the same as tuples, and nothing has to be done tuple by tuple.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.contracts.reduction import Combiner
+from txtopo.phases.chunks import Chunk
+
+
+def combinable(chunk: Chunk, combiner: Combiner) -> pa.RecordBatch | None:
+    """Return the key and value fields of a chunk of rows as columns; None if they would not say the same.
+
+    Args:
+        chunk: the tuples.
+        combiner: which fields are the key, and which the value.
+    """
+    names = chunk.source.fields.names[1:]
+    fields = combiner.fields
+    if len(set(fields)) < len(fields) or not set(fields) <= set(names):
+        return None
+    arrays: list[Any] = [_to_array(chunk, names.index(name)) for name in fields]
+    if any(array is None for array in arrays) or arrays[-1].type != pa.int64():
+        return None
+    return pa.RecordBatch.from_arrays(arrays, names=list(fields))
+
+
+def _to_array(chunk: Chunk, position: int) -> pa.Array | None:
+    """Return a column of texts, or of whole numbers of 64 bits; None if there is another value among them."""
+    encoded, values = chunk.column_as_bytes(position), chunk.columns()[position]
+    array = None if encoded is None else encoded.to_array(len(values))
+    if array is not None or set(map(type, values)) != {int}:
+        return array
+    try:
+        return pa.array(values, pa.int64())
+    except (pa.ArrowException, OverflowError):  # more than 64 bits
+        return None
