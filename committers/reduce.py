@@ -17,7 +17,6 @@ from txtopo.contracts.tuples import TupleSource
 ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
 
-
 ROWS_REDUCED_MIN = 10_000
 """Rows of a task from which on they are reduced before they travel; fewer are sooner reduced with their whole group."""
 

@@ -43,9 +43,29 @@ def test_anything(values: list[Any]) -> None:
         assert [(type(value), value) for value in array.to_pylist()] == [(type(value), value) for value in values]
 
 
+class LooksLikeNumbers:
+    """Is shown by bytes that lie as those of a marshalled number do."""
+
+    def __repr__(self):
+        return "1234i678"
+
+
 @pytest.mark.parametrize(
-    "values", [["a", "\0"], ["a\ud800"], [True], [1, True], [2**31], [1, 1.0], [None], ["a", None]]
+    "values",
+    [
+        ["a", "\0"],
+        ["a\ud800"],
+        ["12345i\ud800"],
+        [True],
+        [1, True],
+        [2**31],
+        [1, 1.0],
+        [None],
+        ["a", None],
+        [[1]],
+        [LooksLikeNumbers()],
+    ],
 )
 def test_no_column(values: list[Any]) -> None:
-    """Zeros in a text, halves of characters and mixtures are no column."""
+    """Zeros in a text, halves of characters, mixtures, and what only looks like numbers are no column."""
     assert array_of(values) is None

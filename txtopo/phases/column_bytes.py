@@ -6,6 +6,7 @@ of every tuple. What the bytes then say of the column takes no look at a value a
 
 from __future__ import annotations
 
+import enum
 import marshal
 import re
 from typing import Any, NamedTuple
@@ -24,20 +25,28 @@ _TEXT_BYTES_MAX = 1 << 31
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
+class Form(enum.Enum):
+    """What the bytes of a column are."""
+
+    TEXTS = enum.auto()
+    """Texts in UTF-8, each with a zero behind it that stands nowhere else."""
+    MARSHALLED = enum.auto()
+    """A list as Python's own modules hold it."""
+    SHOWN = enum.auto()
+    """What nothing is made of again."""
+
+
 class ColumnBytes(NamedTuple):
-    """A column's values as bytes, which differ where values do.
+    """A column's values as bytes, which differ where values do."""
 
-    Attributes:
-        content: the bytes.
-        are_texts: whether they are texts in UTF-8, each with a zero behind it that stands nowhere else.
-    """
-
+    form: Form
     content: bytes
-    are_texts: bool = False
 
     def to_array(self, count: int) -> pa.Array | None:
         """Return the Arrow column of ``count`` texts, or whole numbers of 32 bits; None for all else."""
-        return self._texts(count) if self.are_texts else self._numbers(count)
+        if self.form is Form.TEXTS:
+            return self._texts(count)
+        return self._numbers(count) if self.form is Form.MARSHALLED else None
 
     def _texts(self, count: int) -> pa.Array | None:
         if len(self.content) >= _TEXT_BYTES_MAX:
@@ -70,14 +79,14 @@ def to_bytes(column: list[Any]) -> ColumnBytes | None:
             if texts.count("\0") == len(column):
                 return _text_bytes(texts)
     try:
-        return ColumnBytes(marshal.dumps(column, _MARSHAL_VERSION))
+        return ColumnBytes(Form.MARSHALLED, marshal.dumps(column, _MARSHAL_VERSION))
     except ValueError:  # dates, decimals, the user's own classes
         shown = repr(column)
-        return None if _ADDRESS.search(shown) else ColumnBytes(shown.encode("utf-8", "surrogatepass"))
+        return None if _ADDRESS.search(shown) else ColumnBytes(Form.SHOWN, shown.encode("utf-8", "surrogatepass"))
 
 
 def _text_bytes(texts: str) -> ColumnBytes:
     try:
-        return ColumnBytes(texts.encode(), are_texts=True)
+        return ColumnBytes(Form.TEXTS, texts.encode())
     except UnicodeEncodeError:  # half of a surrogate pair
-        return ColumnBytes(texts.encode("utf-8", "surrogatepass"))
+        return ColumnBytes(Form.SHOWN, texts.encode("utf-8", "surrogatepass"))

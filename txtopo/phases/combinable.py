@@ -14,7 +14,7 @@ from txtopo.contracts.reduction import Combiner
 from txtopo.phases.chunks import Chunk
 
 
-def combinable(chunk: Chunk, combiner: Combiner) -> pa.RecordBatch | None:
+def combinable_columns(chunk: Chunk, combiner: Combiner) -> pa.RecordBatch | None:
     """Return the key and value fields of a chunk of rows as columns; None if they would not say the same.
 
     Args:

@@ -19,7 +19,7 @@ from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import reach
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
-from txtopo.phases.combinable import combinable
+from txtopo.phases.combinable import combinable_columns
 from txtopo.phases.objects import freeze, thaw
 from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
 from txtopo.phases.watch import Watch
@@ -169,7 +169,7 @@ class _BatchTask(BoltTask):
         if chunk.source.fields.columnar:
             return chunk.batch()
         combiner = self._bolt.combiner()
-        return None if combiner is None else combinable(chunk, combiner)
+        return None if combiner is None else combinable_columns(chunk, combiner)
 
     def _finish(self) -> None:
         self._bolt.finish_batch()
