@@ -158,7 +158,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.driver.rows.max",
             1_000_000,
             _whole(0),
-            "rows of a commit group that the driver folds into a table; more are folded by the executors",
+            "rows of a commit group that the driver folds at a time; the executors fold them if the keys stay many",
         ),
         Setting(
             "topology.layout",
