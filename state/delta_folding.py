@@ -78,16 +78,16 @@ class Folder:
             TooManyKeys: there are several portions, and the keys are half as many as a portion's rows, or some rows
                 lie in files, where their keys are different ones already.
         """
-        made: pa.Table | None = self._schema().append(_TXID).empty_table()
-        if rows_max is None or sum(part.count for part in parts) <= rows_max:
-            return self._reduced(pa.concat_tables([made, *map(self._with_txid, parts)]), reduction)
-        if any(isinstance(part.rows, RowsFile) for part in parts):
+        count = sum(part.count for part in parts)
+        portion_max = count if rows_max is None else rows_max
+        if count > portion_max and any(isinstance(part.rows, RowsFile) for part in parts):
             raise TooManyKeys
-        for portion in _portions(parts, rows_max):
+        made: pa.Table | None = self._schema().append(_TXID).empty_table()
+        for portion in _portions(parts, portion_max):
             made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
             if made is None:
                 return None
-            if made.num_rows > rows_max // 2:
+            if count > portion_max and made.num_rows > portion_max // 2:
                 raise TooManyKeys
         return made
 

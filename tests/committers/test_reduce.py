@@ -104,16 +104,22 @@ def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting
     assert totals(tmp_path) == expected(operator.add)
 
 
+def reduce_untyped(rows, state, batch_size=10, tasks=1) -> None:
+    """Run tuples without types into a state."""
+    spout = MemoryTransactionalSpout(rows, UNTYPED, batch_size)
+    builder = TransactionalTopologyBuilder("reduce", "spout", spout, tasks)
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
+    builder.set_state("words", state)
+    run_inline(builder.build())
+
+
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
 def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
     """Chunks whose columns differ are folded all the same, where the state takes any key."""
     monkeypatch.setattr(committers.reduce, "ROWS_REDUCED_MIN", reduced_from)
     rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
     state = MemoryState(Fields("word"), Fields("n"))
-    builder = TransactionalTopologyBuilder("reduce", "spout", MemoryTransactionalSpout(rows, UNTYPED, 2), 4)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
-    builder.set_state("words", state)
-    run_inline(builder.build())
+    reduce_untyped(rows, state, batch_size=2, tasks=4)
     sums = {key: value.value for key, value in state.items().items()}
     assert sums == {"a": 6, "b": 2, 7: 16, 8: 4, 1.5: 8}
 
@@ -121,23 +127,16 @@ def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
 def test_sum_beyond_64_bits() -> None:
     """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
     state = MemoryState(Fields("word"), Fields("n"))
-    spout = MemoryTransactionalSpout({0: [("a", 2**62)] * 5}, UNTYPED, 2)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
-    builder.set_state("words", state)
-    run_inline(builder.build())
+    reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2)
     assert state.items()["a"].value == 5 * 2**62
 
 
 @pytest.mark.parametrize("rows", [[("a", True)], [("a", 2**40)], [("a", 1), ("a", 2**31 - 1)]])
 def test_what_does_not_fit(tmp_path, rows) -> None:
     """A value that the table's type does not hold is refused, and nothing of its transaction is written."""
-    spout = MemoryTransactionalSpout({0: [*rows, ("b", 1)]}, UNTYPED, 10)
-    builder = TransactionalTopologyBuilder("reduce", "spout", spout)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
-    builder.set_state("words", DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields("n: int")))
+    state = DeltaState(tmp_path / "words", key=Fields("word: string"), value=Fields("n: int"))
     with pytest.raises(TxtopoError, match="n"):
-        run_inline(builder.build())
+        reduce_untyped({0: [*rows, ("b", 1)]}, state)
     assert not totals(tmp_path)
 
 

@@ -21,7 +21,11 @@ _MARSHALLED_LIST = np.dtype([("code", "S1"), ("value", "<i4")])
 """How whole numbers of 32 bits lie behind a marshalled list's own code and length."""
 
 _LIST_HEAD = 5
+"""Bytes of that code and length."""
+
 _TEXT_BYTES_MAX = 1 << 31
+"""A column's texts are found by 32 bits."""
+
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 

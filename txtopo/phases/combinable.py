@@ -6,27 +6,30 @@ and nothing else, columns say the same as tuples, and nothing has to be done tup
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from txtopo.contracts.reduction import Combiner
+from txtopo.core.attempts import TransactionAttempt
 from txtopo.phases.chunks import Chunk
 
 
-def combinable_columns(chunk: Chunk, combiner: Combiner) -> pa.RecordBatch | None:
+def combinable_columns(chunk: Chunk, combiner: Combiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
     """Return the key and value fields of a chunk of rows as columns; None if they would not say the same.
 
     Args:
         chunk: the tuples.
         combiner: which fields are the key, and which the value.
+        attempt: whose tuples they are.
     """
-    names = chunk.source.fields.names[1:]
-    fields = combiner.fields
-    if len(set(fields)) < len(fields) or not set(fields) <= set(names):
+    fields, positions = combiner.fields, chunk.source.positions
+    if len(set(fields)) < len(fields) or not set(fields) <= positions.keys():
         return None
-    arrays: list[Any] = [_to_array(chunk, names.index(name)) for name in fields]
-    if any(array is None for array in arrays) or arrays[-1].type != pa.int64():
+    first = chunk.rows(attempt)[0]
+    *keys, value = (type(first[positions[name]]) for name in fields)
+    if value is not int or not {str, int}.issuperset(keys):  # seen before anything is made of all the others
+        return None
+    arrays = [_to_array(chunk, positions[name] - 1) for name in fields]
+    if any(array is None for array in arrays):
         return None
     return pa.RecordBatch.from_arrays(arrays, names=list(fields))
 

@@ -169,7 +169,7 @@ class _BatchTask(BoltTask):
         if chunk.source.fields.columnar:
             return chunk.batch()
         combiner = self._bolt.combiner()
-        return None if combiner is None else combinable_columns(chunk, combiner)
+        return None if combiner is None else combinable_columns(chunk, combiner, self._attempt)
 
     def _finish(self) -> None:
         self._bolt.finish_batch()
