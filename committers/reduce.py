@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from committers.travelling import TravellingRows
@@ -21,6 +23,10 @@ ROWS_REDUCED_MIN = 10_000
 """Rows of a task from which on they are reduced before they travel; fewer are sooner reduced with their whole group."""
 
 
+_ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
+"""Classes whose values fit a type all or none, but for numbers that are too large; what counts there is the sum."""
+
+
 class ReduceCommitter(TravellingRows):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
@@ -28,6 +34,9 @@ class ReduceCommitter(TravellingRows):
     is associative: batches are folded on the executors before the state's value is known. Whole numbers are folded
     by ``operator.add``, ``min`` and ``max`` as Arrow columns the whole way into the table, if the stream's fields
     have types, or else if its keys are texts or whole numbers.
+
+    Keys and values obey the types that the state declares, whichever way they come: numpy's numbers are folded as
+    Python's, which never wrap round, and one that does not fit, ``1.0`` for a ``long``, is refused.
 
     Args:
         state: the name of the state, set by ``builder.set_state``.
@@ -38,6 +47,9 @@ class ReduceCommitter(TravellingRows):
 
     _source: TupleSource | None = None
     """Where the last tuple came from, whose fields are found."""
+
+    _known: frozenset[tuple[type, type]] = frozenset()
+    """Classes of keys and values that fit."""
 
     def __init__(
         self,
@@ -106,7 +118,7 @@ class ReduceCommitter(TravellingRows):
                 self._reduce()
             self._stay_behind(self._key)
         state = super().__getstate__()
-        for name in ("_source", "_key_of", "_value_at"):  # how tuples of the processing phase are read
+        for name in ("_source", "_key_of", "_value_at", "_known"):  # how tuples of the processing phase are read
             state.pop(name, None)
         return state
 
@@ -135,5 +147,24 @@ class ReduceCommitter(TravellingRows):
 
     def fold(self, key: Any, value: Any) -> None:
         """Fold one value; for subclasses whose ``execute`` makes key and value another way."""
+        if (key.__class__, value.__class__) not in self._known:
+            key, value = self._fitted(key, value)
         folded = self._folded
         folded[key] = self._function(folded[key], value) if key in folded else value
+
+    def _fitted(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return key and value as they are folded; refuse what does not fit the state's types."""
+        key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
+        value = _plain(value)
+        kinds = type(key), type(value)
+        if kinds in self._known:
+            return key, value
+        own = self._state.fitted(key, value)
+        if own is key and _ALIKE.issuperset(kinds):
+            self._known |= {kinds}
+        return own, value
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy's as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value

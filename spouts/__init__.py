@@ -12,6 +12,7 @@ from txtopo.contracts.spout import (
     PartitionedCoordinator,
     PartitionedEmitter,
     PartitionedTransactionalSpout,
+    SpoutTable,
     TransactionalSpout,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "PartitionedCoordinator",
     "PartitionedEmitter",
     "PartitionedTransactionalSpout",
+    "SpoutTable",
     "TransactionalSpout",
 ]

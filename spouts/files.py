@@ -1,18 +1,12 @@
 """A spout over files: text, CSV, JSON lines and Parquet, in byte ranges or row groups.
 
-A transaction's metadata says what it holds, and how far the files have been taken with it::
+A transaction's metadata says what it holds, and how far the files have been taken with it; see
+:mod:`spouts.files_intake`. The rules by which nothing is lost or doubled:
 
-    {"format": "text", "root": folder that the names are below,
-     "ranges": [[name, start, end, size, mtime_ns], …],
-     "position": [name, offset, mtime_ns],
-     "taken": [number of files, digest of their names and sizes]}
-
-The rules by which nothing is lost or doubled:
-
-1. Files are taken in the order of their names. A file is written once, under another or a hidden name if
-   that takes a while, and stays as long as the topology lives.
-2. The files are listed when a run starts. New ones that sort after those taken come next. One that sorts
-   before them, and any that changed or went, is found then and refused (:mod:`spouts.files_ranges`).
+1. A file is admitted under a number, durably, before it is taken, and files are taken in the order of their
+   numbers (:mod:`spouts.files_log`). So one place, number and offset, tells all that is taken.
+2. The files are listed when a run starts, and admitted in the order of their names; or, with ``watch``, as they
+   arrive.
 3. A file that changed between planning and emitting is refused, whichever attempt it is.
 4. Ranges may be cut anywhere: readers move both ends to records' beginnings by the same rule
    (:mod:`spouts.files_lines`).
@@ -22,24 +16,35 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
+from spouts.files_bad import (
+    BAD_RECORDS,
+    BAD_RECORDS_FIELDS,
+    BadRecords,
+    DeadLetters,
+    LineNumbers,
+    checked_dead_letter,
+)
 from spouts.files_csv import CsvFormat, CsvOptions
 from spouts.files_format import FileFormat, FileRange
+from spouts.files_intake import Intake, ListingCoordinator
 from spouts.files_json import JsonFormat
-from spouts.files_listing import Listing, absolute_paths, list_files
+from spouts.files_listing import absolute_paths, list_files
 from spouts.files_parquet import ParquetFormat
-from spouts.files_ranges import Inventory, Place, Position, Taken, check_unchanged
+from spouts.files_ranges import check_unchanged
 from spouts.files_text import TextFormat
+from spouts.files_watch import Patience, WatchingCoordinator
+from txtopo.contracts.bolt import OutputFieldsDeclarer
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.contracts.spout import Coordinator, Emitter, Metadata, SpoutTable, TransactionalSpout
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
 
@@ -55,8 +60,8 @@ class FilesTransactionalSpout(TransactionalSpout):
     """Emits the records of files, many small files or a part of a large one in a transaction.
 
     The files must be seen under the same absolute path by the driver and by all executors: on a cluster they
-    lie on a shared file system. A file is complete when it gets its name, and stays as it is: write it
-    beside, or under a name that begins with ``_`` or ``.``, and rename it.
+    lie on a shared file system. Without ``watch``, a file is complete when it gets its name, and stays as it is and
+    where it is: write it beside, or under a name that begins with ``_`` or ``.``, and rename it.
 
     Args:
         path: a folder (all files below it), a file, a glob, or a list of these. Files and folders whose
@@ -72,6 +77,16 @@ class FilesTransactionalSpout(TransactionalSpout):
         delimiter: what stands between the values of a CSV record.
         quote: what may stand around a CSV value, doubled within; None: nothing does, so that a record is a
             line, and large files are cut.
+        watch: whether to take files as they arrive, in whatever order their names sort, without end: until
+            ``run(…, until=…)``, SIGINT or SIGTERM. Then ``*.tmp``, ``*.crc`` and ``*._COPYING_`` are passed over, too;
+            names that were taken may go, and one that comes back is a new file; and a file that changes after its
+            transaction was committed is told of once, and not read again.
+        settle_secs: with ``watch``, a file is complete when size and mtime have not changed for so long; 0 if
+            all files are renamed into place.
+        poll_secs: with ``watch``, how often the folders are looked at.
+        now_secs: with ``watch``, tells the time; for tests.
+        dead_letter: a Delta table for text, CSV and JSON records that do not fit the fields: file, offset, line, text
+            and reason, each once with its transaction. None: the first of them stops the run, and is named.
 
     Raises:
         FieldsError: the fields do not suit the format.
@@ -89,10 +104,18 @@ class FilesTransactionalSpout(TransactionalSpout):
         header: bool = True,
         delimiter: str = ",",
         quote: str | None = '"',
+        watch: bool = False,
+        settle_secs: float = 2.0,
+        poll_secs: float = 1.0,
+        now_secs: Callable[[], float] = time.monotonic,
+        dead_letter: str | os.PathLike[str] | None = None,
     ) -> None:
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
             if not isinstance(number, int) or number < 1:
                 raise ConfigError(f"{what} is {number!r}; give a whole number, 1 or more")
+        for what, secs in (("settle_secs", settle_secs), ("poll_secs", poll_secs)):
+            if isinstance(secs, bool) or not isinstance(secs, int | float) or not 0 <= secs < float("inf"):
+                raise ConfigError(f"{what} is {secs!r}; give a number of seconds, 0 or more")
         if format is not None and format not in FORMATS:
             raise ConfigError(f"format is {format!r}; the formats are {', '.join(FORMATS)}")
         self.paths = absolute_paths(path)
@@ -102,6 +125,8 @@ class FilesTransactionalSpout(TransactionalSpout):
         self.format = format
         self.batch_bytes = batch_bytes
         self.batch_files_max = batch_files_max
+        self.watch = Patience(settle_secs, poll_secs, now_secs) if watch else None
+        self.dead_letter = None if dead_letter is None else checked_dead_letter(dead_letter, self.paths)
         self._fields = fields
         self._csv = CsvOptions(header, delimiter, quote)
         if format is not None:
@@ -112,22 +137,51 @@ class FilesTransactionalSpout(TransactionalSpout):
 
         Raises:
             FieldsError: the fields do not suit it.
+            ConfigError: it has no bad records, and a table is given for them.
         """
+        if self.dead_letter is not None and name == ParquetFormat.name:
+            raise ConfigError("dead_letter is for the records of text, CSV and JSON files; leave it out for Parquet")
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         return CsvFormat(fields, self._csv) if name == CsvFormat.name else FORMATS[name](fields)
 
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the records' stream, and with ``dead_letter`` that of bad records."""
+        super().declare_output_fields(declarer)
+        if self.dead_letter is not None:
+            declarer.declare_stream(BAD_RECORDS, BAD_RECORDS_FIELDS.with_attempt())
+
+    def own_tables(self) -> Mapping[str, SpoutTable]:
+        """Return the table of bad records, if there is to be one."""
+        if self.dead_letter is None:
+            return {}
+        # Only who keeps bad records waits for these to be imported, in each process.
+        from committers import AppendCommitter  # noqa: PLC0415
+        from state import DeltaRows  # noqa: PLC0415
+
+        table = DeltaRows(self.dead_letter, BAD_RECORDS_FIELDS)
+        return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}
+
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """List the files, and return the coordinator of what is there.
+        """List the files, and return the coordinator of what is there; or that of what arrives, with ``watch``.
 
         Raises:
-            InputError: there are no files, or one of them cannot be read.
+            InputError: a path leads to nothing; without ``watch``, also if there are no files, or one of them cannot
+                be read.
             FieldsError: the fields do not suit the format that the files' endings say.
         """
         del config
-        listing = list_files(self.paths)
-        name = self.format or _guess_format(listing)
-        tasks = len(context.component_tasks(context.this_component_id))
-        return _FilesCoordinator(self, Inventory(listing, self.make_format(name)), listing.root, name, tasks)
+        intake = Intake(
+            self.paths,
+            self.make_format,
+            _guess_format,
+            self.format,
+            self.batch_bytes,
+            self.batch_files_max,
+            tasks=len(context.component_tasks(context.this_component_id)),
+        )
+        if self.watch is None:
+            return ListingCoordinator(intake, list_files(self.paths))
+        return WatchingCoordinator(intake, self.watch, lambda: list_files(self.paths).files)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         """Return the emitter of every n-th range, from ``this_task_index`` on, n being the spout's tasks."""
@@ -136,66 +190,18 @@ class FilesTransactionalSpout(TransactionalSpout):
         return _FilesEmitter(self, context.this_task_index, tasks)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Return where the transaction begins and ends in each file that it took from."""
+        """Return where the transaction begins and ends in each file that it took from.
+
+        With ``watch``, a name that went and came back is another file, so its number is told with it.
+        """
         del previous_metadata
         told: dict[str, tuple[Any, Any]] = {}
-        for piece in itertools.starmap(FileRange, metadata["ranges"]):
-            start, _ = told.get(piece.name, (piece.start, piece.end))
-            told[piece.name] = (start, piece.end)
+        numbers = metadata.get("numbers") or [None] * len(metadata["ranges"])
+        for piece, number in zip(itertools.starmap(FileRange, metadata["ranges"]), numbers, strict=True):
+            name = piece.name if number is None else f"{piece.name} #{number}"
+            start, _ = told.get(name, (piece.start, piece.end))
+            told[name] = (start, piece.end)
         return told
-
-
-class _FilesCoordinator(Coordinator):
-    def __init__(
-        self, spout: FilesTransactionalSpout, inventory: Inventory, root: str, format_name: str, tasks: int
-    ) -> None:
-        self._spout = spout
-        self._inventory = inventory
-        self._root = root
-        self._format_name = format_name
-        self._tasks = tasks
-        self._place = Place(0, 0)
-
-    def resume(self, txid: int, metadata: Metadata) -> None:
-        del txid
-        self._place = self._place_after(metadata)
-
-    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
-        del txid
-        plan = self._inventory.plan(
-            self._place_after(previous_metadata),
-            batch_bytes=self._spout.batch_bytes,
-            files_max=self._spout.batch_files_max,
-            tasks=self._tasks,
-        )
-        before = previous_metadata or {"position": None, "taken": None}
-        ranges = plan.ranges if plan else ()
-        metadata = {
-            "format": self._format_name,
-            "root": self._root,
-            "ranges": [list(attrs.astuple(piece)) for piece in ranges],
-            "position": list(attrs.astuple(plan.position)) if plan else before["position"],
-            "taken": [plan.taken.count, f"{plan.taken.digest:032x}"] if plan else before["taken"],
-        }
-        self._place = self._place_after(metadata)
-        return metadata
-
-    def is_ready(self) -> bool:
-        return not self.is_exhausted()
-
-    def is_exhausted(self) -> bool:
-        return self._inventory.is_at_end(self._place)
-
-    def _place_after(self, metadata: Metadata) -> Place:
-        if metadata is None or metadata["position"] is None:
-            return Place(0, 0)
-        if metadata["format"] != self._format_name:
-            raise InputError(
-                f"the files were read as {metadata['format']} before, and are {self._format_name} now; give "
-                f"the spout format={metadata['format']!r}, or remove the files that do not belong here",
-            )
-        count, digest = metadata["taken"]
-        return self._inventory.place(Position(*metadata["position"]), Taken(count, int(digest, 16)))
 
 
 class _FilesEmitter(Emitter):
@@ -204,6 +210,7 @@ class _FilesEmitter(Emitter):
         self._task = task
         self._tasks = tasks
         self._formats: dict[str, FileFormat] = {}
+        self._line_numbers = LineNumbers()
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: OutputCollector) -> None:
         name = metadata["format"]
@@ -228,12 +235,21 @@ class _FilesEmitter(Emitter):
         piece: FileRange,
         collector: OutputCollector,
     ) -> None:
+        bad = self._bad_records(path, piece, collector)
         with Path(path).open("rb") as handle:
-            for batch in files_format.read(handle, path, piece):
+            for batch in files_format.read(handle, piece, bad):
                 if self._spout.values.columnar:
                     collector.emit_batch(batch)
                 else:
                     _emit_rows(attempt, batch, collector)
+        bad.finish()
+
+    def _bad_records(self, path: str, piece: FileRange, collector: OutputCollector) -> BadRecords:
+        if self._spout.dead_letter is None:
+            return BadRecords(path, piece, self._line_numbers)
+        return DeadLetters(
+            path, piece, self._line_numbers, lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS)
+        )
 
 
 def _emit_rows(attempt: TransactionAttempt, batch: pa.RecordBatch, collector: OutputCollector) -> None:
@@ -241,6 +257,6 @@ def _emit_rows(attempt: TransactionAttempt, batch: pa.RecordBatch, collector: Ou
         collector.emit((attempt, *row))
 
 
-def _guess_format(listing: Listing) -> str:
-    names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in listing.suffixes}
+def _guess_format(suffixes: Iterable[str]) -> str:
+    names = {_SUFFIXES.get(suffix, TextFormat.name) for suffix in suffixes}
     return names.pop() if len(names) == 1 else TextFormat.name

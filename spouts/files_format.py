@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import attrs
 import pyarrow as pa
@@ -13,6 +13,9 @@ import pyarrow as pa
 from spouts.files_listing import InputFile
 from txtopo.contracts.fields import Fields
 from txtopo.errors import FieldsError, InputError
+
+if TYPE_CHECKING:
+    from spouts.files_bad import BadRecords
 
 BATCH_ROWS_MAX = 65_536
 """The most rows of a record batch that is emitted."""
@@ -64,11 +67,16 @@ class FileFormat(ABC):
         """Cut a span into up to ``pieces`` of about equal size."""
 
     @abstractmethod
-    def read(self, handle: IO[bytes], path: str, piece: FileRange) -> Iterator[pa.RecordBatch]:
+    def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the records of a piece as batches of :attr:`fields`.
 
+        Args:
+            handle: the file.
+            piece: which part of it.
+            bad: takes, or refuses, each record that does not fit the fields; knows the file's path.
+
         Raises:
-            InputError: a record does not fit the fields; the message says where it is.
+            InputError: the file cannot be read; the message says where.
         """
 
 
@@ -96,6 +104,24 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
     if not len(fields):
         raise FieldsError(f"a {format_name} spout needs fields with types, such as Fields('word: string', 'n: long')")
     return fields.arrow_schema()
+
+
+def check_decimals(table: pa.Table) -> pa.Table:
+    """Return a table that Arrow has read, whose decimals are within their precision: it looks at their scale alone.
+
+    Raises:
+        pyarrow.ArrowInvalid: one is not; it would be cut short where the table is written.
+    """
+    for column in table.columns:
+        if _holds_decimals(column.type):
+            column.validate(full=True)
+    return table
+
+
+def _holds_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_decimals(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind))
 
 
 def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:

@@ -8,13 +8,15 @@ rule, so neighbours agree on where the cut is. Source: Hadoop's ``LineRecordRead
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import codecs
+from collections.abc import Iterator
 from typing import IO
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
+from spouts.files_bad import KEPT_BYTES, TOO_LONG, BadRecords, Record
 from spouts.files_format import RECORD_BYTES_MAX, FileRange
 from txtopo.errors import InputError
 
@@ -34,29 +36,48 @@ class Lines:
     """All of them; a newline is missing at the end of a file only."""
 
 
-def read_lines(handle: IO[bytes], path: str, piece: FileRange) -> Iterator[Lines]:
-    """Yield the lines of a range, in chunks of about 1 MiB.
+def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
+    """Yield the lines of a range, in chunks of about 1 MiB; one longer than ``RECORD_BYTES_MAX`` is a bad record.
 
     Raises:
-        InputError: a line is longer than ``RECORD_BYTES_MAX``, or the file is shorter than it was.
+        InputError: the file is shorter than it was.
     """
-    start = _line_start(handle, path, piece.start, piece.size)
-    end = _line_start(handle, path, piece.end, piece.size) if start < piece.end else start
+    start = _line_start(handle, piece.start, piece.end, bad)
+    end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
     handle.seek(start)
-    rest = b""
-    position = start
+    position = begin = start
+    rest = b""  # of the line that begins at ``begin``
     while position < end:
         data = handle.read(min(CHUNK_BYTES, end - position))
         if not data:
-            raise InputError(f"{path} ends at byte {position} and had {piece.size} bytes when it was planned")
+            raise InputError(f"{bad.path} ends at byte {position} and had {piece.size} bytes when it was planned")
         position += len(data)
+        newline = data.find(b"\n")
+        stop = len(data) if newline < 0 else newline
+        size = position - len(data) + stop - begin
+        if size > RECORD_BYTES_MAX:
+            rest = (rest + data[:stop])[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
+            if newline < 0 and position < end:
+                bad.refuse_long(begin, RECORD_BYTES_MAX)
+                continue
+            bad.add(begin, Record(begin, 0, rest, size), TOO_LONG.format(RECORD_BYTES_MAX))
+            begin, rest, data = begin + size + 1, b"", data[stop + 1 :]
         block = rest + data
         cut = block.rfind(b"\n") + 1 if position < end else len(block)
         if cut:
-            yield Lines(position - len(block), block[:cut])
-        rest = block[cut:]
-        if len(rest) > RECORD_BYTES_MAX:
-            raise _too_long(path, handle, position - len(rest))
+            yield Lines(begin, block[:cut])
+        begin, rest = begin + cut, block[cut:]
+
+
+def records_of(lines: Lines) -> list[Record]:
+    """Return the lines one by one, without their ends."""
+    found = []
+    offset = lines.offset
+    for number, line in enumerate(lines.content.removesuffix(b"\n").split(b"\n")):
+        content = line.removesuffix(b"\r")
+        found.append(Record(offset, number, content, len(content)))
+        offset += len(line) + 1
+    return found
 
 
 def line_array(lines: Lines) -> pa.Array:
@@ -78,50 +99,40 @@ def line_array(lines: Lines) -> pa.Array:
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets[: count + 1]), pa.py_buffer(data))
 
 
-def utf8_line_array(lines: Lines, handle: IO[bytes], path: str) -> pa.Array:
-    """Return the lines as Arrow strings.
-
-    Raises:
-        InputError: a line is not UTF-8; the message says which.
-    """
+def utf8_line_array(lines: Lines) -> pa.Array | None:
+    """Return the lines as Arrow strings; None if one of them is not UTF-8."""
     array = line_array(lines)
     try:
         array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        index = first_line(lines, lambda line: not _is_utf8(line))
-        line = line_number(handle, lines.offset, index)
-        raise InputError(f"{path}, line {line}: it is not UTF-8; mend or convert the file", cause=str(error)) from error
+    except pa.ArrowInvalid:
+        return None
     return array
 
 
-def first_line(lines: Lines, is_wanted: Callable[[bytes], bool]) -> int:
-    """Return the index of the first line that is wanted; that of the last line if none is."""
-    split = lines.content.removesuffix(b"\n").split(b"\n")
-    return next((index for index, line in enumerate(split) if is_wanted(line)), len(split) - 1)
+def utf8_fault(record: bytes) -> str | None:
+    """Return why bytes are not UTF-8; None if they are."""
+    try:
+        record.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 ({error.reason} at its byte {error.start})"
+    return None
 
 
-def line_number(handle: IO[bytes], offset: int, index: int) -> int:
-    """Return the number in its file, from 1, of the line ``index`` lines after the one at ``offset``."""
-    handle.seek(0)
-    before = 0
-    left = offset
-    while left > 0:
-        data = handle.read(min(CHUNK_BYTES, left))
-        if not data:
-            break
-        before += data.count(b"\n")
-        left -= len(data)
-    return before + index + 1
+def without_mark(lines: Lines) -> Lines:
+    """Return the lines without the byte order mark that a file may begin with."""
+    if lines.offset or not lines.content.startswith(codecs.BOM_UTF8):
+        return lines
+    return Lines(len(codecs.BOM_UTF8), lines.content.removeprefix(codecs.BOM_UTF8))
 
 
-def _line_start(handle: IO[bytes], path: str, cut: int, size: int) -> int:
-    """Return where the first line begins at or after a cut."""
-    if cut == 0 or cut >= size:
+def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int:
+    """Return where the first line begins at or after a cut; ``limit`` if none does before it."""
+    if cut == 0 or cut >= limit:
         return cut
     handle.seek(cut - 1)
     position = cut - 1
-    while position < size:
-        data = handle.read(min(_PROBE_BYTES, size - position))
+    while position < limit:
+        data = handle.read(min(_PROBE_BYTES, limit - position))
         if not data:
             break
         newline = data.find(b"\n")
@@ -129,20 +140,5 @@ def _line_start(handle: IO[bytes], path: str, cut: int, size: int) -> int:
             return position + newline + 1
         position += len(data)
         if position - cut > RECORD_BYTES_MAX:
-            raise _too_long(path, handle, cut)
-    return size
-
-
-def _too_long(path: str, handle: IO[bytes], offset: int) -> InputError:
-    line = line_number(handle, offset, 0)
-    return InputError(
-        f"{path}, line {line}: it is longer than {RECORD_BYTES_MAX} bytes; is this the file's format?",
-    )
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+            bad.refuse_long(cut, RECORD_BYTES_MAX)
+    return limit

@@ -6,6 +6,7 @@ files are sorted by. Empty files are not listed: they hold nothing, and once the
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
@@ -21,6 +22,9 @@ COMPRESSED_SUFFIXES = (".bz2", ".gz", ".lz4", ".snappy", ".xz", ".zip", ".zst")
 
 FILES_MAX = 1_000_000
 """The most files that a listing takes."""
+
+UNFINISHED_SUFFIXES = (".tmp", ".crc", "._COPYING_")
+"""Endings of names that a growing folder's files have before they are complete, and of checksums beside them."""
 
 
 @attrs.frozen
@@ -90,6 +94,90 @@ def list_files(paths: Sequence[str]) -> Listing:
     return Listing(root, tuple(files), suffixes)
 
 
+def folders_of(paths: Sequence[str]) -> list[str]:
+    """Return the folder that each path leads into: itself, that of a file, or the fixed part of a glob.
+
+    Raises:
+        InputError: a path leads to nothing.
+    """
+    folders = [_root(path)[0] for path in paths]
+    for path, folder in zip(paths, folders, strict=True):
+        if not Path(folder).is_dir():
+            raise InputError(f"there is no folder {folder}, which {path} leads into; make it, or check the path")
+    return folders
+
+
+def scan_names(paths: Sequence[str], root: str) -> dict[str, str]:
+    """Return the path of each name that may be a complete file, without a look at the files themselves.
+
+    Hidden names, unfinished ones and ``_temporary`` folders are passed over, as Spark does; linked files are among
+    the names, and so are linked folders, which a look at them tells apart.
+
+    Args:
+        paths: absolute paths of folders, files and globs.
+        root: the folder that the names are below.
+
+    Raises:
+        OSError: a folder cannot be read just now; one that goes meanwhile is passed over if it is none of ``paths``.
+        InputError: there are too many files.
+    """
+    start = len(os.path.join(root, ""))  # noqa: PTH118 - no Path for each of 100,000 names
+    found: dict[str, str] = {}
+    for path in paths:
+        for match in _matches_now(path):
+            if os.path.isdir(match):  # noqa: PTH112 - as above
+                found.update((file[start:], file) for file in _scan_folder(match, is_given=match == path))
+            elif match == path or not is_unfinished(Path(match).name):
+                found[match[start:]] = match
+        if len(found) > FILES_MAX:
+            raise InputError(f"{path} holds more than {FILES_MAX} files; give a narrower path, or move old files away")
+    return found
+
+
+def _scan_folder(top: str, *, is_given: bool) -> Iterator[str]:
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if is_unfinished(entry.name):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        yield entry.path
+        except FileNotFoundError:
+            if is_given and folder == top:
+                raise
+
+
+def look_at(name: str, path: str) -> InputFile | None:
+    """Return what a name of a growing folder stands for now; None if that is no file, or one with nothing in it."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - no Path for each of 100,000 names
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):
+        return None
+    return InputFile(name, path, status.st_size, status.st_mtime_ns)
+
+
+def check_complete(file: InputFile) -> None:
+    """Check that a file of a growing folder, which is complete, can be read.
+
+    Raises:
+        InputError: it cannot.
+    """
+    _check_readable(file.path, os.stat(file.path))  # noqa: PTH116 - as above
+    _check_name(file.name, file.path)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a growing folder passes a name over, as Spark's file source does: hidden, or not complete."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(UNFINISHED_SUFFIXES)
+
+
 def describe(file: InputFile) -> str:
     """Return what an error says of a file's state."""
     return f"{file.size} bytes, mtime_ns {file.mtime_ns}"
@@ -98,28 +186,38 @@ def describe(file: InputFile) -> str:
 def _named(root: str, found: dict[str, os.stat_result]) -> Iterator[InputFile]:
     for path, status in found.items():
         name = Path(path).relative_to(root).as_posix()
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"the name of file {path!r} is not UTF-8; rename it") from error
+        _check_name(name, path)
         if status.st_size:
             yield InputFile(name, path, status.st_size, status.st_mtime_ns)
 
 
+def _matches_now(path: str) -> list[str]:
+    if not glob.has_magic(path) and not os.path.exists(path):  # noqa: PTH110 - a str, as everywhere here
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return _matches(path)[1]
+
+
 def _matches(path: str) -> tuple[str, list[str]]:
     """Return the root of a path, and the files and folders that it stands for."""
+    root, is_glob = _root(path)
+    if not is_glob:
+        return root, [path]
+    matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob follows no links and hides no names
+    shown = [match for match in map(Path, matches) if not any(map(_is_hidden, match.relative_to(root).parts))]
+    return root, [str(match) for match in shown]
+
+
+def _root(path: str) -> tuple[str, bool]:
+    """Return the folder that a path leads into, and whether it is a glob."""
     if Path(path).is_dir():
-        return path, [path]
+        return path, False
     if Path(path).exists():
-        return str(Path(path).parent), [path]
+        return str(Path(path).parent), False
     parts = Path(path).parts
     fixed = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
     if fixed is None:
         raise InputError(f"there is no file or folder {path}; check the path")
-    root = str(Path(*parts[:fixed]))
-    matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob follows no links and hides no names
-    shown = [match for match in map(Path, matches) if not any(map(_is_hidden, match.relative_to(root).parts))]
-    return root, [str(match) for match in shown]
+    return str(Path(*parts[:fixed])), True
 
 
 def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
@@ -137,13 +235,24 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
             if not (below.is_symlink() and below.is_dir()):  # as os.walk: what it links to may be counted already
                 yield from _walk(str(below), (*above, here))
         return
+    _check_readable(path, status)
+    yield path, status
+
+
+def _check_readable(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is neither a file nor a folder; remove it, or give a narrower path")
     if path.lower().endswith(COMPRESSED_SUFFIXES):
         raise InputError(f"{path} is compressed; unpack it first (Parquet files have compression of their own)")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read; grant the right to read it")
-    yield path, status
+
+
+def _check_name(name: str, path: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the name of file {path!r} is not UTF-8; rename it") from error
 
 
 def _names(folder: str) -> list[str]:

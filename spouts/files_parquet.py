@@ -9,6 +9,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spouts.files_bad import BadRecords
 from spouts.files_format import BATCH_ROWS_MAX, FileFormat, FileRange, Span, typed_schema
 from spouts.files_listing import InputFile
 from txtopo.contracts.fields import Fields
@@ -55,9 +56,10 @@ class ParquetFormat(FileFormat):
         cuts = [span.start + groups * piece // pieces for piece in range(pieces + 1)]
         return [Span(start, end, sum(sizes[start:end])) for start, end in itertools.pairwise(cuts)]
 
-    def read(self, handle: IO[bytes], path: str, piece: FileRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups."""
+    def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the row groups; one that cannot be read is no single record's fault."""
         del handle  # Arrow reads the file itself, without Python's lock
+        path = bad.path
         with self._open(path) as file:
             self._check_schema(path, file.schema_arrow)
             for group in range(piece.start, piece.end):

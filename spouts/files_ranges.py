@@ -1,23 +1,23 @@
-"""Which ranges of which files a transaction holds, and how a later one knows where to go on.
+"""Which ranges of which files a transaction holds, and how far the files are taken with it.
 
-Files are taken in the order of their names. So all that is taken can be told by one position, *name and
-offset*, plus a digest of the names and sizes up to it: whatever joins, leaves or grows among them changes
-the digest, and is refused instead of being lost or emitted twice. What sorts after the position is
-simply what comes next, also when it arrives between two runs.
+Files are taken in the order of their numbers in the log (:mod:`spouts.files_log`), so one place, *number and
+offset*, tells all that is taken. A transaction's metadata has that place, and beside it what tells the same
+without the log where the files were taken in the order of their names: the last file's name, and a digest of the names
+and sizes of all that was taken. Metadata from before there was a log has only the latter.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from spouts.files_format import FileFormat, FileRange, Span
-from spouts.files_listing import InputFile, Listing, describe
+from spouts.files_listing import InputFile, describe
+from spouts.files_log import Admitted
 from txtopo.errors import InputError
 
 RANGE_BYTES_MIN = 4 * 1024
@@ -32,7 +32,7 @@ NAMED_MAX = 10
 
 @attrs.frozen
 class Position:
-    """How far the files have been taken: all before ``name``, and ``name`` up to before ``offset``."""
+    """How far the files have been taken, by name: up to before ``offset`` in the file taken last."""
 
     name: str
     offset: int
@@ -48,128 +48,156 @@ class Taken:
 
 
 @attrs.frozen
-class Plan:
-    """A new transaction: its ranges, and how far the files are taken with it."""
-
-    ranges: Sequence[FileRange]
-    position: Position
-    taken: Taken
-
-
-@attrs.frozen
 class Place:
-    """A position in a listing: the index of a file, and an offset in it."""
+    """How far the files have been taken, by number: all below ``number``, and that one up to before ``offset``."""
 
-    index: int
+    number: int
     offset: int
 
 
-class Inventory:
-    """A listing that transactions are cut from.
+@attrs.frozen
+class Plan:
+    """A new transaction: its ranges, each with its file's number, and how far the files are taken with it."""
+
+    ranges: Sequence[FileRange]
+    numbers: Sequence[int]
+    position: Position
+    last: Admitted
+    place: Place
+
+
+@attrs.frozen
+class Cutter:
+    """Cuts transactions from files.
 
     Args:
-        listing: the files.
+        root: the folder that the files are below.
         files_format: how they are cut.
+        batch_bytes: how much a transaction holds, at most, unless its first span alone is larger.
+        files_max: how many files it touches, at most.
+        tasks: into about how many ranges it is cut.
     """
 
-    def __init__(self, listing: Listing, files_format: FileFormat) -> None:
-        self._files = listing.files
-        self._names = [file.name for file in listing.files]
-        self._format = files_format
-        digests = (_digest(file) for file in listing.files)
-        self._digests = list(itertools.accumulate(digests, int.__xor__, initial=0))
+    root: str
+    files_format: FileFormat
+    batch_bytes: int
+    files_max: int
+    tasks: int
 
-    def place(self, position: Position | None, taken: Taken | None) -> Place:
-        """Return where a position is in this listing.
-
-        Raises:
-            InputError: the files up to the position are not those that were taken.
-        """
-        if position is None or taken is None:
-            return Place(0, 0)
-        count = bisect_right(self._names, position.name)
-        if Taken(count, self._digests[count]) != taken:
-            raise InputError(self._explain(position, taken, count))
-        place = Place(count - 1, position.offset)
-        file = self._files[place.index]
-        if file.mtime_ns != position.mtime_ns and self._format.next_span(file, position.offset, 1) is not None:
-            raise InputError(
-                f"{file.path} is taken up to {position.offset} and was written since (mtime_ns was "
-                f"{position.mtime_ns}, is {file.mtime_ns}); put the former file back",
-            )
-        return place
-
-    def is_at_end(self, place: Place) -> bool:
-        """Whether nothing follows a place."""
-        return self._next(place, 1) is None
-
-    def plan(self, place: Place, *, batch_bytes: int, files_max: int, tasks: int) -> Plan | None:
+    def plan(self, files: Iterable[Admitted], place: Place) -> Plan | None:
         """Plan a new transaction; None if nothing is left for it.
 
         Args:
+            files: the files from a place on, in their order.
             place: where it begins.
-            batch_bytes: how much it holds, at most, unless the first span alone is larger.
-            files_max: how many files it touches, at most.
-            tasks: into about how many ranges it is cut.
         """
-        spans: list[tuple[InputFile, Span]] = []
-        left, names_left = batch_bytes, NAMES_BYTES_MAX
-        while left > 0 and names_left > 0 and len(spans) < files_max:
-            found = self._next(place, left)
-            if found is None:
+        spans: list[tuple[Admitted, Span]] = []
+        left, names_left = self.batch_bytes, NAMES_BYTES_MAX
+        for file in files:
+            span = self.next_span(file, place, left)
+            while span is not None and not (spans and span.size_bytes > left):
+                spans.append((file, span))
+                left -= span.size_bytes
+                names_left -= len(file.name.encode())
+                if left <= 0 or names_left <= 0 or len(spans) == self.files_max:
+                    return self._plan(spans)
+                span = self.files_format.next_span(self.input_file(file), span.end, left)
+            if span is not None:
                 break
-            index, span = found
-            if spans and span.size_bytes > left:
-                break
-            spans.append((self._files[index], span))
-            left -= span.size_bytes
-            names_left -= len(self._names[index].encode())
-            place = Place(index, span.end)
-        if not spans:
-            return None
+        return self._plan(spans) if spans else None
+
+    def next_span(self, file: Admitted, place: Place, bytes_max: int) -> Span | None:
+        """Return what comes next in a file at or after a place."""
+        start = place.offset if file.number == place.number else 0
+        return self.files_format.next_span(self.input_file(file), start, bytes_max)
+
+    def input_file(self, file: Admitted) -> InputFile:
+        """Return a file with its path."""
+        return InputFile(file.name, path_of(self.root, file.name), file.size, file.mtime_ns)
+
+    def place_behind(self, file: Admitted, offset: int) -> Place:
+        """Return the place behind what was taken from a file: in it if something is left, or behind it."""
+        is_finished = self.files_format.next_span(self.input_file(file), offset, 1) is None
+        return Place(file.number + 1, 0) if is_finished else Place(file.number, offset)
+
+    def _plan(self, spans: Sequence[tuple[Admitted, Span]]) -> Plan:
         last, span = spans[-1]
         position = Position(last.name, span.end, last.mtime_ns)
-        taken = Taken(place.index + 1, self._digests[place.index + 1])
-        return Plan(self._cut(spans, tasks), position, taken)
+        pieces = self._cut(spans)
+        numbers = [file.number for file, _ in pieces]
+        return Plan([piece for _, piece in pieces], numbers, position, last, self.place_behind(last, span.end))
 
-    def _next(self, place: Place, bytes_max: int) -> tuple[int, Span] | None:
-        offset = place.offset
-        for index in range(place.index, len(self._files)):
-            span = self._format.next_span(self._files[index], offset, bytes_max)
-            if span is not None:
-                return index, span
-            offset = 0
-        return None
-
-    def _cut(self, spans: Sequence[tuple[InputFile, Span]], tasks: int) -> list[FileRange]:
+    def _cut(self, spans: Sequence[tuple[Admitted, Span]]) -> list[tuple[Admitted, FileRange]]:
         total = sum(span.size_bytes for _, span in spans)
-        share_bytes = max(RANGE_BYTES_MIN, -(-total // tasks))
+        share_bytes = max(RANGE_BYTES_MIN, -(-total // self.tasks))
         return [
-            FileRange(file.name, piece.start, piece.end, file.size, file.mtime_ns)
+            (file, FileRange(file.name, piece.start, piece.end, file.size, file.mtime_ns))
             for file, span in spans
-            for piece in self._format.cut(file, span, max(1, round(span.size_bytes / share_bytes)))
+            for piece in self.files_format.cut(
+                self.input_file(file), span, max(1, round(span.size_bytes / share_bytes))
+            )
         ]
 
-    def _explain(self, position: Position, taken: Taken, count: int) -> str:
-        """Say what differs among the files up to a position, as far as a digest tells."""
-        files = self._files[:count]
-        difference = self._digests[count] ^ taken.digest
-        extra = count - taken.count
-        until = f"the {taken.count} files up to {position.name!r} are taken"
-        if extra < 0:
-            return f"{until}, and {count} of them are there now; put the others back, as they were"
-        newest = sorted(files, key=_arrival_ns, reverse=True)
-        added = [file for file in files if _digest(file) == difference] if extra == 1 else newest[:extra]
-        if extra and _xor(added) == difference:
-            return (
-                f"{until}, and files came since that sort before it and so would be lost: {_list(added)}; "
-                f"remove them, or give them names that sort after {position.name!r}"
-            )
-        return (
-            f"{until}, and there are {count} now, some of them new, renamed or of another size; the latest "
-            f"are {_list(newest)}; put back what was there, and give new files names that sort after "
-            f"{position.name!r}"
+
+def path_of(root: str, name: str) -> str:
+    """Return the path of a file by its name."""
+    return os.path.join(root, name)  # noqa: PTH118 - no Path for each of 100,000 names
+
+
+def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) -> list[InputFile]:
+    """Return the files that are taken, where they were taken in the order of their names.
+
+    Files that have come since and sort before the position are told by their digests.
+
+    Args:
+        files: the files there are now, by name.
+        position: how far they are taken.
+        taken: what was taken.
+
+    Raises:
+        InputError: the files up to the position are not those that were taken, or can't be told from new ones.
+    """
+    count = bisect_right([file.name for file in files], position.name)
+    until = list(files[:count])
+    digest = digest_of(until)
+    if Taken(count, digest) == taken:
+        return until
+    extra, difference = count - taken.count, digest ^ taken.digest
+    newest = sorted(until, key=_arrival_ns, reverse=True)
+    added = [file for file in until if _digest(file) == difference] if extra == 1 else newest[: max(0, extra)]
+    if extra > 0 and digest_of(added) == difference and all(file.name != position.name for file in added):
+        names = {file.name for file in added}
+        return [file for file in until if file.name not in names]
+    said = f"the {taken.count} files up to {position.name!r} are taken"
+    if extra < 0:
+        raise InputError(f"{said}, and {count} of them are there now; put the others back, as they were")
+    raise InputError(
+        f"{said}, and there are {count} now, some of them new, renamed or of another size; the latest "
+        f"are {_list([file.name for file in newest])}; put back what was there, and give new files names that sort "
+        f"after {position.name!r}"
+    )
+
+
+def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]) -> None:
+    """Check that files that were taken are there, and as long as they were.
+
+    Raises:
+        InputError: one is gone, or was written since.
+    """
+    sizes = {file.name: file.size for file in there}
+    entries = list(taken)
+    gone = [file.name for file in entries if file.name not in sizes]
+    if gone:
+        raise InputError(
+            f"{len(gone)} of the {len(entries)} files that are taken from {root} are gone: {_list(gone)}; put them "
+            "back, or give the spout watch=True, which lets files go that are taken"
         )
+    for file in entries:
+        if sizes[file.name] != file.size:
+            raise InputError(
+                f"{path_of(root, file.name)} is taken and was written since: it had {file.size} bytes, it has "
+                f"{sizes[file.name]}; put the former file back, and give new data a file of its own"
+            )
 
 
 def check_unchanged(path: str, piece: FileRange) -> None:
@@ -191,15 +219,16 @@ def check_unchanged(path: str, piece: FileRange) -> None:
         )
 
 
-def _digest(file: InputFile) -> int:
-    return int.from_bytes(hashlib.sha256(f"{file.name}\0{file.size}".encode()).digest()[:16], "big")
-
-
-def _xor(files: Sequence[InputFile]) -> int:
+def digest_of(files: Iterable[InputFile | Admitted]) -> int:
+    """Return a digest of files' names and sizes, whatever their order."""
     digest = 0
     for file in files:
         digest ^= _digest(file)
     return digest
+
+
+def _digest(file: InputFile | Admitted) -> int:
+    return int.from_bytes(hashlib.sha256(f"{file.name}\0{file.size}".encode()).digest()[:16], "big")
 
 
 def _arrival_ns(file: InputFile) -> int:
@@ -210,6 +239,6 @@ def _arrival_ns(file: InputFile) -> int:
         return 0
 
 
-def _list(files: Sequence[InputFile]) -> str:
-    named = ", ".join(repr(file.name) for file in files[:NAMED_MAX])
-    return f"{named} and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else named
+def _list(names: Sequence[str]) -> str:
+    named = ", ".join(repr(name) for name in names[:NAMED_MAX])
+    return f"{named} and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else named

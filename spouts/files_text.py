@@ -7,8 +7,9 @@ from typing import IO
 
 import pyarrow as pa
 
+from spouts.files_bad import BadRecords
 from spouts.files_format import ByteRangeFormat, FileRange, in_batches
-from spouts.files_lines import read_lines, utf8_line_array
+from spouts.files_lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from txtopo.contracts.fields import Fields
 from txtopo.errors import FieldsError
 
@@ -29,8 +30,19 @@ class TextFormat(ByteRangeFormat):
             raise FieldsError(f"a text spout has one field, as Fields('line: string'), not {fields}")
         self._schema = pa.schema([(fields.names[0], pa.string())])
 
-    def read(self, handle: IO[bytes], path: str, piece: FileRange) -> Iterator[pa.RecordBatch]:
-        """Yield the lines."""
-        for lines in read_lines(handle, path, piece):
-            array = utf8_line_array(lines, handle, path)
+    def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
+        """Yield the lines; one that is not UTF-8 is a bad record."""
+        for lines in read_lines(handle, piece, bad):
+            array = utf8_line_array(lines)
+            if array is None:
+                array = _without_bad(lines, bad)
             yield from in_batches(pa.RecordBatch.from_arrays([array], schema=self._schema))
+
+
+def _without_bad(lines: Lines, bad: BadRecords) -> pa.Array:
+    records = records_of(lines)
+    faults = {index: fault for index, record in enumerate(records) if (fault := utf8_fault(record.content))}
+    bad.add_all(lines.offset, records, faults)
+    return pa.array(
+        [record.content.decode() for index, record in enumerate(records) if index not in faults], pa.string()
+    )

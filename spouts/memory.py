@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.copying import copied
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.core.attempts import TransactionAttempt
@@ -67,7 +68,7 @@ class MemoryRows:
     """Checked rows by partition: what there was at the last reading, here and in every pickled copy.
 
     Args:
-        data: as for the spouts; kept, not copied.
+        data: as for the spouts; its rows are copied when they are read.
         fields: the fields of a row, without the attempt.
 
     Raises:
@@ -158,7 +159,7 @@ class MemoryRows:
                 f"row {index} of partition {partition!r} has {len(values)} values: {row!r}; the fields "
                 f"after the attempt are {', '.join(self.fields)}",
             )
-        return values
+        return values if self.fields.columnar else tuple(map(copied, values))
 
     def _batch(self, partition: Partition, first: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.fields)
@@ -221,6 +222,11 @@ class _MemoryCoordinator(Coordinator):
 
     def is_exhausted(self) -> bool:
         return all(self._ends.get(partition, 0) == length for partition, length in self._lengths.items())
+
+    def remaining(self, metadata: Metadata) -> int:
+        ends = self._ends_of(metadata)
+        left = (length - ends.get(partition, 0) for partition, length in self._lengths.items())
+        return -(-max(left, default=0) // self._take)
 
     def _ends_of(self, metadata: Metadata) -> Mapping[str, int]:
         ends: dict[str, int] = {partition: end for partition, (_, end) in (metadata or {}).items()}

@@ -6,6 +6,8 @@ no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one 
 ``read_tables`` all of a topology as of one transaction.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from state.delta import DeltaState, read_table
 from state.delta_consistent import ConsistentView, read_tables
 from state.delta_plain import DeltaRows
@@ -14,8 +16,10 @@ from state.memory_store import MemoryStore
 from state.sqlite import SqliteStore
 from state.transactional import RotatingTransactionalState, TransactionalState
 from state.values import NonTransactionalValue, OpaqueValue, TransactionalValue
-from state.zookeeper import ZooKeeperStore
 from txtopo.contracts.state import MapState, StateKind
+
+if TYPE_CHECKING:
+    from state.zookeeper import ZooKeeperStore
 
 __all__ = [
     "ConsistentView",
@@ -35,3 +39,12 @@ __all__ = [
     "read_table",
     "read_tables",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what few need when it is asked for: the client of ZooKeeper."""
+    if name == "ZooKeeperStore":
+        from state.zookeeper import ZooKeeperStore  # noqa: PLC0415 - only here, see above
+
+        return ZooKeeperStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from state.delta_declared import DeclaredDeltaTable
 from state.delta_fence import Fence
@@ -14,7 +15,7 @@ from state.delta_rows import RowFormat, checked_fields
 from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import StateKind
+from txtopo.contracts.state import Key, StateKind
 from txtopo.errors import ConfigError
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
@@ -86,6 +87,14 @@ class DeltaState(DeclaredDeltaTable):
         """
         location = self._location()
         return PastDeltaState(topology_id, location, RowFormat(name, self.key, self.value, self.kind), txid)
+
+    def fitted(self, name: str, key: Key, value: Any) -> Key:
+        """Return a key as it is kept.
+
+        Raises:
+            FieldsError: the key or the value does not fit its field.
+        """
+        return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
 
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedDeltaState:
         """Open the table, made now if there is none, and write the marker of ``epoch``.

@@ -7,7 +7,7 @@ table and the transaction. The driver then takes the old files out of the table'
 one Delta write.
 
 A table that the driver has written has files that are no buckets; the first fold by executors makes buckets of it.
-Files of a fold whose write never came are part of no version: vacuum removes them.
+Files of a fold whose write never came are part of no version: upkeep removes them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from state.delta_data_folder import DATA_FOLDER
 from state.delta_rows import TXID_FIELD, reaches
 from txtopo.contracts.reduction import FoldedWrites, Reduction, RowsFile, reduced
 from txtopo.phases.rows_file import PARTS, parts_of, read_rows_file
@@ -39,6 +40,8 @@ BUCKET_ROWS = 500_000
 
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 _TEXT_MAX = 32
+
+_LAST_CHARACTER = "\U0010ffff"
 _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
 """Types whose lowest and highest value the log is told."""
 
@@ -117,6 +120,7 @@ class FileWrites(FoldedWrites):
         removed: the files that they replace.
         touched: the keys that the group has touched.
         first_txid: the group's first transaction.
+        version: the table's version that was folded into; None if it is not known.
         read: makes the mapping of rows.
     """
 
@@ -127,12 +131,14 @@ class FileWrites(FoldedWrites):
         removed: Sequence[DataFile],
         touched: int,
         first_txid: int,
+        version: int | None,
         read: Any,
     ) -> None:
         self.folder = folder
         self.added = tuple(added)
         self.removed = tuple(removed)
         self.first_txid = first_txid
+        self.version = version
         self._touched = touched
         self._read = read
 
@@ -202,12 +208,13 @@ def _with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
 
 def _write(task: BucketTask, rows: pa.Table) -> DataFile:
     name = f"bucket-{task.parts[0]:03d}-{task.parts[1]:03d}-{task.name}-{uuid.uuid4().hex}.parquet"
-    path = Path(task.folder) / name
+    path = Path(task.folder) / DATA_FOLDER / name
+    path.parent.mkdir(exist_ok=True)
     with path.open("xb") as file:
         pq.write_table(rows, file, compression="snappy")
         file.flush()
         os.fsync(file.fileno())
-    return DataFile(name, path.stat().st_size, rows.num_rows, json.dumps(stats_of(rows)))
+    return DataFile(f"{DATA_FOLDER}/{name}", path.stat().st_size, rows.num_rows, json.dumps(stats_of(rows)))
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:
@@ -223,11 +230,19 @@ def stats_of(rows: pa.Table) -> dict[str, Any]:
         bounds = pc.min_max(column).as_py()
         low, high = bounds["min"], bounds["max"]
         if isinstance(low, str):
-            low, high = low[:_TEXT_MAX], high if len(high) <= _TEXT_MAX else high[:_TEXT_MAX] + "\U0010ffff"
+            low, high = low[:_TEXT_MAX], _upper_bound(high)
         elif isinstance(low, dt.date):
             low, high = low.isoformat(), high.isoformat()
         stats["minValues"][name], stats["maxValues"][name] = low, high
     return stats
+
+
+def _upper_bound(text: str) -> str:
+    """Return a text that is no smaller, and seldom longer than a bound may be."""
+    end = _TEXT_MAX
+    while text[end : end + 1] == _LAST_CHARACTER:  # than which no character behind is larger
+        end += 1
+    return text if len(text) <= end else text[:end] + _LAST_CHARACTER
 
 
 def _ranges_of(files: Sequence[DataFile], rows: int, places: int) -> list[tuple[int, int]]:

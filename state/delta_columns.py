@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None
     if kind is None:
         return Column(None, values, is_changed=False)
     is_exact = _is_exact(values, kind)
-    if not is_exact and not all(_fits(value, kind) for value in values):
+    if not is_exact and not all(map(_test_of(kind), values)):
         return None
     try:
         array = pa.array(values, kind)
@@ -83,24 +84,34 @@ def _is_exact(values: Sequence[Any], kind: pa.DataType) -> bool:
     return own is not None and set(map(type, values)) <= {own, type(None)}
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    if value is None:
-        return True
-    for is_kind, _, accepts in _SIMPLE_RULES:
+@functools.lru_cache(maxsize=1024)
+def _test_of(kind: pa.DataType) -> Callable[[Any], bool]:
+    """Return what says whether a value fits a type: the type is looked at once, not for each item of each value."""
+    for is_kind, own, accepts in _SIMPLE_RULES:
         if is_kind(kind):
-            return accepts(value, kind)
+            known = (own, type(None))  # the other tests ask abstract classes, which takes many times as long
+            return lambda value: type(value) in known or accepts(value, kind)
     if pa.types.is_map(kind):
-        return isinstance(value, dict) and all(
-            key is not None and _fits(key, kind.key_type) and _fits(item, kind.item_type) for key, item in value.items()
+        key_fits, item_fits = _test_of(kind.key_type), _test_of(kind.item_type)
+        return lambda value: (
+            value is None
+            or (
+                isinstance(value, dict)
+                and None not in value
+                and all(map(key_fits, value))
+                and all(map(item_fits, value.values()))
+            )
         )
     if pa.types.is_list(kind):
-        return isinstance(value, list | tuple) and all(_fits(item, kind.value_type) for item in value)
+        each_fits = _test_of(kind.value_type)
+        return lambda value: value is None or (isinstance(value, list | tuple) and all(map(each_fits, value)))
     if pa.types.is_struct(kind):
-        types = {field.name: field.type for field in kind}
-        return isinstance(value, dict) and all(
-            name in types and _fits(item, types[name]) for name, item in value.items()
+        tests = {field.name: _test_of(field.type) for field in kind}
+        return lambda value: (
+            value is None
+            or (isinstance(value, dict) and all(name in tests and tests[name](item) for name, item in value.items()))
         )
-    return False
+    return lambda value: value is None
 
 
 def _is_integer(value: Any, _kind: pa.DataType) -> bool:

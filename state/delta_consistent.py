@@ -7,7 +7,8 @@ there, by Delta's own time travel. Call that N.
 1. The end of the journal is read: the newest coordinator's header, and the last group that it has entered.
 2. A handle of each table is taken. If every table that the entry names has got to its last transaction, that is N;
    else the one before its first, for a coordinator enters a group only when the one before is committed.
-3. Each table is read, of its handle's version or an earlier one: the newest whose txid is not above N.
+3. Each table is read, of its handle's version or an earlier one: the newest whose txid is not above N. That has the
+   txid which the journal has it written as of, and nobody else has changed it since; else the view is refused.
 4. The end of the journal is looked at again. If it has become another coordinator's, all begins anew.
 
 Why that is never torn, told as histories; A, B and C are coordinators, each newer than the one before:
@@ -45,14 +46,17 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from state.delta_between import rows_between
+from state.delta_damage import plain_text
 from state.delta_fence import WORLD_ERRORS, epoch_of, rolled_back_application, state_application
+from state.delta_foreign import change_on_top
 from state.delta_history import shown_schema, version_as_of
 from state.delta_location import Location
 from state.delta_owner import Owner
 from state.delta_reading import read_rows
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.monitor.journal import FOLDER, JournalHeader
-from txtopo.monitor.journal_end import JournalEnd, home_below, read_end, table_path
+from txtopo.monitor.journal_end import JournalEnd, home_below, last_writes, read_end, table_path
 
 __all__ = ["ConsistentView", "read_tables"]
 
@@ -87,6 +91,7 @@ class _Handle:
 def read_tables(
     output: str | os.PathLike[str],
     txid: int | None = None,
+    nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
     *,
     storage_options: dict[str, str] | None = None,
 ) -> ConsistentView:
@@ -94,8 +99,9 @@ def read_tables(
 
     Args:
         output: the folder that holds the tables and ``_txtopo``; or that one.
-        txid: the last transaction to see; transactions that were written together are seen together. None: the
-            last one that every table has got to.
+        txid: the last transaction to see. None: the last one that every table has got to.
+        nearest: whether to return the nearest moment before ``txid`` that is kept, if that of ``txid`` itself is not:
+            transactions that were written together are seen together then.
         storage_options: what tables in an object store need.
 
     Returns:
@@ -103,8 +109,9 @@ def read_tables(
 
     Raises:
         ConfigError: there is no journal, which alone tells how far all tables have got.
-        StateAccessError: the transaction is not committed yet, or what the tables held then is no longer kept.
-        DivergenceError: a table is not the one that the journal knows.
+        StateAccessError: the transaction is not committed yet, or what the tables held then is no longer kept, or never
+            was: it was written together with others.
+        DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
     home = home_below(output)
     cause: Exception | None = None
@@ -118,7 +125,11 @@ def read_tables(
                 raise StateAccessError(
                     f"transaction {txid} is not in all tables yet; the last one that is, is {bound}", txid=txid
                 )
-            view = _read(handles, bound if txid is None else txid, bound)
+            wanted = bound if txid is None else txid
+            found = _as_of(handles, wanted)
+            if found is not None:
+                _refuse_torn(home, found, end.header, wanted)
+            view = None if found is None else _read(handles, found, wanted, bound, is_exact=not nearest)
         except WORLD_ERRORS as error:
             cause = error
             continue
@@ -130,7 +141,7 @@ def read_tables(
         f"what the tables of {home.parent} held together can't be read; begun {TRIES_MAX} times"
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
-        cause=None if cause is None else f"{type(cause).__name__}: {cause}",
+        cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
     )
 
 
@@ -168,14 +179,51 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
             )
 
 
-def _read(handles: Mapping[str, _Handle], txid: int, bound: int) -> ConsistentView | None:
-    """Return the view as of ``txid``; None if a version that it needs is gone."""
-    tables = {}
-    seen = 0
+def _as_of(handles: Mapping[str, _Handle], txid: int) -> dict[str, _Handle] | None:
+    """Return handles of the versions that are as of ``txid``; None if one is gone."""
+    found = {}
     for name, handle in handles.items():
-        found = version_as_of(handle.location, handle.table, handle.application, txid)
-        if found is None:
+        table = version_as_of(handle.location, handle.table, handle.application, txid)
+        if table is None:
             return None
-        seen = max(seen, found.transaction_version(handle.application) or 0)
-        tables[name] = read_rows(found, handle.schema)
-    return ConsistentView(txid if txid == bound else seen, tables)
+        found[name] = attrs.evolve(handle, table=table)
+    return found
+
+
+def _refuse_torn(home: Path, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
+    """Refuse tables that are not as the journal has them: restored from a copy, or changed by somebody else.
+
+    Raises:
+        DivergenceError: some are; it names each with its txids.
+    """
+    writes = last_writes(home / FOLDER, header.epoch, found.keys(), txid)
+    told = []
+    for name, handle in found.items():
+        at = handle.txid or 0
+        where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
+        change = change_on_top(handle.location, handle.table)
+        if change is not None:
+            told.append(f"{where}, and somebody else has changed it since: {change}")
+        elif writes is not None and at != (writes[name] or 0):
+            told.append(f"{where}, and the journal in {home} has it written as of {writes[name]}")
+    if told:
+        raise DivergenceError(
+            f"the tables do not belong together as of transaction {txid}: {'; '.join(told)}. Run 'txtopo repair', or "
+            "read the tables one by one",
+            txid=txid,
+        )
+
+
+def _read(
+    handles: Mapping[str, _Handle], found: Mapping[str, _Handle], txid: int, bound: int, *, is_exact: bool
+) -> ConsistentView:
+    """Return the view as of ``txid``, from the newest handles and those of the versions that are as of it."""
+    tables = {}
+    for name, handle in found.items():
+        if txid == bound or not is_exact:
+            tables[name] = read_rows(handle.table, handle.schema)
+        else:
+            newest = handles[name].table
+            tables[name] = rows_between(handle.location, handle.table, handle.application, handle.schema, txid, newest)
+    seen = max((handle.txid or 0 for handle in found.values()), default=0)
+    return ConsistentView(txid if txid == bound or is_exact else seen, tables)

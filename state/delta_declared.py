@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from state.delta_damage import state_failure
 from state.delta_fence import WORLD_ERRORS, Fence
 from state.delta_history import read_table
 from state.delta_location import Location, parent_of
 from state.delta_owner import Owner
+from state.delta_sync import sync_log
 from state.delta_table import DeltaStateTable
 from state.delta_upkeep import Upkeep
 from txtopo.contracts.state import State
-from txtopo.errors import ConfigError, FailedException
+from txtopo.errors import ConfigError
 
 __all__ = ["DeclaredDeltaTable"]
 
@@ -53,11 +55,13 @@ class DeclaredDeltaTable(State):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
+        Transactions that were written together are seen together: it is the nearest moment before that is kept.
+
         Raises:
             ConfigError: there is no table yet.
             StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
         """
-        return read_table(self.path, txid, storage_options=self._storage)
+        return read_table(self.path, txid, nearest=True, storage_options=self._storage)
 
     def _location(self) -> Location:
         return Location.resolve(self.path, self._storage)
@@ -78,8 +82,11 @@ class DeclaredDeltaTable(State):
         location = self._location()
         try:
             Owner(fence.topology_id, fence.state, life, self.kind).take(location, schema, partition_by)
-            return location, fence.close_behind(location)
+            table = fence.close_behind(location)
+            if location.folder is not None:
+                sync_log(location.folder)
         except WORLD_ERRORS as error:
-            raise FailedException(
-                f"state {fence.state!r}: the table at {location.address} cannot be opened", cause=str(error)
+            raise state_failure(
+                f"state {fence.state!r}: the table at {location.address} cannot be opened", error, location.folder
             ) from error
+        return location, table

@@ -14,8 +14,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from state.delta_between import rows_between
+from state.delta_damage import plain_text
 from state.delta_fence import WORLD_ERRORS, rolled_back_application, state_application
-from state.delta_location import Location
+from state.delta_location import LOG_FOLDER, Location
 from state.delta_owner import Owner
 from state.delta_reading import read_rows
 from state.delta_rows import TXID_FIELD
@@ -28,6 +30,7 @@ __all__ = ["read_snapshot", "read_table", "shown_schema", "version_as_of"]
 def read_table(
     path: str | os.PathLike[str],
     txid: int | None = None,
+    nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
     *,
     storage_options: dict[str, str] | None = None,
 ) -> pa.Table:
@@ -36,19 +39,32 @@ def read_table(
     Args:
         path: where the table lies.
         txid: the last transaction to see; None for the latest.
+        nearest: whether to return the nearest moment before ``txid`` that is kept, if that of ``txid`` itself is not.
         storage_options: what an object store needs.
 
     Raises:
         ConfigError: there is no table of a state.
-        StateAccessError: see :func:`read_snapshot`.
+        StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and what the
+            table held between them is kept nowhere. The message names the nearest ones that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
     table = location.existing()
     owner = None if table is None else Owner.of(table)
     if table is None or owner is None:
-        raise ConfigError(f"{location.address} is no table of a txtopo state; give the path of a DeltaState")
+        raise ConfigError(f"{location.address} is no table of a txtopo state{_advice(location)}")
     application = state_application(owner.topology_id, owner.state)
-    return read_snapshot(location, application, shown_schema(table, owner.kind), txid)
+    return read_snapshot(location, application, shown_schema(table, owner.kind), txid, is_exact=not nearest)
+
+
+def _advice(location: Location) -> str:
+    """Return what to do about a path that is no table."""
+    folder = location.folder
+    if folder is not None and not folder.exists():
+        return ": there is no such folder"
+    tables = [] if folder is None or not folder.is_dir() else sorted(folder.glob(f"*/{LOG_FOLDER}"))
+    if tables:
+        return f": it is a folder of tables; give one of {', '.join(path.parent.name for path in tables)} in it"
+    return "; give the path of a DeltaState"
 
 
 def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
@@ -61,7 +77,9 @@ def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
     return pa.schema([*keys, *values, schema.field(TXID_FIELD)])
 
 
-def read_snapshot(location: Location, application: str, schema: pa.Schema, txid: int | None) -> pa.Table:
+def read_snapshot(
+    location: Location, application: str, schema: pa.Schema, txid: int | None, *, is_exact: bool = False
+) -> pa.Table:
     """Return the rows of a table as of a transaction.
 
     Args:
@@ -70,20 +88,24 @@ def read_snapshot(location: Location, application: str, schema: pa.Schema, txid:
         schema: the columns to return.
         txid: the last transaction to see. Transactions that were written together are seen together: what is
             returned is as of the last Delta write whose txid is not above this one. None for the latest.
+        is_exact: whether nothing but what the table held as of ``txid`` will do.
 
     Raises:
         StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
     """
     try:
         latest = location.handle()
-        return read_rows(latest if txid is None else _as_of(location, latest, application, txid), schema)
+        found = latest if txid is None else _as_of(location, latest, application, txid)
+        if txid is None or not is_exact:
+            return read_rows(found, schema)
+        return rows_between(location, found, application, schema, txid, latest)
     except WORLD_ERRORS as error:
         as_of = "now" if txid is None else f"as of transaction {txid}"
         raise StateAccessError(
             f"what the table at {location.address} holds {as_of} cannot be read; its files may have been "
             "vacuumed away, ask for a later transaction",
             txid=txid,
-            cause=str(error),
+            cause=plain_text(error),
         ) from error
 
 

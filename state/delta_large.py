@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta_buckets import BucketTask, FileWrites, fold_bucket, tasks_of
 from state.delta_data_folder import DataFolder
 from state.delta_fence import Fence
 from state.delta_file_change import FileChange, files_of, put_change
+from state.delta_foreign import change_since
 from state.delta_location import Location
+from state.delta_moved import has_moved, write_after_move
 from state.delta_rows import TXID_FIELD, RowFormat
 from txtopo.contracts.reduction import Reduction, RowsFile, TransactionRows
 from txtopo.contracts.state import Executors
+from txtopo.errors import DivergenceError
 from txtopo.phases.rows_file import write_rows_file
 
 __all__ = ["fold_on_executors", "put_files"]
@@ -73,16 +75,27 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     removed = {file.path: file for task in tasks for file in task.old}
     added = [bucket.file for bucket in buckets if bucket.file.rows]
     touched = sum(bucket.touched for bucket in buckets)
-    return FileWrites(str(folder), added, list(removed.values()), touched, parts[0].txid, rows.read_writes)
+    first, version = parts[0].txid, table.version()
+    return FileWrites(str(folder), added, list(removed.values()), touched, first, version, rows.read_writes)
 
 
-def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, schema: pa.Schema) -> None:
+def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat) -> None:
     """Write the version after the handle's: without the files that are replaced, with the new ones.
 
     Raises:
-        FileNotFoundError: a new file is not in the table's folder, or not as large as it was; or one to replace is
-            no longer part of the table.
+        FileNotFoundError: a new file is not in the table's folder, or not as large as it was.
+        DivergenceError: the files to replace are no longer part of the table, and not because they were compacted.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
-    folder = DataFolder(Location.resolve(writes.folder, None))
-    put_change(table, fence, txid, folder, FileChange(writes.added, writes.removed, schema))
+    location = Location.resolve(writes.folder, None)
+    folder, held = DataFolder(location), files_of(table)
+    if has_moved(writes.removed, held):
+        change = change_since(location, table, writes.version)
+        if change is not None:
+            raise DivergenceError(
+                f"state {fence.state!r}: what is to be written as of transaction {txid} was worked out before somebody "
+                f"else changed the table at {location.address} ({change}); nothing was written. Run 'txtopo repair'",
+                txid=txid,
+            )
+        writes = write_after_move(folder, writes, held, rows)
+    put_change(table, fence, txid, folder, FileChange(writes.added, writes.removed, rows.schema()))

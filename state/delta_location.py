@@ -8,7 +8,9 @@ from pathlib import Path
 
 import attrs
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from state.delta_damage import damage_of_log, plain_text
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
@@ -49,7 +51,15 @@ class Location:
         Raises:
             deltalake.exceptions.DeltaError: there is no table, or not this version of it any more.
         """
-        return DeltaTable(self.address, version=version, storage_options=self.options)
+        try:
+            return DeltaTable(self.address, version=version, storage_options=self.options)
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:
+            found = None if self.folder is None else damage_of_log(self.folder)
+            if found is None:
+                raise
+            raise DeltaError(f"{found} ({plain_text(error)})") from None
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""

@@ -97,6 +97,7 @@ def _information(path: Path) -> Mapping[str, Any] | None:
     """Return what a version's writer told of itself, empty if nothing; None if the log is gone."""
     try:
         with path.open(encoding="utf-8") as file:
+            line = None
             for line in file:
                 if _INFORMATION in line:
                     told: Any = json.loads(line).get(_INFORMATION)
@@ -104,4 +105,6 @@ def _information(path: Path) -> Mapping[str, Any] | None:
                         return told
     except FileNotFoundError:
         return None
-    return {}
+    except ValueError as error:
+        raise OSError(f"{path} is damaged: it was cut off or overwritten") from error
+    return {} if line is not None else {"operation": f"what has emptied {path}"}

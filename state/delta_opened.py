@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta_buckets import FileWrites
-from state.delta_fence import WORLD_ERRORS, Fence
+from state.delta_fence import Fence
 from state.delta_folding import Folder, TooManyKeys
 from state.delta_large import fold_on_executors, put_files
 from state.delta_location import Location
@@ -20,8 +21,10 @@ from state.delta_upkeep import compact
 from state.delta_value_cache import ValueCache
 from state.delta_writing import TableWrite, put_rows
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.contracts.copying import Copying, copying_of_value
 from txtopo.contracts.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows
-from txtopo.contracts.state import BulkRules, Key, StagedWrite, StateValue, Writes, pairs_of
+from txtopo.contracts.state import BulkRules, Executors, Key, StagedWrite, StateValue, Writes, pairs_of
+from txtopo.errors import StateFailure
 from txtopo.phases.rows_file import in_memory, read_rows_file, schema_of
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
@@ -35,6 +38,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
     ) -> None:
         super().__init__(location, table, fence, rows.kind, options.upkeep)
         self._rows = rows
+        self._copying = copying_of_value(rows.value)
         self._all_rows = RowCache(rows.schema(), list(rows.key), options.cached_keys_max * ROWS_PER_KEY)
         self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
         self._folder = Folder(rows)
@@ -50,11 +54,12 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
             FieldsError: a key does not fit the key fields.
             FailedException: the table cannot be read.
         """
-        try:
-            found = self._cache.multi_get(self._table, keys)
-        except WORLD_ERRORS as error:
-            raise self._failure("its table cannot be read", error) from error
-        return list(found)
+        return list(self._reading(lambda: self._cache.multi_get(self._table, keys)))
+
+    @property
+    def copying(self) -> Copying | None:
+        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        return self._copying
 
     @property
     def bulk(self) -> BulkRules | None:
@@ -70,10 +75,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         """
         if self.bulk is None:
             return None
-        try:
-            found = self._cache.columns_of(self._table, keys)
-        except WORLD_ERRORS as error:
-            raise self._failure("its table cannot be read", error) from error
+        found = self._reading(lambda: self._cache.columns_of(self._table, keys))
         if found is None:
             return super().befores(txid, keys)
         is_there, rows = found
@@ -111,14 +113,21 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
             try:
                 new = self._folder.contributions(parts, reduction, self._driver_rows_max)
             except TooManyKeys:
-                return fold_on_executors(executors, folder, self._table, self._rows, parts, reduction)
+                return self._folded_on_executors(executors, folder, parts, reduction)
         if new is None:
             return None
-        try:
-            folded = self._folded(new, parts[0].txid, reduction)
-        except WORLD_ERRORS as error:
-            raise self._failure("its table cannot be read", error) from error
+        folded = self._reading(lambda: self._folded(new, parts[0].txid, reduction))
         return None if folded is None else RowWrites(folded, self._rows.read_writes)
+
+    def _folded_on_executors(
+        self, executors: Executors, folder: Path, parts: Sequence[TransactionRows], reduction: Reduction
+    ) -> Writes | None:
+        try:
+            return self._reading(
+                lambda: fold_on_executors(executors, folder, self._table, self._rows, parts, reduction)
+            )
+        except StateFailure as error:
+            raise self._failure("its rows cannot be read by the executors", error) from error
 
     def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         keys = new.select(list(self._rows.key))
@@ -149,7 +158,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
 
     def _write(self, txid: int, writes: RowWrites | FileWrites) -> pa.Table | None:
         if isinstance(writes, FileWrites):
-            put_files(self._table, self._fence, txid, writes, self._rows.schema())
+            put_files(self._table, self._fence, txid, writes, self._rows)
             return None
         after = self._all_rows.after(self._table, writes.rows)
         return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))

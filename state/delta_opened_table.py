@@ -22,16 +22,17 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from state.delta_damage import state_failure
 from state.delta_fence import WORLD_ERRORS, Fence, state_application
 from state.delta_foreign import foreign_change
 from state.delta_history import read_snapshot, shown_schema
 from state.delta_location import Location
 from state.delta_rollback import roll_back
 from state.delta_staging import Staging
-from state.delta_sync import sync_version
-from state.delta_upkeep import Upkeep, vacuum
+from state.delta_sync import sync_files, sync_log, sync_version
+from state.delta_upkeep import Upkeep, vacuum, vacuum_data_folder
 from txtopo.contracts.state import Executors, OpenedState, StagedWrite, StateKind, Writes
-from txtopo.errors import DivergenceError, FailedException
+from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
 
 __all__ = ["OpenedDeltaTable", "TableOptions"]
@@ -39,6 +40,7 @@ __all__ = ["OpenedDeltaTable", "TableOptions"]
 WRITE_TRIES_MAX = 10
 """Tries at one write while versions of others come before it."""
 
+T = TypeVar("T")
 W = TypeVar("W")
 """What a write of this kind of state puts."""
 
@@ -143,6 +145,7 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
         writes = self._fitted(txid, values)
         for _ in range(WRITE_TRIES_MAX):
             if self._is_visible(txid):
+                self.make_durable()
                 return
             self._refuse_foreign_change(txid)
             if self._put(txid, writes):
@@ -177,6 +180,7 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
         """
         for _ in range(WRITE_TRIES_MAX):
             if self._is_visible(staged.txid):
+                self.make_durable()
                 return
             self._refuse_foreign_change(staged.txid)
             try:
@@ -216,6 +220,7 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
         for _ in range(WRITE_TRIES_MAX):
             self._is_visible(txid or 0)
             if (self._fence.last_txid(self._table) or 0) == (txid or 0) and self._changed_since(None) is None:
+                self.make_durable()
                 return
             self._write_once(txid or 0, lambda: roll_back(self._location, self._table, self._fence, txid), None)
             self._forget()
@@ -237,6 +242,20 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
             self._forget()
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None)
 
+    def make_durable(self) -> None:
+        """Sync the table's files and what its log has got since the last checkpoint.
+
+        Raises:
+            FailedException: they can't be.
+        """
+        if self._location.folder is None:
+            return
+        try:
+            sync_files(self._fresh_handle().file_uris())
+            sync_log(self._location.folder)
+        except WORLD_ERRORS as error:
+            raise self._failure("what was written may not outlive a loss of power", error) from error
+
     def maintain(self) -> None:
         """Checkpoint the log every so many own writes; compact and vacuum where that is due.
 
@@ -251,18 +270,48 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
             self._table.create_checkpoint()
             self._table.cleanup_metadata()
             before = self._table.version()
-            if self._compact():
-                self._table.update_incremental()
+            files = set(self._table.file_uris())
+            is_compacted = self._compact()
+            self._table.update_incremental()
+            if self._location.folder is not None:
+                sync_files(set(self._table.file_uris()) - files)
+                sync_log(self._location.folder)
+            if is_compacted:
                 self._compacted(before)
                 if self._foreign_change is None:
                     self._own_version = self._seen_version = before + 1
             if self._upkeep.is_vacuum_due(self._checkpoints):
-                vacuum(self._table, self._upkeep.vacuum_retention_hours or 0)
+                retention_hours = self._upkeep.vacuum_retention_hours or 0
+                vacuum(self._table, retention_hours)
+                if self._location.folder is not None:
+                    staged = self._staging.data_files()
+                    vacuum_data_folder(self._table, self._location.folder, retention_hours, staged)
         except WORLD_ERRORS as error:
             self._fence.check(self._fresh_handle())
             raise self._failure("upkeep failed", error) from error
         self._writes = 0
         self._checkpoints += 1
+
+    def _reading(self, read: Callable[[], T]) -> T:
+        """Return what ``read`` reads of the handle's version, or, if that can't be read any more, of the latest one.
+
+        Somebody else may have put the rows into other files, and removed those that the handle knows.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            FailedException: the latest version can't be read either.
+        """
+        try:
+            try:
+                return read()
+            except (FailedException, *WORLD_ERRORS):
+                version = self._table.version()
+                self._advance()
+                if self._table.version() == version:
+                    raise
+                return read()
+        except WORLD_ERRORS as error:
+            raise self._failure("its table cannot be read", error) from error
 
     def _put(self, txid: int, writes: W) -> bool:
         return self._write_once(txid, lambda: self._write(txid, writes), writes)
@@ -322,7 +371,10 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
             rows = write()
             self._table.update_incremental()
         except WORLD_ERRORS as error:
-            return self._recover(txid, before, error)
+            is_there = self._recover(txid, before, error)
+            if is_there:
+                self.make_durable()
+            return is_there
         reach("delta.write.landed")
         self._sync(txid, before + 1, set(self._table.file_uris()) - files)
         self._landed(before, writes, rows)
@@ -367,9 +419,8 @@ class OpenedDeltaTable(OpenedState, Generic[W]):
         except WORLD_ERRORS as error:
             raise self._failure("its table cannot be opened", error) from error
 
-    def _failure(self, what: str, error: Exception | None, txid: int | None = None) -> FailedException:
-        return FailedException(
-            f"state {self._fence.state!r} at {self._location.address}: {what}",
-            txid=txid,
-            cause=None if error is None else f"{type(error).__name__}: {error}",
-        )
+    def _failure(self, what: str, error: Exception | None, txid: int | None = None) -> StateFailure:
+        where = f"state {self._fence.state!r} at {self._location.address}"
+        if error is None:
+            return StateFailure(f"{where}: {what}", txid=txid)
+        return state_failure(f"{where}: {what}", error, self._location.folder, self._table, txid=txid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,8 +14,11 @@ from state.delta_row_cache import RowCache
 from state.delta_rows import TXID_FIELD, RowFormat
 from state.delta_value_cache import ValueCache
 from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
-from txtopo.contracts.state import BulkRules, Key, StateKind, StateValue, Writes
+from txtopo.contracts.copying import Copying, copying_of_value
+from txtopo.contracts.reduction import Reducible
+from txtopo.contracts.state import BulkRules, Key, StateKind, StateValue, Writes, pairs_of
 from txtopo.monitor.replay_report import StateComparison
+from txtopo.phases.rows_file import in_memory
 
 __all__ = ["PastDeltaState"]
 
@@ -40,6 +43,7 @@ class PastDeltaState(PastDeltaTable):
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         super().__init__(topology_id, location, rows.state, rows.kind, txid)
         self._rows = rows
+        self._copying = copying_of_value(rows.value)
         self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), list(rows.key), CACHED_KEYS_MAX))
 
     def make_value(self, txid: int, value: object) -> KeptValue:
@@ -51,9 +55,18 @@ class PastDeltaState(PastDeltaTable):
         return list(self._multi_get(keys))
 
     @property
+    def copying(self) -> Copying | None:
+        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        return self._copying
+
+    @property
     def bulk(self) -> BulkRules | None:
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
+
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return key and value of each of the rows to reduce."""
+        return pairs_of(in_memory(rows), len(self._rows.key))
 
     def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""

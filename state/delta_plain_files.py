@@ -1,7 +1,7 @@
 """Data files of a table of rows: each holds rows of one partition. The driver writes them, or executors do.
 
 Their names, ``rows-<first txid>-<last txid>-….parquet``, say nothing of the partition: the log does. Files whose
-write never came are part of no version: vacuum removes them.
+write never came are part of no version: upkeep removes them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[
 
 def write_file(folder: DataFolder, rows: pa.Table, partition: Mapping[str, str | None], name: str) -> DataFile:
     """Write rows of one partition, without its columns, to a new file."""
-    path = f"rows-{name}-{uuid.uuid4().hex}.parquet"
+    path = folder.path_of(f"rows-{name}-{uuid.uuid4().hex}.parquet")
     return DataFile(path, folder.write(path, rows), rows.num_rows, json.dumps(stats_of(rows)), partition)
 
 

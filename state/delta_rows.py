@@ -278,6 +278,19 @@ class RowFormat:
             table = pa.Table.from_arrays([column.array for column in columns], names=list(self.key))
         return FittedKeys(_joined(columns), table)
 
+    def fitted(self, key: Key, value: Any) -> Key:
+        """Return one key as it is kept.
+
+        Raises:
+            FieldsError: the key, or the value that is given with it, does not fit its field.
+        """
+        refusal = self.unhashable([key])
+        if refusal is not None:
+            raise refusal
+        self._value_columns([value], [key])
+        own: Key = self.fit_keys([key]).keys[0]
+        return own
+
     def unhashable(self, keys: Iterable[Key]) -> FieldsError | None:
         """Return the error for a key that cannot be hashed, None if every key can."""
         for key in keys:

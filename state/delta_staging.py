@@ -1,8 +1,12 @@
 """Staged writes: rows that are durable, beside a Delta table, before they are visible in it.
 
 A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder, or, where the
-executors have written the data files already, a note of those, ``….json``. The underscore hides it from readers
-and from vacuum. It is written whole or not at all.
+data files are written already, a note of those, ``….json``. The underscore hides it from readers and from vacuum, as
+it does the data files (see :mod:`state.delta_data_folder`); notes of earlier versions name files beside the table's
+others, where a vacuum may have removed them. A staged write is written whole or not at all.
+
+Somebody else may compact the table before a staged write is made visible. Rows by key go into whatever files the
+table has then; so do rows of a table of rows; for files that replace others, see :mod:`state.delta_moved`.
 """
 
 from __future__ import annotations
@@ -15,15 +19,20 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from state.delta_buckets import DataFile, FileWrites
+from state.delta_data_folder import DATA_FOLDER, DataFolder
+from state.delta_file_change import files_of
+from state.delta_foreign import change_since
 from state.delta_location import Location
+from state.delta_moved import has_moved
 from state.delta_sync import sync_folder, write_durably
 from txtopo.contracts.reduction import RowWrites
 from txtopo.contracts.state import StagedWrite
 from txtopo.errors import ConfigError, DivergenceError
 
-__all__ = ["Staging"]
+__all__ = ["Staging", "staged_obstacle"]
 
 _FOLDER = "_txtopo"
 _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
@@ -65,6 +74,7 @@ class Staging:
             "removed": [attrs.asdict(file) for file in writes.removed],
             "touched": len(writes),
             "first_txid": writes.first_txid,
+            "version": writes.version,
         }
         return self.stage_note(txid, note)
 
@@ -72,6 +82,8 @@ class Staging:
         """Make a note durable, which tells of data files that are durable already; it is JSON."""
         name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
         folder = self._folder()
+        if (folder / DATA_FOLDER).is_dir():
+            sync_folder(folder / DATA_FOLDER)
         sync_folder(folder)
         write_durably(folder / name, json.dumps(note).encode())
         sync_folder(folder)
@@ -91,7 +103,8 @@ class Staging:
         if path.suffix == ".json":
             note = self.read_note(staged)
             added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
-            return FileWrites(str(self._folder()), added, removed, note["touched"], note["first_txid"], read_writes)
+            first, version = note["first_txid"], note.get("version")
+            return FileWrites(str(self._folder()), added, removed, note["touched"], first, version, read_writes)
         try:
             with pa.OSFile(str(path)) as file:
                 return RowWrites(pa.ipc.open_file(file).read_all(), read_writes)
@@ -109,6 +122,11 @@ class Staging:
             return json.loads(path.read_bytes())
         except FileNotFoundError as error:
             raise self._gone(staged, path) from error
+
+    def data_files(self) -> set[str]:
+        """Return the data files that staged writes are to put into a local table, of whichever epoch."""
+        notes = [json.loads(path.read_bytes()) for path in (self._folder() / _FOLDER).glob("staged-*.json")]
+        return {file.path for note in notes for file in _data_files(note)}
 
     def discard(self) -> None:
         """Remove the staged writes of this epoch and of those before; a newer coordinator's stay."""
@@ -140,3 +158,38 @@ class Staging:
                 "the store, or use one state",
             )
         return self._location.folder
+
+
+def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str | None:
+    """Return in words why a staged write can't be made visible any more; None if it can.
+
+    Args:
+        location: where the table lies.
+        table: a handle that is up to date.
+        staged: where the staged write lies, relative to the table.
+    """
+    if location.folder is None or not (location.folder / staged).is_file():
+        return "which is gone"
+    path = location.folder / staged
+    try:
+        if path.suffix != ".json":
+            with pa.OSFile(str(path)) as file:
+                pa.ipc.open_file(file)
+            return None
+        note = json.loads(path.read_bytes())
+    except (OSError, pa.ArrowException, ValueError) as error:
+        return f"which can't be read ({error})"
+    folder = DataFolder(location)
+    for file in _data_files(note):
+        size = folder.size_of(file.path)
+        if size != file.size:
+            what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
+            return f"which needs the file {file.path}, and that {what}"
+    removed = [DataFile(**file) for file in note.get("removed", ())]
+    change = change_since(location, table, note.get("version")) if has_moved(removed, files_of(table)) else None
+    return None if change is None else f"which was worked out before somebody else changed the table ({change})"
+
+
+def _data_files(note: Mapping[str, Any]) -> list[DataFile]:
+    """Return the data files that a note is of: of rows by key, or of a table of rows."""
+    return [DataFile(**file) for name in ("added", "files") for file in note.get(name, ())]

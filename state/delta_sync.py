@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -9,7 +10,11 @@ from pathlib import Path
 from state.delta_location import LOG_FOLDER
 from txtopo.failpoints import reach
 
-__all__ = ["sync_folder", "sync_version", "write_durably"]
+__all__ = ["sync_files", "sync_folder", "sync_log", "sync_version", "write_durably"]
+
+_VERSION_DIGITS = 20
+_IS_CHECKPOINT = ".checkpoint"
+_LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def write_durably(path: Path, content: bytes) -> None:
@@ -34,10 +39,33 @@ def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
         files: the absolute paths of its new data files.
     """
     log = folder / LOG_FOLDER
-    for path in (*files, str(log / f"{version:020d}.json")):
-        _sync(path)
+    sync_files(files)
+    _sync(str(log / f"{version:020d}.json"))
     sync_folder(folder)
     sync_folder(log)
+
+
+def sync_files(files: Collection[str]) -> None:
+    """Sync data files, by their absolute paths, and the folders that they lie in."""
+    for path in (*files, *{os.path.dirname(path) for path in files}):  # noqa: PTH120 - strings, and many
+        _sync(path)
+
+
+def sync_log(folder: Path) -> None:
+    """Sync what a table's log has got since its last checkpoint, that one included, and the table's own name.
+
+    Entries of others are among them: of a coordinator that died before it had synced them, for example.
+    """
+    log = folder / LOG_FOLDER
+    names = [path.name for path in log.iterdir()]
+    checkpoint = max((name[:_VERSION_DIGITS] for name in names if _IS_CHECKPOINT in name), default="")
+    for name in names:
+        version = name[:_VERSION_DIGITS]
+        if name == _LAST_CHECKPOINT or (version.isdecimal() and version >= checkpoint):
+            with contextlib.suppress(FileNotFoundError):  # another writer's draft
+                _sync(str(log / name))
+    for parent in (log, folder, folder.parent):
+        sync_folder(parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,14 +10,16 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
+from state.delta_damage import empty_version, state_failure
 from state.delta_fence import WORLD_ERRORS, epoch_of, state_application
 from state.delta_foreign import foreign_change
 from state.delta_location import Location
 from state.delta_log import version_after
 from state.delta_owner import Owner, columns_text, not_empty, not_ours, partition_misfit
+from state.delta_staging import staged_obstacle
 from txtopo.contracts.state import StateKind
 from txtopo.contracts.table import StateTable, TableSight
-from txtopo.errors import ConfigError, FailedException
+from txtopo.errors import ConfigError
 
 __all__ = ["DeltaStateTable", "kept_handle"]
 
@@ -57,7 +59,9 @@ class DeltaStateTable(StateTable):
         try:
             table = self._location.existing()
         except WORLD_ERRORS as error:
-            raise FailedException(f"the table at {self.address} cannot be opened", cause=str(error)) from error
+            raise state_failure(
+                f"the table at {self.address} cannot be opened", error, self._location.folder
+            ) from error
         if table is None:
             foreign = self._location.foreign_file()
             if foreign is not None:
@@ -75,6 +79,7 @@ class DeltaStateTable(StateTable):
             epoch=epoch_of(table, owner.topology_id),
             version=table.version(),
             misfit=self._misfit(table, owner),
+            damage=None if self._location.folder is None else empty_version(self._location.folder, table.version()),
         )
 
     def foreign_change(self, since: int | None) -> str | None:
@@ -82,11 +87,16 @@ class DeltaStateTable(StateTable):
         try:
             return foreign_change(self._location, self._location.handle(), since)
         except WORLD_ERRORS as error:
-            raise FailedException(f"the log of {self.address} cannot be read", cause=str(error)) from error
+            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.folder) from error
 
-    def has_staged(self, location: str) -> bool:
-        """Whether the file of a staged write is there."""
-        return self._location.folder is not None and (self._location.folder / location).is_file()
+    def staged_obstacle(self, location: str) -> str | None:
+        """Return in words why a staged write can't be finished any more; see :meth:`StateTable.staged_obstacle`."""
+        try:
+            return staged_obstacle(self._location, self._location.handle(), location)
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"the table at {self.address} cannot be opened", error, self._location.folder
+            ) from error
 
     def is_kept(self, txid: int | None) -> bool:
         """Whether the version that transaction ``txid`` made is in the log, with all of its files."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -16,9 +16,22 @@ import pyarrow as pa
 
 from state.delta_rows import TXID_FIELD, RowFormat, checked_fields
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.contracts.copying import Copying, copying_of_value
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import BulkRules, Key, OpenedState, StagedWrite, State, StateKind, StateValue, Writes
+from txtopo.contracts.reduction import Reducible
+from txtopo.contracts.state import (
+    BulkRules,
+    Key,
+    OpenedState,
+    StagedWrite,
+    State,
+    StateKind,
+    StateValue,
+    Writes,
+    pairs_of,
+)
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
+from txtopo.phases.rows_file import in_memory
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
 
@@ -89,6 +102,14 @@ class MemoryState(State):
         """False: the state ends with the process."""
         return False
 
+    def fitted(self, name: str, key: Key, value: Any) -> Key:
+        """Return a key as it is kept.
+
+        Raises:
+            FieldsError: the key or the value does not fit its field.
+        """
+        return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
+
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedMemoryState:
         """Open the state for writing, and fence whoever opened it with an earlier epoch.
 
@@ -121,11 +142,15 @@ class MemoryState(State):
     def get(self, key: Key) -> KeptValue | None:
         """Return what is kept for ``key``, or None."""
         row = self._table.rows.get(key)
-        return None if row is None else row.kept
+        return None if row is None else self._handed(row.kept)
 
     def items(self) -> dict[Key, KeptValue]:
         """Return what is kept for each key, as of the last write."""
-        return {key: row.kept for key, row in self._table.rows.items()}
+        return {key: self._handed(row.kept) for key, row in self._table.rows.items()}
+
+    def _handed(self, kept: KeptValue) -> KeptValue:
+        copying = copying_of_value(self.value)
+        return kept if copying is None or copying.handed is None else kept.copied(copying.handed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the data."""
@@ -141,6 +166,7 @@ class OpenedMemoryState(OpenedState):
     def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
         self._table = table
         self._rows = rows
+        self._copying = copying_of_value(rows.value)
         self._owner = owner
         self._epoch = epoch
 
@@ -180,9 +206,18 @@ class OpenedMemoryState(OpenedState):
         return [None if row is None else row.kept for row in rows]
 
     @property
+    def copying(self) -> Copying | None:
+        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        return self._copying
+
+    @property
     def bulk(self) -> BulkRules | None:
         """The rules of its kind for many keys at once, where there are some."""
         return bulk_rules(self._rows.kind)
+
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return key and value of each of the rows to reduce."""
+        return pairs_of(in_memory(rows), len(self._rows.key))
 
     def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""

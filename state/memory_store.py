@@ -118,7 +118,7 @@ def apply_change(values: dict[str, bytes], change: Change) -> None:
     """Apply one change to a plain dictionary: what every store must amount to."""
     match change:
         case Put(path, value):
-            values[path] = value
+            values[path] = bytes(value)  # a bytearray may be changed later on
         case Delete(path):
             for other in [other for other in values if other == path or other.startswith(f"{path}/")]:
                 del values[other]

@@ -50,6 +50,8 @@ class SqliteStore(Store):
         self.path = Path(path).resolve()
         self._lock = threading.RLock()
         self._leads: list[SqliteLead] = []
+        self._wal = self.path.with_name(f"{self.path.name}-wal")
+        self._identity: os.stat_result | None = None
         with _naming_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -57,6 +59,7 @@ class SqliteStore(Store):
             )
             try:
                 self._prepare()
+                self._identity = self.path.stat()
             except BaseException:
                 self._connection.close()
                 raise
@@ -142,11 +145,30 @@ class SqliteStore(Store):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                self._check_in_place()
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def _check_in_place(self) -> None:
+        """Refuse to write into files that are no longer there: SQLite goes on with what was unlinked, in silence.
+
+        Raises:
+            StopError: the file, or what was written to its log, is gone, or another file is in its place.
+        """
+        if self._identity is None:  # it is just being made
+            return
+        try:
+            is_in_place = os.path.samestat(self.path.stat(), self._identity) and self._wal.exists()
+        except FileNotFoundError:
+            is_in_place = False
+        if not is_in_place:
+            raise StopError(
+                f"the coordinator state {self.path} was removed or replaced while the topology runs; nothing more is "
+                "written. Bring the folder back and start again; if it is lost, 'txtopo repair' says what can be done"
+            )
 
     def _write(self, lead: SqliteLead, changes: Sequence[Change]) -> None:
         with self._transaction() as connection:

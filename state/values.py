@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, assert_never
 
 import attrs
 
+from txtopo.contracts.copying import Copy
 from txtopo.contracts.state import BulkRules, StateKind
 from txtopo.errors import StateAccessError
 
@@ -59,6 +60,10 @@ class TransactionalValue(NamedTuple):
     def written(self, txid: int, value: Any) -> TransactionalValue:
         """Return what is kept after transaction ``txid`` has put ``value``."""
         return TransactionalValue(txid, value)
+
+    def copied(self, copy: Copy) -> TransactionalValue:
+        """Return the same with a copy of the value."""
+        return TransactionalValue(self.txid, copy(self.value))
 
 
 class TransactionalRules:
@@ -118,6 +123,10 @@ class OpaqueValue:
             return self
         return OpaqueValue(txid, value, self.value_before(txid))
 
+    def copied(self, copy: Copy) -> OpaqueValue:
+        """Return the same with a copy of either value."""
+        return OpaqueValue(self.txid, copy(self.value), copy(self.previous))
+
 
 @attrs.frozen
 class NonTransactionalValue:
@@ -140,6 +149,10 @@ class NonTransactionalValue:
     def written(self, txid: int, value: Any) -> NonTransactionalValue:  # noqa: ARG002  the protocol's signature
         """Return what is kept after any transaction has put ``value``."""
         return NonTransactionalValue(value)
+
+    def copied(self, copy: Copy) -> NonTransactionalValue:
+        """Return the same with a copy of the value."""
+        return NonTransactionalValue(copy(self.value))
 
 
 KeptValue = TransactionalValue | OpaqueValue | NonTransactionalValue

@@ -54,6 +54,28 @@ def test_wrong_value(name: str, value: object) -> None:
         Config({name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_spout_pending", "x", "a whole number from 1 on"),
+        ("max_spout_pending", [], "a whole number from 1 on"),
+        ("transaction_max_attempts", "x", "a whole number from 1 on, or none"),
+        ("transaction_max_attempts", [], "a whole number from 1 on, or none"),
+        ("message_timeout_secs", "soon", "a number of seconds above 0"),
+        ("message_timeout_secs", "inf", "a number of seconds above 0"),
+        ("message_timeout_secs", None, "a number of seconds above 0"),
+        ("debug", "perhaps", "true or false"),
+        ("layout", "wide", "one of auto, together, spread"),
+        ("transactional.zookeeper.servers", 3, "host names, or host:port, with commas between them"),
+    ],
+)
+def test_what_a_value_must_be_is_told_in_our_words(name: str, value: object, expected: str) -> None:
+    """Nothing of what Python says of ``int('x')`` leaks."""
+    with pytest.raises(ConfigError) as raised:
+        Config({name: value})
+    assert str(raised.value).split("; it must be ")[1].split(" (")[0] == expected
+
+
 def test_own_and_spark_names() -> None:
     """Dotted names of your own pass; those of Spark go to the session."""
     config = Config({"my.app.threshold": 3, "spark.driver.memory": "3g"})

@@ -29,6 +29,32 @@ def test_names_of_the_framework() -> None:
         assert hasattr(txtopo, name)
 
 
+def test_names_of_signatures() -> None:
+    """What a user's own methods and functions take and return can be written down by names of the package root."""
+    for name in [
+        "BoltDeclarer",
+        "Combiner",
+        "ComponentDeclarer",
+        "Coordinator",
+        "CustomStreamGrouping",
+        "Emitter",
+        "MapState",
+        "OpaquePartitionedEmitter",
+        "OutputCollector",
+        "OutputFieldsDeclarer",
+        "PartitionedCoordinator",
+        "PartitionedEmitter",
+        "Progress",
+        "RunReport",
+        "State",
+        "StateKind",
+        "Topology",
+        "TopologyContext",
+    ]:
+        assert name in txtopo.__all__
+        assert hasattr(txtopo, name)
+
+
 def test_names_of_the_folders() -> None:
     """Spouts, states and committers are to be had from their packages."""
     assert {"MemoryTransactionalSpout", "FilesTransactionalSpout"} <= set(spouts.__all__)

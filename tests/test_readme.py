@@ -41,5 +41,5 @@ def test_commands() -> None:
     assert (
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/txtopo run examples.transactional_words" in text
     )
-    assert "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/pytest" in text
-    assert "'.[test]' && .venv/bin/pytest" in (README.parent / ".ci" / "run").read_text(encoding="utf-8")
+    assert "python3 -m venv .venv && .venv/bin/pip install '.[test,spark-delta]' && .venv/bin/pytest" in text
+    assert "'.[test,spark-delta]' && .venv/bin/pytest" in (README.parent / ".ci" / "run").read_text(encoding="utf-8")

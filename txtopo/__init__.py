@@ -17,18 +17,26 @@ from txtopo.contracts.bolt import (
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
 from txtopo.contracts.fields import Fields
+from txtopo.contracts.reduction import Combiner
 from txtopo.contracts.spout import (
+    Coordinator,
     DataFrameSpout,
+    Emitter,
+    OpaquePartitionedEmitter,
     OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+    PartitionedEmitter,
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
+from txtopo.contracts.state import MapState, State, StateKind
 from txtopo.contracts.tuples import Tuple
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import FailedException, ReportedFailedException, TxtopoError
-from txtopo.monitor.report import RunReport
+from txtopo.monitor.report import Progress, RunReport
 from txtopo.runner import run
 from txtopo.topology.builder import TransactionalTopologyBuilder
+from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer
 from txtopo.topology.groupings import CustomStreamGrouping
 from txtopo.topology.plan import Topology
 
@@ -36,19 +44,31 @@ __all__ = [
     "ArrowBatchBolt",
     "BasicBolt",
     "BatchBolt",
+    "BoltDeclarer",
+    "Combiner",
+    "ComponentDeclarer",
     "Config",
+    "Coordinator",
     "CustomStreamGrouping",
     "DataFrameBolt",
     "DataFrameSpout",
+    "Emitter",
     "FailedException",
     "Fields",
     "ICommitter",
+    "MapState",
+    "OpaquePartitionedEmitter",
     "OpaquePartitionedTransactionalSpout",
     "OutputCollector",
     "OutputFieldsDeclarer",
+    "PartitionedCoordinator",
+    "PartitionedEmitter",
     "PartitionedTransactionalSpout",
+    "Progress",
     "ReportedFailedException",
     "RunReport",
+    "State",
+    "StateKind",
     "Topology",
     "TopologyContext",
     "TransactionAttempt",

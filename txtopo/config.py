@@ -8,6 +8,7 @@ Spark session; other dotted names are your own, for your bolts and spouts to rea
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,63 +20,78 @@ _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
 
 
-def _whole(low: int) -> Callable[[Any], Any]:
-    def check(value: Any) -> int:
+@attrs.frozen
+class Kind:
+    """What a setting's value is.
+
+    Args:
+        words: what it must be, as in "a whole number from 1 on".
+        convert: returns a value, or the text of one, as it is kept; raises ValueError or TypeError for any other.
+    """
+
+    words: str
+    convert: Callable[[Any], Any]
+
+
+def _whole(low: int) -> Kind:
+    def convert(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, int) or number < low:
-            raise ValueError(f"a whole number from {low} on")
+            raise ValueError
         return number
 
-    return check
+    return Kind(f"a whole number from {low} on", convert)
 
 
-def _whole_or_none(low: int) -> Callable[[Any], Any]:
+def _whole_or_none(low: int) -> Kind:
     whole = _whole(low)
-    return lambda value: None if value in {None, "", "none", "None"} else whole(value)
+
+    def convert(value: Any) -> int | None:
+        is_none = value is None or (isinstance(value, str) and value.lower() in {"", "none"})
+        return None if is_none else whole.convert(value)
+
+    return Kind(f"{whole.words}, or none", convert)
 
 
-def _seconds(value: Any) -> float:
+def _to_seconds(value: Any) -> float:
     number = float(value)
-    if isinstance(value, bool) or not number > 0:
-        raise ValueError("a number of seconds above 0")
+    if isinstance(value, bool) or not 0 < number < math.inf:
+        raise ValueError
     return number
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("a text that is not empty")
+        raise ValueError
     return value
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(str(value))
-
-
-def _one_of(*choices: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        name = str(getattr(value, "value", value))
-        for choice in choices:
-            if name.lower() == choice.lower():
-                return choice
-        raise ValueError(f"one of {', '.join(choices)}")
-
-    return check
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, str) and value.lower() in {"true", "false"}:
-        return value.lower() == "true"
+def _to_flag(value: Any) -> bool:
+    if isinstance(value, str):
+        return {"true": True, "false": False}[value.lower()]
     if not isinstance(value, bool):
-        raise ValueError("true or false")  # noqa: TRY004 - one kind of error for a setting's value
+        raise TypeError
     return value
 
 
-def _servers(value: Any) -> tuple[str, ...]:
+def _to_servers(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     servers = tuple(str(part).strip() for part in parts if str(part).strip())
     if not servers:
-        raise ValueError("host names, or host:port, with commas between them")
+        raise ValueError
     return servers
+
+
+def _one_of(*choices: str) -> Kind:
+    by_name = {choice.lower(): choice for choice in choices}
+    return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
+
+
+_seconds = Kind("a number of seconds above 0", _to_seconds)
+_text = Kind("a text that is not empty", _to_text)
+_text_or_none = Kind("a text that is not empty, or none", lambda value: None if value is None else _to_text(str(value)))
+_flag = Kind("true or false", _to_flag)
+_servers = Kind("host names, or host:port, with commas between them", _to_servers)
 
 
 @attrs.frozen
@@ -84,7 +100,7 @@ class Setting:
 
     name: str
     default: Any
-    check: Callable[[Any], Any]
+    kind: Kind
     purpose: str
 
     @property
@@ -92,6 +108,24 @@ class Setting:
         """The name as a Python keyword: without ``topology.``, dots as underscores."""
         return self.name.removeprefix("topology.").replace(".", "_")
 
+    @property
+    def is_storms(self) -> bool:
+        """Whether Storm has a setting of that name."""
+        return self.name in _STORMS
+
+
+_STORMS = frozenset(
+    {
+        "topology.max.spout.pending",
+        "topology.message.timeout.secs",
+        "topology.acker.executors",
+        "topology.debug",
+        "transactional.zookeeper.servers",
+        "transactional.zookeeper.port",
+        "transactional.zookeeper.root",
+    }
+)
+"""Names that Storm has, too; the others are txtopo's own, in Storm's manner."""
 
 SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
@@ -172,6 +206,12 @@ SETTINGS: Mapping[str, Setting] = {
             _text_or_none,
             "Spark master URL; by default every core of this machine",
         ),
+        Setting(
+            "topology.spark.delta",
+            False,
+            _flag,
+            "give the Spark session Delta, as a component with uses_delta = True does by itself",
+        ),
         Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
     )
 }
@@ -237,9 +277,9 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
             raise ConfigError(_unknown(name))
         return name, value
     try:
-        return setting.name, setting.check(value)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{setting.name} is {value!r}; it must be {error} ({setting.purpose})") from None
+        return setting.name, setting.kind.convert(value)
+    except (ValueError, TypeError, LookupError, OverflowError):
+        raise ConfigError(f"{setting.name} is {value!r}; it must be {setting.kind.words} ({setting.purpose})") from None
 
 
 def _is_misspelt(name: str) -> bool:
@@ -248,6 +288,18 @@ def _is_misspelt(name: str) -> bool:
         return False
     candidates = (name, *(prefix + name for prefix in _RESERVED))
     return any(difflib.get_close_matches(each, SETTINGS, n=1, cutoff=0.9) for each in candidates)
+
+
+def find_setting(name: str) -> Setting:
+    """Return the setting of a dotted name or a Python keyword.
+
+    Raises:
+        ConfigError: there is none; the message names the nearest one.
+    """
+    setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
+    if setting is None:
+        raise ConfigError(_unknown(name))
+    return setting
 
 
 def _unknown(name: str) -> str:

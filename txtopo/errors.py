@@ -15,6 +15,7 @@
     │   ├── ReportedFailedException the same, and it shows in the error log
     │   ├── TimeoutFailure          no progress within topology.message.timeout.secs
     │   ├── TupleTreeFailure        producers' and consumers' tuples of an edge differ
+    │   ├── StateFailure            a state's table cannot be read or written just now
     │   └── JobFailure              Spark could not run the job of a pack
     ├── StopError                 stop: going on would lose or double something
     │   ├── LostLead                another coordinator leads this topology now
@@ -30,6 +31,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from txtopo.attempt_numbers import attempt_words
+
 __all__ = [
     "AlreadyRunning",
     "ConfigError",
@@ -43,7 +46,9 @@ __all__ = [
     "PoisonTransaction",
     "ReportedFailedException",
     "RuleError",
+    "SharedStateWarning",
     "StateAccessError",
+    "StateFailure",
     "StopError",
     "TimeoutFailure",
     "TopologyError",
@@ -91,10 +96,11 @@ class TxtopoError(Exception):
             for name, value in (
                 ("component", self.component and repr(self.component)),
                 ("txid", self.txid),
-                ("attempt", self.attempt),
             )
             if value is not None
         ]
+        if self.attempt is not None:
+            origin.append(attempt_words(self.attempt))
         text = f"[{', '.join(origin)}] {self.message}" if origin else self.message
         return f"{text}\n{self.cause}" if self.cause else text
 
@@ -154,6 +160,10 @@ class TupleTreeFailure(FailedException):
     """The tuples sent on an edge are not the tuples received on it."""
 
 
+class StateFailure(FailedException):
+    """A state's table cannot be read or written: it is tried again, and the run stops if that does not help."""
+
+
 class JobFailure(FailedException):
     """Spark could not run the job of a pack."""
 
@@ -172,6 +182,10 @@ class AlreadyRunning(StopError):
 
 class DivergenceError(StopError):
     """Coordinator state and tables do not belong together."""
+
+
+class SharedStateWarning(UserWarning):
+    """A bolt's class has an attribute that can be changed, which all attempts in a process share."""
 
 
 class InternalError(TxtopoError):

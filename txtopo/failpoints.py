@@ -34,6 +34,7 @@ _STEPS = {
     "recovery.write": "recovery finishes a table's write from what was staged; once for each table",
     "recovery.commit": "recovery counts a finished group as committed",
     "recovery.confirm": "a new leader writes that it has recovered",
+    "spout.keep": "a spout's coordinator writes to the store what it keeps beside metadata",
     "metadata.save": "metadata of begun transactions is made durable",
     "group.stage": "a table's write is staged; once for each table of a group that writes several",
     "group.journal": "a group is entered in the journal",
@@ -62,6 +63,11 @@ FAILPOINTS: dict[str, str] = {
     **_PLACES,
 }
 """Every failpoint, and where it is."""
+
+
+class ProcessDeath(BaseException):
+    """Raise it where a failpoint is reached, in a simulation: the process ends there, and nobody may catch it."""
+
 
 Handler = Callable[[str], None]
 """Is told of each failpoint that is reached, by its name, and may raise."""

@@ -34,6 +34,8 @@ from txtopo.monitor.report import Progress, RunReport
 from txtopo.phases.garbage import seldom_collected
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import TaskContext, Workshop, prototypes_of
+from txtopo.phases.tasks import user_code
+from txtopo.phases.user_output import user_output_logged
 from txtopo.runtime.crew import Crew, ThreadCrew
 from txtopo.runtime.groups import GroupCommitter, Journal
 from txtopo.runtime.ledger import Ledger
@@ -69,6 +71,10 @@ _memory_stores: weakref.WeakKeyDictionary[Any, Store] = weakref.WeakKeyDictionar
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], contextlib.AbstractContextManager[PackRunner]]
 
 
+def _tell_nobody(_stage: str) -> None:
+    pass
+
+
 @attrs.frozen
 class Outfit:
     """What a run is given from outside; a simulator gives other things than ``run`` does.
@@ -81,6 +87,7 @@ class Outfit:
         make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
         freeze: freezes the components of a plan.
         make_journal: begins the journal; None: a folder beside the tables, if there are any.
+        on_stage: told what is being done before the run begins.
     """
 
     make_runner: MakeRunner
@@ -90,6 +97,7 @@ class Outfit:
     make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
     freeze: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
+    on_stage: Callable[[str], None] = _tell_nobody
 
 
 @attrs.frozen
@@ -100,13 +108,14 @@ class Assembly:
     start: Recovered
 
 
-def run(
+def run(  # noqa: PLR0913 - what a run can be given
     topology: Topology,
     config: Config | Mapping[str, Any] | None = None,
     *,
     spark: SparkSession | None = None,
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Run a topology until its spout is exhausted, ``until`` is committed, or a stop is asked for.
 
@@ -119,31 +128,39 @@ def run(
         spark: the session to use; otherwise an active one, or one that is started and stopped here.
         until: the last txid to commit.
         on_progress: called with a snapshot several times a second, in the calling thread.
+        on_stage: called before that with what is being done: ``looking at the input``, ``recovering`` …
 
     Returns:
         What the run did.
 
     Raises:
+        ConfigError: there is no Spark that the topology can run on; nothing was written.
         RuleError: a bug in a bolt or spout, input that can't be read, or a transaction that failed as
             often as it may; it names component, transaction and attempt.
         StopError: another process runs the topology or has taken the lead, or coordinator state and
             tables do not belong together.
     """
+    from txtopo.spark.session import check_spark  # noqa: PLC0415 - pyspark only where Spark runs
+
     config = config if isinstance(config, Config) else Config(config)
+    check_spark(config, spark, delta_users=topology.plan.delta_users)
 
     @contextlib.contextmanager
     def spark_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
         from txtopo.spark.pack_runner import SparkPackRunner  # noqa: PLC0415 - pyspark only where Spark runs
         from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        with spark_session(config, plan.topology_id, spark) as session:
+        if on_stage is not None:
+            on_stage("starting Spark")
+        with spark_session(config, plan.topology_id, spark, delta_users=plan.delta_users) as session:
             runner = SparkPackRunner(session, plan, config, prototypes)
             try:
                 yield runner
             finally:
                 runner.close()
 
-    return run_with(topology, config, Outfit(spark_runner), until=until, on_progress=on_progress)
+    outfit = Outfit(spark_runner) if on_stage is None else Outfit(spark_runner, on_stage=on_stage)
+    return run_with(topology, config, outfit, until=until, on_progress=on_progress)
 
 
 def run_with(
@@ -156,7 +173,7 @@ def run_with(
 ) -> RunReport:
     """Run a topology with whatever ``outfit`` gives it; see :func:`run`."""
     run = assembled(topology, config, outfit, until=until, on_progress=on_progress)
-    with seldom_collected(), run as assembly, _stop_on_signals(assembly.shell):
+    with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.shell):
         return assembly.shell.run(assembly.start)
 
 
@@ -177,11 +194,13 @@ def assembled(
         workshop = Workshop(plan, config, prototypes)
         stack.callback(workshop.close)
         crew = outfit.make_crew(config.jobs_in_flight_max)
-        source = _make_source(plan, config, workshop, crew)  # first: bad input is told of before a write
+        outfit.on_stage("looking at the input")
+        source = _make_source(plan, workshop, crew)  # first: bad input is told of before a write
         stack.callback(source.close)
         store = make_store(plan, config) if outfit.make_store is None else outfit.make_store()
         if store not in _memory_stores.values():
             stack.callback(store.close)
+        outfit.on_stage("recovering")
         with durable_step("lead.take"):
             lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
         stack.callback(lead.release)
@@ -189,6 +208,7 @@ def assembled(
         spout_kind = "opaque" if plan.is_opaque else "repeatable"
         ledger.check_spout(spout_kind)
         recovered = recover(plan.topology_id, states, ledger)
+        source.open_store(store, lead, ledger.source_path)
         for state in recovered.states.values():
             stack.callback(state.close)
         header = _journal_header(plan, states, recovered, ledger, spout_kind, home_of(plan, config))
@@ -226,7 +246,12 @@ def assembled(
         parts = Parts(plan.topology_id, crew, core, source, planner, runner, committer, ledger)
         shell = Shell(parts, on_progress)
         start = Recovered(
-            ledger.epoch, recovered.committed.txid, recovered.committed.metadata, recovered.begun, now_ms=0
+            ledger.epoch,
+            recovered.committed.txid,
+            recovered.committed.metadata,
+            recovered.begun,
+            now_ms=0,
+            transaction_us=ledger.transaction_us(),
         )
         yield Assembly(shell, start)
 
@@ -321,11 +346,11 @@ def states_of(
     return states
 
 
-def _make_source(plan: Plan, config: Config, workshop: Workshop, crew: Crew) -> Source:
+def _make_source(plan: Plan, workshop: Workshop, crew: Crew) -> Source:
     spout = plan.spout
     context = TaskContext(plan, spout, 0, None)
-    configuration = {**config, **workshop.configuration(spout)}
-    coordinator = spout.component.coordinator(configuration, context)
+    with user_code(spout.id, None):
+        coordinator = spout.component.coordinator(workshop.configuration(spout), context)
     return Source(spout.id, coordinator, crew.now_secs, is_opaque=plan.is_opaque)
 
 

@@ -14,6 +14,8 @@ from state import DeltaState
 from state.delta_audit import read_histories
 from tests.state.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.cli.audit import _telling_method
+from txtopo.monitor import journal
 from txtopo.monitor.audit import audit
 from txtopo.monitor.journal import FOLDER, read_journal
 from txtopo.monitor.journal_end import HOME
@@ -209,7 +211,7 @@ def drop_version(output):
         (lose_last_line, ["the table got to 4, and no group of the journal that wrote it ends there"]),
         (leave_out_input, ["transaction 3: a gap in partition 1: transaction 2 ended at 6, this one begins at 7"]),
         (take_input_twice, ["transaction 2: an overlap in partition 0: transaction 1 ended at 3, this one begins at 2"]),
-        (repeat_attempt, ["transaction 3: attempt 21474836481 is of epoch 6, and epoch 1 has it"]),
+        (repeat_attempt, ["transaction 3: attempt 1, epoch 6, is entered by epoch 1"]),
         (change_count, ["transaction 2, state 'words', table version 3: the journal says that"]),
         (change_row, ["transaction 4, state 'words', table version 6: somebody else made this version (UPDATE)",
                       "rows changed that no transaction above 4 put: {'word': "]),
@@ -300,6 +302,31 @@ def test_a_group_on_its_way_is_fine(command_line, tmp_path):
     assert "words: 2 groups" in result.output or "total: 2 groups" in result.output
 
 
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
+    """What is left of a long journal, and what a new epoch adds to it, is proved from its first header on."""
+    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)
+    settings = {"max_spout_pending": 6, "group_transactions_max": 1, "topology.journal.bytes.max": 3_000}
+    for epoch in range(1, epochs + 1):
+        run_inline(many(tmp_path), Config(settings), until=10 * epoch)
+    files = [path.name for path in journal.journal_files(tmp_path / HOME / FOLDER)]
+    assert files[0] > "0000000001-000000.jsonl", "the oldest was dropped"
+    assert {name[:10] for name in files} >= {f"{epochs:010d}"}
+    report = audited(tmp_path)
+    assert (report.findings, report.last) == ([], 10 * epochs)
+    assert 1 < report.first <= 10 * epochs
+    assert [(proof.from_txid, proof.to_txid) for proof in report.tables] == [(report.first - 1, 10 * epochs)]
+
+
+def many(output):
+    """Return a topology of many small transactions."""
+    spout = MemoryTransactionalSpout([[f"word {n}"] for n in range(40)], Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("many", "spout", spout)
+    builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
+    builder.set_state("words", DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
+    return builder.build()
+
+
 def test_a_tables_foreign_optimize_is_no_damage(command_line, output):
     """Somebody else may compact a table, which changes no row."""
     DeltaTable(str(output / "words")).optimize.compact()
@@ -319,6 +346,7 @@ def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
     run_inline(builder.build(), CONFIG)
     result = command_line("audit", str(tmp_path))
     assert (result.exit_code, "not told by the spout for 2 transactions" in result.output) == (0, True)
+    assert "let the spout define input_ranges(self, metadata, previous_metadata)" in result.output
 
 
 class Keep(BatchBolt, ICommitter):
@@ -334,6 +362,12 @@ class Keep(BatchBolt, ICommitter):
     def finish_batch(self):
         for word in self.words:
             self.state.put(word, self.attempt.txid)
+
+
+def test_a_folder_that_is_not_there_is_told(command_line):
+    """A path is not taken for a module."""
+    result = command_line("audit", "out/_txtopo")
+    assert (result.exit_code, "there is no folder out/_txtopo" in result.stderr) == (1, True)
 
 
 def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
@@ -361,3 +395,15 @@ def test_green_after_repairs(command_line, output):
     words.roll_back(4)
     report = audited(output)
     assert (report.findings, [proof.repaired for proof in report.tables]) == ([], [2, 0])
+
+
+@pytest.mark.parametrize(
+    ("spout", "told"),
+    [
+        (None, "a PartitionedTransactionalSpout input_range(self, metadata, previous_metadata)"),
+        (MemoryTransactionalSpout([], Fields("n"), 1), "input_ranges(self, metadata, previous_metadata)"),
+    ],
+)
+def test_how_a_spout_tells_its_input(spout, told):
+    """The audit names the method, of the spout's own kind where that is known."""
+    assert told in _telling_method(spout)

@@ -199,6 +199,6 @@ def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place
 
 def test_every_option_has_a_sentence(command_line):
     """``--help`` says what each option is for."""
-    for parameter in txtopo.commands["repair"].params:
+    for parameter in txtopo.get_command(None, "repair").params:
         assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
     assert command_line("repair", "--help").exit_code == 0

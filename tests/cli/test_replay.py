@@ -141,7 +141,7 @@ def test_what_is_deterministic_is_the_same(replayed, tmp_path, layout, opaque, k
 def test_what_is_compared_is_said(replayed):
     """Each component and state is told with what it was compared by."""
     lines = replayed()(4).stdout.splitlines()
-    assert lines[0] == "transaction 4: attempt 1 of epoch 1, committed together with 3 to 4"
+    assert lines[0] == "transaction 4: attempt 1, epoch 1, committed together with 3 to 4"
     assert lines[1] == "  spout: 1 tuples, the same, by the checksum in the journal"
     assert lines[5] == "  count: 1 tuples, the same, by the checksum in the journal"
     assert "  state total: 1 row, the same" in lines
@@ -331,3 +331,11 @@ def test_data_frames_are_replayed_by_spark(spark, command_line):
     Settings.counter = 1
     other = command_line("replay", "tests.cli.test_replay:framed", "2")
     assert (other.exit_code, "✘ 'keep': all components emit the same" in other.stdout) == (1, True), other.output
+
+
+def test_a_missing_journal_is_named_once(command_line, monkeypatch, tmp_path):
+    """Before a topology has run there is nothing to replay; the path is told as it is, and what to do."""
+    monkeypatch.chdir(tmp_path)
+    result = command_line("replay", "tests.cli.test_replay:framed", "1")
+    assert result.exit_code == 1
+    assert "there is no journal in out/_txtopo/journal: run the topology first" in result.output

@@ -61,7 +61,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
         process = start(["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path, environment)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
-        assert out.startswith("starting Spark …\n")
+        assert out.startswith("looking at the input …\nrecovering …\nstarting Spark …\n")
         assert f"the spout is exhausted; {transactions} committed, the last is 3;" in out
         assert out.splitlines()[-1] == "19 tuples in all; the table is txtopo-data/global-count/global_count"
         tables.append(read_table(tmp_path / "txtopo-data" / "global-count" / "global_count").to_pylist())
@@ -74,7 +74,7 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment)
     (tmp_path / "text" / "words.txt").write_text("one two two\n" * 100_000)
     arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
     process = start(arguments, tmp_path, environment)
-    assert any(" ready" in line for line in lines_until(process, " ready"))
+    assert any("nothing committed yet" in line for line in lines_until(process, "nothing committed yet"))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
@@ -109,7 +109,7 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark):
 @pytest.mark.parametrize("name", ["run", "show", "state"])
 def test_every_option_has_a_sentence(command_line, name):
     """``--help`` says what each option is for."""
-    for parameter in txtopo.commands[name].params:
+    for parameter in txtopo.get_command(None, name).params:
         assert parameter.param_type_name == "argument" or parameter.help.endswith(".")
     assert command_line(name, "--help").exit_code == 0
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
+import enum
 import inspect
+import typing
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,71 @@ def test_a_pair_needs_an_equals_sign_and_may_hold_more():
     assert parse_pairs(["a=1", "a=b=c"]) == {"a": "b=c"}
     with pytest.raises(CommandLineError, match="--set takes name=value, not 'a'"):
         parse_pairs(["a"])
+
+
+class Color(enum.Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "default", "expected"),
+    [
+        ("1,2", list[int], None, [1, 2]),
+        ("", list[int], None, []),
+        ("a, b", tuple[str, ...], None, ("a", "b")),
+        ("a,1", tuple[str, int], None, ("a", 1)),
+        ("1.5,2", collections.abc.Sequence[float], None, [1.5, 2.0]),
+        ("b", typing.Literal["a", "b"], None, "b"),
+        ("2", typing.Literal[1, 2], None, 2),
+        ("blue", Color, None, Color.BLUE),
+        ("7", typing.Annotated[int, "every"], None, 7),
+        ("7", int | str, None, 7),
+        ("x", int | str, None, "x"),
+        ("7", typing.Any, None, "7"),
+        ("7", inspect.Parameter.empty, None, "7"),
+        ("1,2", inspect.Parameter.empty, [3], [1, 2]),
+        ("off", inspect.Parameter.empty, True, False),
+        ("a/b", inspect.Parameter.empty, Path("x"), Path("a/b")),
+        ("red", inspect.Parameter.empty, Color.BLUE, Color.RED),
+    ],
+)
+def test_lists_choices_and_defaults_count_too(text, annotation, default, expected):
+    """A list is written with commas; without an annotation the default says what it is a list of."""
+    actual = convert(text, parameter(annotation, default))
+    assert (type(actual), actual) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "annotation", "expected"),
+    [
+        ("1,x", list[int], "p is '1,x'; it must be of type list[int]"),
+        ("1", tuple[str, int], "p is '1'; it must be of type tuple[str, int]"),
+        ("c", typing.Literal["a", "b"], "p is 'c'; it must be of type 'a' or 'b'"),
+        ("x", int | None, "p is 'x'; it must be of type int or none"),
+        ("maybe", bool, "p is 'maybe'; it must be of type bool: true or false"),
+        ("green", Color, "p is 'green'; it must be of type Color: RED, BLUE"),
+        (
+            "x",
+            dict[str, int],
+            (
+                "p is of type dict[str, int], which --set can't make of a text; "
+                "let the function take a text or a number and make it of that"
+            ),
+        ),
+    ],
+)
+def test_a_misfit_names_the_type_that_is_expected(text, annotation, expected):
+    """Nothing that Python itself says of the text is shown."""
+    with pytest.raises(ConfigError) as caught:
+        convert(text, parameter(annotation))
+    assert str(caught.value) == expected
+
+
+def test_an_annotation_for_type_checkers_only_spoils_no_other() -> None:
+    """Each annotation is looked at by itself: what can't be told has the type of its default."""
+
+    def function(every: int, frame: Unknown = None, rate: Missing = 1.5): ...  # noqa: F821
+
+    given = divide({"every": "7", "frame": "x", "rate": "2"}, function, Config())
+    assert given.arguments == {"every": 7, "frame": "x", "rate": 2.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -69,3 +70,26 @@ def test_graphviz_itself_takes_it(command_line):
     text = command_line("show", "examples.transactional_words", "--format", "graphviz").stdout
     drawn = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
     assert (drawn.stderr, "</svg>" in drawn.stdout) == ("", True)
+
+
+@pytest.mark.parametrize("form", ["dot", "graphviz", "DOT"])
+def test_graphviz_goes_by_either_name(command_line, form):
+    """``dot`` is what everybody calls it."""
+    result = command_line("show", "examples.ring", "--format", form)
+    assert result.stdout.startswith('digraph "ring" {')
+
+
+def test_a_graph_as_json(command_line):
+    """Components, edges and states for programs."""
+    graph = json.loads(command_line("show", "examples.ring", "--format", "json").stdout)
+    assert [component["id"] for component in graph["components"]] == ["spout", "rethread"]
+    assert graph["components"][1]["states"] == ["next", "back"]
+    assert graph["edges"] == [{"source": "spout", "stream": "default", "target": "rethread", "grouping": "global"}]
+    assert graph["states"]["next"]["key"] == "node: bigint"
+
+
+def test_a_wrong_format_names_those_of_the_command(command_line):
+    """It is a mistake in the command line."""
+    result = command_line("show", "examples.ring", "--format", "csv")
+    assert result.exit_code == 2
+    assert "there is no format 'csv'; there are text, mermaid, dot, json" in result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from deltalake import DeltaTable
 
 from state import DeltaState
 from txtopo import Fields
@@ -41,10 +42,35 @@ def test_rows_are_shown_sorted_with_their_txids(command_line, table):
     assert result.stderr == "3 rows; the last transaction is 7\n"
 
 
-def test_a_past_transaction_shows_what_was_then(command_line, table):
-    """``--txid`` goes back to the last Delta write that is not above it."""
-    result = command_line("state", table, "--txid", "5", "--key", "cat", "--format", "csv")
+@pytest.mark.parametrize("options", [("--txid", "3"), ("--txid", "5", "--nearest")])
+def test_a_past_transaction_shows_what_was_then(command_line, table, options):
+    """``--txid`` goes back to its Delta write, with ``--nearest`` to the last one that is not above it."""
+    result = command_line("state", table, *options, "--key", "cat", "--format", "csv")
     assert result.stdout == "word,n,txid\ncat,2,3\n"
+
+
+def test_a_moment_that_is_kept_nowhere_is_refused_with_the_nearest(command_line, table):
+    """Transactions 4 to 7 were written together: what a key had in between is in no version."""
+    result = command_line("state", table, "--txid", "5")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"error: [txid 5] what the table at {table} held as of transaction 5 is kept nowhere: it was written as of 3 and "
+        "as of 7, and not in between; ask for one of these, or for the nearest before 5 (nearest=True, --nearest)\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "JSONL"])
+def test_json_lines_go_by_either_name(command_line, table, form):
+    """An object a line, under the name that it had and the name that it has elsewhere."""
+    result = command_line("state", table, "--key", "dog", "--format", form)
+    assert json.loads(result.stdout) == {"word": "dog", "n": 1, "txid": 3}
+
+
+def test_a_wrong_format_names_those_that_exist(command_line, table):
+    """It is a mistake in the command line."""
+    result = command_line("state", table, "--format", "xml")
+    assert result.exit_code == 2
+    assert "there is no format 'xml'; there are table, jsonl, csv" in result.stderr
 
 
 def test_json_is_an_object_a_line(command_line, table):
@@ -58,6 +84,7 @@ def test_a_key_that_is_not_there_shows_no_row(command_line, table):
     """No row is no error."""
     result = command_line("state", table, "--key", "emu", "--format", "json")
     assert (result.stdout, result.exit_code) == ("", 0)
+    assert command_line("state", table, "--key", "emu").stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -78,6 +105,15 @@ def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
     """So is a table that no topology made."""
     result = command_line("state", str(tmp_path))
     assert (result.exit_code, "is no table of a txtopo state" in result.stderr) == (1, True)
+
+
+def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_path):
+    """One that is not there, and one that holds tables; and ``--nearest`` is nothing by itself."""
+    assert command_line("state", "nowhere").stderr.endswith(
+        "nowhere is no table of a txtopo state: there is no such folder\n"
+    )
+    assert "it is a folder of tables; give one of words in it" in command_line("state", str(tmp_path / "out")).stderr
+    assert command_line("state", table, "--nearest").stderr == "error: --nearest is for --txid; give it, too\n"
 
 
 @pytest.fixture
@@ -102,10 +138,9 @@ def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folde
     assert shown[0] == {"state": "total", "row": {"name": "all", "n": 24, "txid": 7}}
     assert [each["row"]["n"] for each in shown[1:]] == [3, 20, 1]
     assert result.stderr == "total: 1 row\nwords: 3 rows\nall tables as of transaction 7\n"
-    drawn = command_line("state", "--consistent", topology_folder, "--txid", "6").stdout
+    drawn = command_line("state", "--consistent", topology_folder, "--txid", "6", "--nearest").stdout
     assert [line.split() for line in drawn.splitlines()] == [
         ["total"],
-        ["name", "n", "txid"],
         ["words"],
         ["word", "n", "txid"],
         ["ape", "3", "3"],
@@ -120,9 +155,19 @@ def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folde
         (("--key", "a"), 2, "--key is for one table"),
         (("--format", "csv"), 2, "CSV has room for one table"),
         (("--txid", "8"), 1, "the last one that is, is 7"),
+        (("--txid", "6"), 1, "written as of 3 and as of 7"),
     ],
 )
 def test_what_no_view_can_show_is_told_in_words(command_line, topology_folder, options, status, expected):
     """So are options that are for one table."""
     result = command_line("state", "--consistent", topology_folder, *options)
     assert (result.exit_code, expected in result.stderr) == (status, True)
+
+
+def test_tables_of_different_moments_are_refused(command_line, topology_folder):
+    """What was restored is named with its transaction, and how to go on."""
+    DeltaTable(f"{topology_folder}/total").restore(1)
+    result = command_line("state", "--consistent", topology_folder)
+    assert (result.exit_code, result.stdout) == (1, "")
+    for words in ("state 'total'", "is at transaction 7", "RESTORE made version", "txtopo repair"):
+        assert words in result.stderr

@@ -56,8 +56,8 @@ def test_a_topology_is_found_from_the_current_folder(command_line, target, optio
             "module inner.topo has no 'nothing_like_it'; there are: config, made",
         ),
         ("inner/topo.py", (), "'inner/topo.py' is a path; name the module: inner.topo"),
-        ("inner.topo:config", (), "inner.topo:config returns a Config; it must be a Topology"),
-        ("inner.topo:Fields", (), "inner.topo:Fields returns a Fields; it must be a Topology"),
+        ("inner.topo:config", (), "inner.topo:config returns something of type Config; it must be a Topology"),
+        ("inner.topo:Fields", (), "inner.topo:Fields returns something of type Fields; it must be a Topology"),
         ("inner.topo", ("--set", "tasks"), "--set takes name=value, not 'tasks'"),
     ],
 )
@@ -107,3 +107,17 @@ def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
     result = command_line("run", "inner.topo", "--set", "topology.max.spout.pending=0")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: topology.max.spout.pending is '0'; it must be a whole number")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/nope", "'/nope' is a path, not the name of a module; and there is no such file or folder"),
+        ("{folder}/pack/words.py", "'{folder}/pack/words.py' is a path; name the module: pack.words"),
+        ("pack/words.py", "'pack/words.py' is a path; name the module: pack.words"),
+    ],
+)
+def test_a_path_is_answered_with_the_module(command_line, target, expected):
+    """A file below the current folder is named as a module is; any other path is refused as one."""
+    result = command_line("show", target.format(folder=command_line.folder))
+    assert (result.exit_code, result.stderr) == (2, f"error: {expected.format(folder=command_line.folder)}\n")

@@ -15,7 +15,7 @@ from state import DeltaRows, DeltaState, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
 from tests.runtime.crashes import CrashError, CrashingStore, Fuse
 from tests.state.crashing_runs import Crash, run_with_crash
-from txtopo import Config, FailedException, Fields, TransactionalTopologyBuilder
+from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure, StateAccessError
 from txtopo.testing.inline import InlinePackRunner, run_inline
 
@@ -202,3 +202,34 @@ def test_a_batch_committer_by_hand(tmp_path) -> None:
     run_inline(simple(tmp_path, Mine("rows"), tasks=1))
     expected = [row for txid in (1, 2, 3) for row in (("x", txid, txid), ("y", 1, txid), ("y", 2, txid))]
     assert rows_of(tmp_path / "rows") == Counter(expected)
+
+
+class Turned(BatchBolt):
+    """Emits each tuple on two streams whose fields are in different orders, in turns."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+
+    def declare_output_fields(self, declarer):
+        declarer.declare(self._fields.with_attempt())
+        declarer.declare_stream("turned", self._fields.subset(self._fields.names[::-1]).with_attempt())
+
+    def execute(self, tuple):
+        attempt, *values = tuple.values
+        self.collector.emit((attempt, *values))
+        self.collector.emit((attempt, *values[::-1]), "turned")
+
+
+@pytest.mark.parametrize("names", [None, TYPED.names], ids=["by the table's names", "named"])
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_streams_with_other_orders(tmp_path, fields, names) -> None:
+    """Two streams with the same fields in other orders go into one table, each value into its field."""
+    spout = MemoryTransactionalSpout(make_rows(), fields, 3)
+    builder = TransactionalTopologyBuilder("rows", "spout", spout)
+    builder.set_bolt("turned", Turned(fields)).shuffle_grouping("spout")
+    committer = builder.set_committer_bolt("append", AppendCommitter("rows", names))
+    committer.shuffle_grouping("turned").shuffle_grouping("turned", "turned")
+    builder.set_state("rows", DeltaRows(tmp_path / "rows", TYPED))
+    run_inline(builder.build(), CONFIG)
+    found = Counter(tuple(row.values()) for row in read_tables(tmp_path).tables["rows"].to_pylist())
+    assert found == Counter({row: 2 * count for row, count in appended(make_rows()).items()})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import operator
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
 import committers.reduce
@@ -13,6 +16,7 @@ from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
+from txtopo.errors import FieldsError
 from txtopo.testing.inline import run_inline
 
 DATA = {p: [[f"w{(p * 7 + i) % 11}", (i * (p + 3)) % 9 - 4] for i in range(40)] for p in range(3)}
@@ -104,11 +108,11 @@ def test_many_rows_are_reduced_on_the_way(tmp_path, monkeypatch, fields, setting
     assert totals(tmp_path) == expected(operator.add)
 
 
-def reduce_untyped(rows, state, batch_size=10, tasks=1) -> None:
+def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add) -> None:
     """Run tuples without types into a state."""
     spout = MemoryTransactionalSpout(rows, UNTYPED, batch_size)
     builder = TransactionalTopologyBuilder("reduce", "spout", spout, tasks)
-    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n")).global_grouping("spout")
+    builder.set_committer_bolt("reduce", ReduceCommitter("words", "word", "n", function)).global_grouping("spout")
     builder.set_state("words", state)
     run_inline(builder.build())
 
@@ -154,3 +158,50 @@ def test_fractions(tmp_path) -> None:
     committer = ReduceCommitter("words", "word", "n")
     run_inline(topology(tmp_path, committer, Fields("word: string", "n: double"), "n: double"))
     assert totals(tmp_path) == pytest.approx(expected(operator.add))
+
+
+NUMPY = [("a", np.int64(2**62)), ("a", np.int64(2**62)), ("b", np.int8(100)), ("b", np.int8(100)), ("b", -(2**62))]
+
+
+@pytest.mark.parametrize("take", [1, 2, 5], ids=["one by one", "by two", "at once"])
+def test_numpy_values(take) -> None:
+    """Numbers of numpy's are summed as Python's: none wraps round."""
+    state = MemoryState(Fields("word: string"), Fields("n: decimal(30, 0)"))
+    reduce_untyped({0: NUMPY}, state, batch_size=take)
+    assert {key: int(kept.value) for key, kept in state.items().items()} == {"a": 2**63, "b": 200 - 2**62}
+
+
+@pytest.mark.parametrize("function", [operator.add, longest], ids=["columns", "by key"])
+def test_numpy_keys(function) -> None:
+    """A key of numpy's is the state's key, as it is in Python."""
+    state = MemoryState(Fields("key: long"), Fields("n: long"))
+    reduce_untyped(
+        {0: [(np.int64(1), 1), (1, 1), (np.int32(2), np.int64(1)), (np.uint8(1), 1)]}, state, 2, function=function
+    )
+    assert {type(key) for key in state.items()} == {int}
+    assert set(state.items()) == {1, 2}
+
+
+@pytest.mark.parametrize("take", [1, 2], ids=["one by one", "at once"])
+@pytest.mark.parametrize("keys", [(1, 1.0), (1.0, 1), (1, True), (1, np.float64(1)), (1, decimal.Decimal(1))], ids=repr)
+def test_equal_keys_of_other_types(keys, take) -> None:
+    """A key that equals one of the declared type, and is of another, is refused, in whatever order they come."""
+    state = MemoryState(Fields("key: long"), Fields("n: long"))
+    with pytest.raises(FieldsError, match="field 'key: bigint'"):
+        reduce_untyped({0: [(key, 1) for key in keys]}, state, batch_size=take)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, np.float64(2), decimal.Decimal(1), dt.date(2024, 1, 1)], ids=repr)
+@pytest.mark.parametrize("take", [1, 2], ids=["one by one", "at once"])
+def test_values_of_other_types(value, take) -> None:
+    """A value of another type is refused, and so it is if others make up for it."""
+    state = MemoryState(Fields("key: string"), Fields("n: long"))
+    with pytest.raises(FieldsError, match="field 'n: bigint'"):
+        reduce_untyped({0: [("a", value), ("a", value)]}, state, batch_size=take)
+
+
+def test_decimal_keys() -> None:
+    """Whole numbers and decimals are one key where the type says so."""
+    state = MemoryState(Fields("key: decimal(5, 1)"), Fields("n: long"))
+    reduce_untyped({0: [(1, 1), (decimal.Decimal(1), 1), (decimal.Decimal("1.0"), 1), (2, 1)]}, state, batch_size=2)
+    assert {key: kept.value for key, kept in state.items().items()} == {decimal.Decimal(1): 3, decimal.Decimal(2): 1}

@@ -229,6 +229,7 @@ def test_disasters(tmp_path, opaque) -> None:
     assert not (tmp_path / "rows").exists()
 
 
+@pytest.mark.filterwarnings("ignore::txtopo.errors.SharedStateWarning")
 def test_disasters_find_a_mistake(tmp_path, monkeypatch) -> None:
     """A committer that puts other rows when it is replayed is found."""
     monkeypatch.setattr(Doubling, "seen", Counter())

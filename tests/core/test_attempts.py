@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txtopo.core.attempts import ATTEMPTS_PER_EPOCH_BITS, FIRST_EPOCH, TransactionAttempt, attempt_number
+from txtopo.errors import TxtopoError
 
 TRIES_MAX = (1 << ATTEMPTS_PER_EPOCH_BITS) - 2
 EPOCHS = st.integers(FIRST_EPOCH, 1 << 30)
@@ -44,6 +45,16 @@ def test_what_does_not_fit_is_refused(epoch: int, tries: int) -> None:
 
 
 def test_attempts_order_by_transaction_first() -> None:
-    """Sorted attempts stand in commit order; as text they read transaction:attempt."""
+    """Sorted attempts stand in commit order; as text the epoch is told apart."""
     attempts = [TransactionAttempt(2, 1), TransactionAttempt(1, 2), TransactionAttempt(1, 1)]
-    assert [str(attempt) for attempt in sorted(attempts)] == ["1:1", "1:2", "2:1"]
+    assert sorted(attempts) == [TransactionAttempt(1, 1), TransactionAttempt(1, 2), TransactionAttempt(2, 1)]
+
+
+def test_attempts_are_shown_in_words() -> None:
+    """A message tells epoch and try, not the number that both make."""
+    attempt = TransactionAttempt(7, attempt_number(3, 0))
+    assert str(attempt) == "transaction 7, attempt 1, epoch 3"
+    assert repr(attempt) == "TransactionAttempt(txid=7, attempt=1, epoch=3)"
+    assert attempt.attempt == 2 * (1 << ATTEMPTS_PER_EPOCH_BITS) + 1
+    error = TxtopoError("no", component="count", txid=7, attempt=attempt.attempt)
+    assert str(error) == "[component 'count', txid 7, attempt 1, epoch 3] no"

@@ -131,6 +131,18 @@ def test_progress_renews_the_timeout() -> None:
         story >> ticked(1_999) << cancel(1) << run(2, "1:2")
 
 
+def test_late_progress_of_a_former_attempt_renews_nothing() -> None:
+    """An attempt that has failed may still be at work somewhere; the one that is live times out all the same."""
+    with Playbook(limits(window=1)) as story:
+        begin(story, 1)
+        story >> ticked(500)
+        story >> failed("1:1") << run(2, "1:2")
+        story >> ticked(1_400)
+        story >> progressed("1:1")
+        story >> ticked(1_499)
+        story >> ticked(1_500) << cancel(2) << run(3, "1:3")
+
+
 def test_what_waits_for_its_turn_has_no_timeout() -> None:
     """A processed attempt has done its work; it waits for earlier ones as long as they take."""
     with Playbook(limits(window=2, pack=1)) as story:

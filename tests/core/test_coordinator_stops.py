@@ -177,6 +177,23 @@ def test_a_broken_rule_stops_the_run_with_its_error() -> None:
         story >> rule_broken(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
 
 
+def test_what_a_broken_rule_takes_along_has_not_failed() -> None:
+    """The end of the job in which a bug was found is no failure of its transactions, for logs and displays."""
+    with Playbook(limits(window=1)) as story:
+        begin(story, 1)
+        story >> rule_broken(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
+        story.coordinator.handle(pack_ended(1))
+        assert story.coordinator.failures == ()
+
+
+def test_a_bug_is_the_only_failure_of_its_job() -> None:
+    """The bug and the end of its job come together."""
+    with Playbook(limits(window=2)) as story:
+        begin(story, 2)
+        story.coordinator.handle(rule_broken(BUG), pack_ended(1))
+        assert story.coordinator.failures == ()
+
+
 def test_a_broken_rule_lets_the_group_end() -> None:
     """What commits just now commits, then the run stops."""
     with Playbook(limits(window=2)) as story:

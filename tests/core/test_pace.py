@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from txtopo.core.actions import Process
+from txtopo.core.coordinator import Coordinator
 from txtopo.core.limits import Limits
 from txtopo.core.pace import FIRST_PACK_TRANSACTIONS, Pace
+from txtopo.testing.playbook import begun, recovered
 
 LIMITS = Limits(1_000, 64, 2, 64, timeout_ms=1_000, pack_target_ms=1_000)
 
@@ -31,7 +34,7 @@ def test_large_transactions() -> None:
 def test_packs_that_are_not_full() -> None:
     """A pack that held less than it might says nothing for larger ones."""
     pace = Pace(16, is_warm=True)
-    assert pace.after(3, 50, LIMITS) == pace
+    assert pace.after(3, 50, LIMITS).transactions_max == 16
     assert pace.after(3, 6_000, LIMITS).transactions_max == 1
     assert pace.after(4, 2_400, LIMITS).transactions_max == 2, "as many as come nearest to the target"
 
@@ -40,3 +43,71 @@ def test_no_target() -> None:
     """Without a target every pack holds what it may."""
     limits = Limits(100, 32, 2, 64, timeout_ms=1_000)
     assert grown(Pace.at_start(limits), 9_000, 1, limits=limits) == [32, 32, 32]
+
+
+def test_cold_packs() -> None:
+    """Packs that begin beside the first one pay for the start of the executors, too: they shrink nothing."""
+    first = Pace.at_start(LIMITS)
+    second = first.behind_the_first(LIMITS)
+    assert (first.transactions_max, second.transactions_max) == (2, 8)
+    pace = first.after(2, 1_900, LIMITS, is_cold=True)
+    assert pace.transactions_max == 8
+    assert pace.after(8, 9_000, LIMITS, is_cold=True).transactions_max == 16
+    assert pace.after(3, 9_000, LIMITS, is_cold=True) == pace
+    assert pace.behind_the_first(LIMITS) == pace, "it is warm"
+    assert pace.transaction_us is None, "cold packs teach nothing"
+
+
+def test_what_is_learnt() -> None:
+    """The time of a transaction is that of a warm pack; a pack of less than half of its size says no more."""
+    pace = Pace(16, is_warm=True).after(16, 800, LIMITS)
+    assert pace.transaction_us == 50_000
+    assert pace.after(7, 700, LIMITS).transaction_us == 50_000
+    assert pace.after(8, 480, LIMITS).transaction_us == 60_000
+
+
+def test_a_run_begins_where_the_last_one_was() -> None:
+    """The first pack holds what half of a job's time is enough for, one at least; and the one beside it no more."""
+    for transaction_us, first in ((50_000, 10), (1, 64), (9_000_000, 1)):
+        pace = Pace.at_start(LIMITS, transaction_us)
+        assert (pace.transactions_max, pace.transaction_us) == (first, transaction_us)
+        assert pace.behind_the_first(LIMITS) == pace
+    assert grown(Pace.at_start(LIMITS, 50_000), 5_000, 400) == [10, 20, 40]
+
+
+def first_packs(*begun_together: int, limits: Limits = LIMITS) -> list[int]:
+    """Return the sizes of the packs that begin, nothing being known, as transactions are begun; none of them ends."""
+    core = Coordinator(limits)
+    core.handle(recovered())
+    sizes, last = [], 0
+    for count in begun_together:
+        actions = core.handle(begun(*range(last + 1, last + count + 1)))
+        sizes += [len(action.pack) for action in actions if isinstance(action, Process)]
+        last += count
+    return sizes
+
+
+def test_what_waits_counts() -> None:
+    """The first pack of unknown transactions is an eighth of those that wait, from 2 to 8; what is alone goes at once."""
+    assert [first_packs(waiting) for waiting in (1, 8, 32, 64, 1_000)] == [[1], [2, 6], [4, 16], [8, 16], [8, 16]]
+    assert first_packs(1, 32) == [1, 8]
+    narrow = Limits(9, 3, 2, 64, timeout_ms=1_000, pack_target_ms=1_000)
+    assert first_packs(9, limits=narrow) == [2, 3]
+
+
+def test_what_waits_does_not_count_where_something_is_known() -> None:
+    """A pace that was learnt, or none that is looked for, is not changed by what waits."""
+    for pace in (Pace.at_start(LIMITS, 500_000), Pace(3, is_warm=True)):
+        assert pace.with_backlog(1_000, LIMITS) == pace
+    without_target = Limits(100, 32, 2, 64, timeout_ms=1_000)
+    pace = Pace.at_start(without_target)
+    assert pace.with_backlog(1_000, without_target) == pace
+
+
+def test_large_transactions_of_a_backlog() -> None:
+    """Packs that no start of executors can explain shrink at once, so that few large ones are guessed wrong."""
+    first = Pace.at_start(LIMITS).with_backlog(1_000, LIMITS)
+    assert first.after(8, 50_000, LIMITS).transactions_max == 1
+    assert first.after(8, 13_000, LIMITS).transactions_max == 3
+    assert first.after(8, 12_000, LIMITS).transactions_max == 16, "it may have been the start"
+    assert first.after(8, 50_000, LIMITS).transaction_us is None, "cold packs teach nothing"

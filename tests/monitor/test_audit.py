@@ -83,7 +83,7 @@ def test_a_coordinator_that_lost_its_lead_wrote():
         ([group(1, 2), group(4, 4)], "transaction 3: it is not in the journal: transaction 4 follows 2"),
         ([group(1, 2), group(2, 3)], "transaction 2: it is entered again after transaction 2: twice, or out of order"),
         ([group(2, 2), group(1, 1)], "transaction 1: it is out of order: transaction 2 follows 0"),
-        ([group(1, 1, epoch=2)], "transaction 1: attempt 4294967297 is of epoch 2, and epoch 1 has it"),
+        ([group(1, 1, epoch=2)], "transaction 1: attempt 1, epoch 2, is entered by epoch 1"),
     ],
 )
 def test_the_order_of_groups(entries, expected):
@@ -119,11 +119,11 @@ def test_attempts_that_do_not_rise():
     """A transaction that comes again after a dropped group has a higher attempt."""
     again = group(1, 1, epoch=2)
     again = attrs.evolve(again, transactions=(attrs.evolve(again.transactions[0], attempt=1),))
-    assert "transaction 1: attempt 1 is of epoch 1, and epoch 2 has it" in found(
+    assert "transaction 1: attempt 1, epoch 1, is entered by epoch 2" in found(
         [part(1, 0, group(1, 1)), part(2, 0, again)], {}
     )
     tries = [part(1, 0, group(1, 1), attrs.evolve(group(1, 1)))]
-    assert "transaction 1: attempt 1 follows attempt 1: attempts do not rise" in found(tries, {})
+    assert "transaction 1: attempt 1, epoch 1, follows attempt 1, epoch 1: attempts do not rise" in found(tries, {})
 
 
 def test_input_ranges():

@@ -11,6 +11,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_tables
 from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.errors import StopError
+from txtopo.monitor import journal_end
 from txtopo.monitor.journal import (
     JournalEntry,
     JournalHeader,
@@ -73,5 +74,18 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
     writer = JournalWriter(tmp_path / "journal", header, 1 << 20)
     writer._file = Path("/dev/full").open("wb")  # noqa: SIM115 - closed by the writer
+    writer._path = Path("/dev/full")
     with pytest.raises(StopError, match="Make room"):
         writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64 * 1024])
+def test_lines_are_read_backwards(tmp_path, monkeypatch, block_bytes):
+    """Whatever their lengths and the blocks that are read, each whole line comes once, the last one first."""
+    monkeypatch.setattr(journal_end, "_BLOCK_BYTES", block_bytes)
+    path = tmp_path / "lines"
+    for lines in ([], [b"one"], [b"one", b"", b"three" * 5], [b"x" * n for n in range(20)]):
+        for cut_off in (b"", b"not whole"):
+            path.write_bytes(b"header\n" + b"".join(line + b"\n" for line in lines) + cut_off)
+            with path.open("rb") as file:
+                assert list(journal_end._lines_backwards(file, len(b"header\n"))) == lines[::-1]

@@ -147,3 +147,15 @@ def test_late_bolt() -> None:
     builder.set_state("unused", MemoryState(Fields("k"), Fields("v")))
     with pytest.raises(UserCodeError, match=r"\[component 'late', txid 1, attempt .* batch was over"):
         run_inline(builder.build())
+
+
+def test_tuples_and_batches_in_turns(collector: TaskCollector, chunks: list[Chunk]) -> None:
+    """Tuples and record batches that are emitted in turns keep their order."""
+    for turn in range(3):
+        collector.emit((ATTEMPT, f"one {turn}"))
+        collector.emit((ATTEMPT, f"other {turn}"))
+        collector.emit_batch(pa.record_batch({"word": [f"batch {turn}"]}))
+    collector.emit((ATTEMPT, "last"))
+    collector.flush()
+    expected = [f"{what} {turn}" for turn in range(3) for what in ("one", "other", "batch")]
+    assert words(chunks) == [*expected, "last"]

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError
-from txtopo.phases.objects import freeze
+from txtopo.phases.objects import freeze, thaw
+from txtopo.phases.places import CONFIGURATION, Configuration, _Configured
 
 
 class Refusing:
@@ -37,3 +38,23 @@ def test_what_does_not_pickle_is_named() -> None:
 
     with pytest.raises(UserCodeError, match="lock"):
         freeze(Holder())
+
+
+def test_the_configuration_stays_where_it_is() -> None:
+    """A bolt takes no copy along: it finds that of the place it comes to; one that has changed it takes it along."""
+
+    class Bolt:
+        pass
+
+    bolt, there = Bolt(), configuration(a="y")
+    bolt.config = configuration(a="x" * 10_000, b=[1])
+    frozen = freeze(bolt)
+    assert len(frozen) < 300
+    assert thaw(Bolt, frozen, {CONFIGURATION: there}).config is there
+    bolt.config["b"].append(2)
+    assert thaw(Bolt, freeze(bolt), {CONFIGURATION: there}).config == {"a": "x" * 10_000, "b": [1, 2]}
+
+
+def configuration(**values) -> Configuration:
+    """Return a component's configuration."""
+    return Configuration(_Configured(values, tuple(values)))

@@ -46,6 +46,6 @@ def test_handle(name: str, is_noted: bool) -> None:
 
 
 def test_every_method() -> None:
-    """No method that a view may do in a way of its own is forgotten above; ``remove`` has none."""
+    """No method that a view may do in a way of its own is forgotten above; ``remove`` has none, ``fitted`` asks no view."""
     methods = {name for name, value in vars(MapState).items() if callable(value) and not name.startswith("_")}
-    assert methods - {"remove", "as_rows"} == set(CALLS)
+    assert methods - {"remove", "as_rows", "fitted"} == set(CALLS)

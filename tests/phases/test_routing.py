@@ -21,9 +21,11 @@ ATTEMPT = TransactionAttempt(7, 1)
 TASKS = 3
 
 
-def router(fields: Fields, by: Fields) -> tuple[Router, TupleSource]:
+def router(fields: Fields, by: Fields | None) -> tuple[Router, TupleSource]:
+    """Return a router by fields, or, without them, an even one."""
     builder = TransactionalTopologyBuilder("routes", "spout", MemoryTransactionalSpout({}, fields, 1))
-    builder.set_bolt("sums", Sums(), TASKS).fields_grouping("spout", by)
+    bolt = builder.set_bolt("sums", Sums(), TASKS)
+    bolt.shuffle_grouping("spout") if by is None else bolt.fields_grouping("spout", by)
     builder.set_state("sums", MemoryState())
     plan = builder.build().plan
     source = TupleSource("spout", "default", 0, plan.spout.streams["default"])
@@ -67,3 +69,24 @@ def test_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(memo) <= 8
     assert all(len(key) < 300 for key in memo)
     assert tasks_of(Fields("word", "n"), Fields("word"), rows, columnar=False) == first
+
+
+@pytest.mark.parametrize("columnar", [False, True], ids=["rows", "columns"])
+def test_a_shuffle_is_even(columnar: bool) -> None:
+    """Each task gets its share of a chunk, to one tuple; all tuples arrive; the next chunk goes on where it ended."""
+    fields = Fields("n: long") if columnar else Fields("n")
+    made, source = router(fields, None)
+    counts: collections.Counter[int] = collections.Counter()
+    seen = []
+    for size in (100, 1, 1, 1, 2, 5, 64, 7):
+        chunk = Chunk(source, rows=[(ATTEMPT, n) for n in range(size)])
+        if columnar:
+            chunk.batch()
+        routed = {task: [row[1] for row in part.rows(ATTEMPT)] for task, part in made.route(chunk, ATTEMPT)}
+        sizes = [len(routed.get(task, [])) for task in range(TASKS)]
+        assert max(sizes) - min(sizes) <= 1
+        assert sorted(n for part in routed.values() for n in part) == list(range(size))
+        counts.update({task: len(part) for task, part in routed.items()})
+        seen.append(sorted(routed))
+    assert sorted(seen[1:4]) == [[0], [1], [2]], "single tuples go round"
+    assert max(counts.values()) - min(counts.values()) <= len(seen)

@@ -181,3 +181,31 @@ def test_kept_tuples() -> None:
     builder.set_state("sums", state)
     run_inline(builder.build())
     assert {key: value.value for key, value in state.items().items()} == {"cat 0": 2, "cat 1": 1, "cat 2": 3}
+
+
+class Clears(BatchBolt, ICommitter):
+    """Takes all there is of each list."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state(context.this_component_id)
+        self.tags: list[str] = []
+
+    def execute(self, tuple):
+        self.tags += tuple["tags"]
+        tuple["tags"].clear()
+
+    def finish_batch(self):
+        self.state.put(self.context.this_task_index, ",".join(self.tags))
+
+
+@pytest.mark.parametrize("fields", [Fields("tags"), Fields("tags: array<string>")], ids=["untyped", "typed"])
+def test_consumers_share_nothing(fields: Fields) -> None:
+    """Each task of each bolt that takes a stream has its tuples for itself."""
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([[["a", "b"]], [["c"]]], fields, 2))
+    states = {name: MemoryState(Fields("task"), Fields("tags")) for name in ("one", "other")}
+    for name, state in states.items():
+        builder.set_committer_bolt(name, Clears(), 2).all_grouping("spout")
+        builder.set_state(name, state)
+    run_inline(builder.build(), places=1)
+    taken = {(name, task): kept.value for name, state in states.items() for task, kept in state.items().items()}
+    assert taken == {(name, task): "a,b,c" for name in states for task in (0, 1)}

@@ -113,6 +113,21 @@ def test_a_store_older_by_epochs_only_is_no_lost_lead(place):
     place.check_totals()
 
 
+def test_a_store_restored_from_exactly_one_lead_earlier(place):
+    """The next lead would have the very epoch that has opened the tables last; it is refused before it opens them."""
+    place.run(3)
+    place.back_up("_txtopo")
+    place.run(3)
+    place.restore_store()
+    before = place.seen()
+    with pytest.raises(DivergenceError, match="epoch 2 has opened it, and the coordinator state has got to 1 only"):
+        place.run()
+    assert place.seen() == before
+    place.repair()
+    place.run()
+    place.check_totals()
+
+
 def test_store_and_journal_restored_together(place):
     """If nothing tells what the tables hold beyond the store, they are rolled back, which is asked for."""
     place.run(2)

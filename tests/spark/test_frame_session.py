@@ -107,3 +107,13 @@ def test_the_only_key(session: SparkSession, rows: int) -> None:
     """No row for a transaction that has none: a global aggregation would make one."""
     found = [(tuple(row.attempt), row.n) for row in sums(FrameSession(session).spark, rows).collect()]
     assert found == ([((7, 1), 6)] if rows else [])
+
+
+def test_the_active_session_stays(session: SparkSession, spark: SparkSession) -> None:
+    """A frame made in the clone does not make the clone the session of the process, which the next run would take."""
+    session.createDataFrame([(1,)], "n int")
+    with FrameSession(session).running(1) as clone:
+        assert clone.createDataFrame([(1,)], "n int").count() == 1
+        assert SparkSession.getActiveSession() is clone
+    assert SparkSession.getActiveSession() is session
+    spark.createDataFrame([(1,)], "n int")

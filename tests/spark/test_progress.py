@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import queue
+import time
 
 import pytest
 
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo.errors import UserCodeError
+from txtopo.phases.places import prototypes_of
 from txtopo.phases.watch import Watch
-from txtopo.spark.progress import ProgressListener, ProgressSender
+from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
+from txtopo.spark.user_lines import LinesAddress
+from txtopo.spark.worker import RunPackage, close_workshops, pack_up, workshop_of
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 
@@ -66,4 +74,41 @@ def test_standing_still() -> None:
         with ProgressSender(listener.address, KEY, 1, Watch()), pytest.raises(queue.Empty):
             told.get(timeout=0.8)
     finally:
+        listener.close()
+
+
+def test_what_is_done_too_late_is_told() -> None:
+    """What a thread does on an executor when its batch is over reaches the driver of its own run."""
+    listener = ProgressListener("127.0.0.1", KEY)
+    error = UserCodeError("too late", component="words", txid=7, attempt=1)
+    try:
+        send_late(listener.address, OTHER, UserCodeError("of another run"))
+        send_late(listener.address, KEY, error)
+        deadline = time.monotonic() + 30
+        told = None
+        while told is None and time.monotonic() < deadline:
+            told = listener.take_late()
+        assert told is not None
+        assert str(told) == str(error)
+    finally:
+        listener.close()
+
+
+def test_an_executor_tells_what_is_done_too_late() -> None:
+    """A process that works for a run knows whom to tell, though no task of that run is at work any more."""
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([], Fields("n"), 1))
+    builder.set_state("unused", MemoryState(Fields("k"), Fields("v")))
+    plan = builder.build().plan
+    listener = ProgressListener("127.0.0.1", KEY)
+    try:
+        lines = LinesAddress("127.0.0.1", 0, 0)
+        package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), listener.address, lines)
+        workshop_of(package).note_late(UserCodeError("too late", component="words"))
+        deadline = time.monotonic() + 30
+        told = None
+        while told is None and time.monotonic() < deadline:
+            told = listener.take_late()
+        assert (str(told), listener.take_late()) == ("[component 'words'] too late", None)
+    finally:
+        close_workshops()
         listener.close()

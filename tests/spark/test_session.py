@@ -1,4 +1,4 @@
-"""Sessions: a machine without Java, or with too old a one, is told what to install."""
+"""Sessions: a machine without Java is told what to install."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.spark.session import check_java
+from txtopo.spark.session import _java_options
+from txtopo.spark.versions import check_java
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -22,18 +24,6 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Non
     assert "\n" not in str(raised.value)
 
 
-def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """Java 8 and 11 are refused by their version."""
-    for version in ("1.8.0_292", "11.0.2"):
-        java = tmp_path / "java"
-        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2021' >&2\n")
-        java.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        with pytest.raises(ConfigError, match=version):
-            check_java()
-
-
 def test_command_line_without_java(tmp_path: pathlib.Path) -> None:
     """``txtopo run`` without Java prints the line, and no traceback."""
     environment = {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)}
@@ -42,3 +32,13 @@ def test_command_line_without_java(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 1
     assert "openjdk-17-jre-headless" in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("level", ["ERROR", "INFO"])
+def test_the_jvm_takes_the_options_of_its_start(level: str) -> None:
+    """Java says nothing of the options that shorten Spark's start, whichever log level is asked for."""
+    options = _java_options(Config(spark_log_level=level))["spark.driver.extraJavaOptions"].split()
+    done = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "warning" not in done.stderr.lower()
+    assert any("log4j2" in option for option in options) == (level == "ERROR")

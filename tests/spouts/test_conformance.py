@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from txtopo.contracts.fields import Fields
-from txtopo.contracts.spout import Coordinator, DataFrameSpout
+from txtopo.contracts.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.testing.spouts import (
     DataFrameSpoutConformance,
@@ -163,3 +163,62 @@ class TestDataFrames(DataFrameSpoutConformance):
     @pytest.fixture
     def spout(self):
         return RangeSpout()
+
+
+class CountsForEver(TransactionalSpout):
+    """Ten numbers a transaction, without an end; or as many as there are just now."""
+
+    output_fields = Fields("attempt", "n")
+
+    def __init__(self, ready: int | None = None) -> None:
+        self.ready = ready
+
+    def coordinator(self, config, context):
+        return CountsForEverCoordinator(self.ready)
+
+    def emitter(self, config, context):
+        return CountsForEverEmitter(context)
+
+
+class CountsForEverCoordinator(Coordinator):
+    def __init__(self, ready):
+        self.ready, self.begun = ready, 0
+
+    def resume(self, txid, metadata):
+        self.begun = txid
+
+    def initialize_transaction(self, txid, previous_metadata):
+        self.begun = txid
+        return txid
+
+    def is_ready(self):
+        return self.ready is None or self.begun < self.ready
+
+
+class CountsForEverEmitter(Emitter):
+    def __init__(self, context):
+        self.context = context
+
+    def emit_batch(self, attempt, metadata, collector):
+        tasks = len(self.context.component_tasks(self.context.this_component_id))
+        for n in range(self.context.this_task_index, 10, tasks):
+            collector.emit((attempt, 10 * metadata + n))
+
+
+class TestEndless(TransactionalSpoutConformance):
+    """A source that never ends is looked at by its first transactions."""
+
+    is_endless = True
+
+    @pytest.fixture(params=[None, 5], ids=["ready", "five ready"])
+    def spout(self, request):
+        return CountsForEver(request.param)
+
+
+def test_an_endless_source_is_told_how_to_say_so():
+    """The message names the remedy, whether the source goes on for ever or waits."""
+    conformance = TransactionalSpoutConformance()
+    with pytest.raises(AssertionError, match="set is_endless = True in the test class if it never ends"):
+        conformance.test_metadata_is_json(CountsForEver())
+    with pytest.raises(AssertionError, match=r"after 5 transactions .* is_exhausted\(\) .* set is_endless = True"):
+        conformance.test_metadata_is_json(CountsForEver(5))

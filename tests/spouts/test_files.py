@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spouts.files import FilesTransactionalSpout
+from spouts.files_text import TextFormat
+from tests.spouts.growing import Growing
 from txtopo.contracts.fields import Fields
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
@@ -128,20 +130,108 @@ def test_new_files_behind_are_taken_by_the_next_run(tmp_path):
     assert lines_of(FilesTransactionalSpout(tmp_path), begun) == ["b"]
 
 
-def test_files_that_came_before_the_position_are_named(tmp_path):
-    """New files that sort before what was taken would be lost: they are named when the run starts."""
+def test_files_that_came_before_the_position_are_taken(tmp_path):
+    """New files that sort before what was taken are the next run's, too, in the order of their names."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 3})
     for name in ("b.txt", "d.txt"):
-        write(tmp_path / name, "1\n")
-    begun = plan(FilesTransactionalSpout(tmp_path))
+        run.write(name, f"{name}\n")
+    run.start()
+    assert run.drain() == {"b.txt": 1, "d.txt": 1}
+    for name in ("c.txt", "a.txt", "e.txt"):
+        run.write(name, f"{name}\n")
+    for _ in range(6):  # each run takes one transaction's share
+        run.start()
+        run.begin()
+        run.commit()
+    assert run.coordinator.is_exhausted()
+    names = [piece[0] for metadata in run.saved[4:] for piece in metadata["ranges"]]
+    assert names == ["a.txt", "a.txt", "c.txt", "c.txt", "e.txt", "e.txt"]
+    assert set(run.lines.values()) == {1}
+
+
+def test_files_that_came_before_a_former_runs_position(tmp_path):
+    """Metadata of a former txtopo has no log: files that came since are told by when they came, or refused."""
+    run = Growing(tmp_path / "in", watch=False)
+    for name in ("b.txt", "d.txt"):
+        run.write(name, f"{name}\n")
+    run.start()
+    run.drain()
+    former = [{key: value for key, value in metadata.items() if key not in {"next", "log"}} for metadata in run.saved]
     for name in ("a.txt", "c.txt"):
-        write(tmp_path / name, "2\n")
-    with pytest.raises(InputError, match=r"would be lost: '[ac].txt', '[ac].txt'; remove them, or give them names"):
-        plan(FilesTransactionalSpout(tmp_path), begun)
-    (tmp_path / "a.txt").rename(tmp_path / "e.txt")
-    with pytest.raises(InputError, match=r"would be lost: 'c.txt'; remove"):
-        plan(FilesTransactionalSpout(tmp_path), begun)
-    (tmp_path / "c.txt").rename(tmp_path / "f.txt")
-    assert lines_of(FilesTransactionalSpout(tmp_path), begun) == ["2", "2"]
+        run.write(name, f"{name}\n")
+    for watch in (False, True):
+        again = Growing(run.folder, watch=watch, saved=list(former), committed=len(former), clock=run.clock)
+        again.start()
+        assert again.drain() == {"a.txt": 1, "c.txt": 1}
+    os.utime(run.folder / "d.txt")  # now it is the latest of them
+    os.utime(run.folder / "b.txt")
+    again = Growing(run.folder, watch=False, saved=list(former), committed=len(former))
+    with pytest.raises(InputError, match=r"the 2 files up to 'd.txt' are taken, and there are 4 now.*latest are '[bd]"):
+        again.start()
+
+
+def test_files_that_were_taken_are_named(tmp_path):
+    """With the log, an error says which of the files that were taken is gone, or has grown."""
+    run = Growing(tmp_path / "in", watch=False)
+    for name in ("a.txt", "b.txt", "c.txt"):
+        run.write(name, "1\n")
+    run.start()
+    run.drain()
+    run.write("b.txt", "1\n2\n")
+    with pytest.raises(InputError, match=r"b.txt is taken and was written since: it had 2 bytes, it has 4; put the"):
+        run.start()
+    (run.folder / "b.txt").unlink()
+    with pytest.raises(InputError, match=r"1 of the 3 files that are taken from .* are gone: 'b.txt'; put them back"):
+        run.start()
+    run.watch = True
+    run.start()
+    assert run.drain() == {"1": 3}
+
+
+def test_watch_is_switched_on_and_off(tmp_path):
+    """At any moment, in the middle of a file too, nothing is read twice or lost."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 5})
+    for name in ("m.txt", "z.txt"):
+        run.write(name, "".join(f"{name} {n}\n" for n in range(4)))
+    for number in range(30):
+        run.start()
+        if number == 7:
+            run.write("a.txt", "a\n")
+        if run.watch:
+            run.wait()
+        run.begin()
+        run.commit()
+        run.watch = not run.watch
+    assert run.lines == {"a": 1, **{f"{name} {n}": 1 for name in ("m.txt", "z.txt") for n in range(4)}}
+
+
+def test_more_folders_beside(tmp_path):
+    """A folder that is given beside the first one changes what names are below, and not what is taken."""
+    run = Growing(tmp_path / "one", watch=False)
+    run.write("a.txt", "a\n")
+    run.start()
+    run.drain()
+    run.folder = tmp_path
+    run.write("two/b.txt", "b\n")
+    run.start()
+    assert run.drain() == {"a": 1, "b": 1}
+
+
+def test_a_rewrite_while_a_file_is_read_is_refused(tmp_path, monkeypatch):
+    """Also one that comes after the first look at the file, and leaves its size as it was."""
+    path = write(tmp_path / "a.txt", "1\n2\n")
+    spout = FilesTransactionalSpout(tmp_path)
+    (metadata,) = plan(spout)
+    read = TextFormat.read
+
+    def rewritten(self, *arguments):
+        yield from read(self, *arguments)
+        write(path, "3\n4\n")
+        os.utime(path, (10**9, 10**9))
+
+    monkeypatch.setattr(TextFormat, "read", rewritten)
+    with pytest.raises(InputError, match=r"a.txt was written since its transaction was planned"):
+        emitted(spout, metadata)
 
 
 def test_files_that_were_taken_stay(tmp_path):

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from state import DeltaState, delta_buckets, read_table
 from state.delta_buckets import FileWrites
+from state.delta_data_folder import DATA_FOLDER
 from tests.state.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.errors import FailedException, FieldsError
+from txtopo.errors import DivergenceError, FailedException, FieldsError
 from txtopo.failpoints import armed
 from txtopo.phases.rows_file import PARTS, parts_of, read_rows_file, slice_of, write_rows_file
 from txtopo.phases.state_view import GroupState
@@ -60,7 +61,8 @@ def rows(path) -> dict:
 
 def files(path) -> dict[str, int]:
     added = pa.table(DeltaTable(path / "t").get_add_actions())
-    return dict(zip(added["path"].to_pylist(), added["num_records"].to_pylist(), strict=True))
+    names = [Path(name).name for name in added["path"].to_pylist()]
+    return dict(zip(names, added["num_records"].to_pylist(), strict=True))
 
 
 def many(count, n=1):
@@ -147,7 +149,7 @@ def test_buckets_double(tmp_path, monkeypatch) -> None:
     assert [len(items) for items in executors.calls] == [2, 4, 8, 16]
     for name, count in files(tmp_path).items():
         first, end = int(name[7:10]), int(name[11:14])
-        parts = parts_of(pq.ParquetFile(tmp_path / "t" / name).read().select(["word"]))
+        parts = parts_of(pq.ParquetFile(tmp_path / "t" / DATA_FOLDER / name).read().select(["word"]))
         assert len(parts) == count
         assert all((parts >= first) & (parts < end))
 
@@ -218,17 +220,40 @@ def test_a_damaged_file_is_refused(tmp_path, damage) -> None:
     assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
 
 
-def test_files_that_were_moved_meanwhile_are_missed(tmp_path) -> None:
-    """Whoever puts a table's rows into other files, between fold and write, makes the write fail and doubles no row."""
+@pytest.mark.parametrize("is_staged", [False, True], ids=["written", "staged"])
+def test_files_that_were_moved_meanwhile(tmp_path, is_staged) -> None:
+    """Rows that somebody puts into other files, between fold and write, are there once: touched or not."""
+    state = opened(tmp_path, executors=InlineExecutors(places=4))
+    commit(state, (1, many(200)))
+    writes = fold(state, (2, {"w7": 1, "new": 5}))
+    staged = state.stage(2, writes) if is_staged else None
+    table = DeltaTable(tmp_path / "t")
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert 0 < len(writes.removed) < 4
+    if staged is None:
+        state.write(2, writes)
+    else:
+        opened(tmp_path, epoch=2).write_staged(staged)
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2), "new": (5, 2)}
+    again = opened(tmp_path, epoch=3, executors=InlineExecutors(places=4))
+    commit(again, (3, many(200)))
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
+
+
+def test_files_that_were_changed_meanwhile(tmp_path) -> None:
+    """What was folded before somebody changed rows is not written over them, even if the change was accepted since."""
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, many(20)))
-    writes = fold(state, (2, many(20)))
-    DeltaTable(tmp_path / "t").optimize.compact()
-    with pytest.raises(FailedException, match="no longer part"):
-        state.write(2, writes)
-    assert rows(tmp_path) == dict.fromkeys(many(20), (1, 1))
-    commit(state, (2, many(20)))
-    assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
+    staged = state.stage(2, fold(state, (2, {"w7": 1})))
+    DeltaTable(tmp_path / "t").update({"n": "100"})
+    again = opened(tmp_path, epoch=2)
+    again.adopt()
+    table = DeltaState(tmp_path / "t", KEY, VALUE).table()
+    assert "UPDATE made version" in table.staged_obstacle(staged.location)
+    with pytest.raises(DivergenceError, match="UPDATE made version"):
+        again.write_staged(staged)
+    assert rows(tmp_path) == dict.fromkeys(many(20), (100, 1))
 
 
 @pytest.mark.parametrize("point", ["delta.write.checked", "delta.write.landed"])
@@ -333,3 +358,45 @@ def test_a_rows_file_without_keys(tmp_path) -> None:
     sizes = np.diff(file.offsets)
     assert (file.offsets[0], file.offsets[-1], sizes.min(), sizes.max()) == (0, 1000, 3, 4)
     assert write_rows_file(str(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
+
+
+def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
+    """A bucket that has become too large is split, and keeps every row, where the group touches one key of it."""
+    state = opened(tmp_path, executors=InlineExecutors(1))
+    commit(state, (1, many(400)))
+    assert len(files(tmp_path)) == 1
+    monkeypatch.setattr(delta_buckets, "BUCKET_ROWS", 50)
+    commit(state, (2, {"w7": 1}))
+    assert len(files(tmp_path)) == 16
+    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (2, 2)}
+    commit(state, (3, {"w7": 1, "new": 1}))
+    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (3, 3), "new": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a" * 400],
+        ["a" * 400 + "b", "a" * 400 + "z"],
+        ["z" * 31 + "\U0010ffff" * 3 + "z", "a"],
+        ["\U0010ffff" * 100, "b"],
+        ["é" * 50, "日本" * 40],
+        ["short", "longer"],
+    ],
+    ids=lambda words: ascii(words[0][:8]),
+)
+def test_the_bounds_of_long_texts_hold_them(words):
+    """Readers skip a file by its bounds: a text that is cut short is rounded down below, and up above."""
+    stats = delta_buckets.stats_of(pa.table({"word": words}))
+    low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
+    assert [low <= word <= high for word in words] == [True] * len(words)
+    assert len(low) <= delta_buckets._TEXT_MAX
+
+
+def test_a_long_key_is_found_by_its_own_predicate(tmp_path):
+    """Delta-rs skips files by what the log says of them; none that has the key."""
+    words = {"x" * 300 + letter: 1 for letter in "abc"}
+    commit(opened(tmp_path, executors=InlineExecutors(places=2)), (1, words))
+    for word in words:
+        found = pa.table(DeltaTable(tmp_path / "t").scan(columns=["word"], predicate=f"word = '{word}'"))
+        assert found["word"].to_pylist() == [word]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 
 import pytest
+from deltalake import DeltaTable
 
 import state.delta_opened_table
 from state import DeltaState, read_table, read_tables
 from state.delta_history import version_as_of
+from state.delta_log import log_entries
 from tests.acceptance.topologies import counts_of
 from tests.state.crashing_runs import DATA, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import Fields
@@ -157,8 +160,8 @@ class Tables:
         opened.write(txid, {"k": opened.make_value(txid, txid)})
         opened.maintain()
 
-    def seen(self, txid=None):
-        view = read_tables(self.folder, txid)
+    def seen(self, txid=None, **options):
+        view = read_tables(self.folder, txid, **options)
         return view.txid, {name: table["n"].to_pylist() for name, table in view.tables.items()}
 
 
@@ -207,16 +210,19 @@ def test_what_nobody_knows_to_be_committed_is_not_shown_as_such(tables):
 
 
 def test_a_past_view(tables):
-    """A transaction of the past, in the middle of a group, shows what was before that group, and says so."""
+    """The nearest to a transaction in the middle of a group is what was before that group; the view says so."""
     journal = tables.lead(1, 0)
     for first, last, names in ((1, 3, "xy"), (4, 6, "x"), (7, 9, "xy")):
         tables.enter(journal, first, last, *names)
         for name in names:
             tables.write(name, last)
     assert tables.seen(9) == (9, {"x": [9], "y": [9]})
-    assert tables.seen(8) == (6, {"x": [6], "y": [3]})
-    assert tables.seen(5) == (3, {"x": [3], "y": [3]})
-    assert tables.seen(2) == (0, {"x": [], "y": []})
+    assert tables.seen(8, nearest=True) == (6, {"x": [6], "y": [3]})
+    assert tables.seen(5, nearest=True) == (3, {"x": [3], "y": [3]})
+    assert tables.seen(2, nearest=True) == (0, {"x": [], "y": []})
+    with pytest.raises(StateAccessError, match="as of 6 and as of 9"):
+        tables.seen(8)
+    assert tables.seen(6) == (6, {"x": [6], "y": [3]})
 
 
 def test_a_void_entry_of_a_coordinator_before(tables):
@@ -308,3 +314,80 @@ def test_versions_are_found_wherever_they_are(tables):
     latest = location.handle()
     assert version_as_of(location, latest, "t/x", 37) is None
     assert version_as_of(location, latest, "t/x", 38).version() == latest.version()
+
+
+# Tables that do not belong together
+
+
+@pytest.fixture
+def four(tables):
+    """Two tables that were written as of 1, 2, 3 and 4, the second one not as of 3."""
+    journal = tables.lead(1, 0)
+    for txid in (1, 2, 3, 4):
+        names = "x" if txid == 3 else "xy"
+        tables.enter(journal, txid, txid, *names)
+        for name in names:
+            tables.opened[name].write(txid, {"k": tables.opened[name].make_value(txid, txid)})
+    return tables
+
+
+def test_tables_that_were_restored_to_different_moments(four):
+    """Delta's RESTORE brings back rows and leaves the txid: each table that it was done to is named with that."""
+    for name, txid in (("x", 3), ("y", 1)):
+        table = DeltaTable(four.folder / name)
+        versions = {entry.txid: entry.version for entry in log_entries(four.opened[name]._location, table)}
+        table.restore(versions[txid])
+    with pytest.raises(DivergenceError) as refusal:
+        four.seen()
+    for name in "xy":
+        assert f"state '{name}': its table at {four.folder / name} is at transaction 4" in str(refusal.value)
+    assert str(refusal.value).count("RESTORE made version") == 2
+    assert "txtopo repair" in str(refusal.value)
+    assert four.seen(3) == (3, {"x": [3], "y": [2]})
+
+
+@pytest.mark.parametrize(("name", "txid"), [("x", 1), ("x", 2), ("y", 1)])
+def test_a_table_that_was_restored_from_a_copy(four, name, txid):
+    """A table whose folder is an earlier one's is behind what the journal has of it."""
+    log = four.folder / name / "_delta_log"
+    versions = {
+        entry.txid: entry.version for entry in log_entries(four.opened[name]._location, DeltaTable(four.folder / name))
+    }
+    for file in log.glob("*.json"):
+        if int(file.stem) > versions[txid]:
+            file.unlink()
+    with pytest.raises(DivergenceError, match=f"state '{name}': .* is at transaction {txid}, and the journal .* of"):
+        four.seen()
+    assert four.seen(txid)[0] == txid
+
+
+def test_a_table_that_rests_was_restored(tables):
+    """What the last entry does not name is looked for in those before, and in the header."""
+    journal = tables.lead(1, 0)
+    tables.enter(journal, 1, 1, "x", "y")
+    for name in "xy":
+        tables.write(name, 1)
+    for txid in (2, 3, 4):
+        tables.enter(journal, txid, txid, "x")
+        tables.write("x", txid)
+    assert tables.seen() == (4, {"x": [4], "y": [1]})
+    newer = tables.lead(2, 4)
+    assert tables.seen() == (4, {"x": [4], "y": [1]})
+    tables.enter(newer, 5, 5, "x")
+    tables.write("x", 5)
+    assert tables.seen() == (5, {"x": [5], "y": [1]})
+    folder = tables.folder / "y"
+    shutil.rmtree(folder)
+    first = tables.states["y"].open("t", "y", "life", 1)
+    file = next((tables.folder / HOME / FOLDER).glob("0000000002-*"))
+    file.write_text(file.read_text().replace(tables.opened["y"].identity, first.identity))
+    with pytest.raises(DivergenceError, match=r"state 'y': .* is at transaction 0, and the journal .* as of 1"):
+        tables.seen()
+
+
+def test_what_changes_no_row_is_no_restore(four):
+    """Compaction and vacuum by somebody else leave the view as it is."""
+    table = DeltaTable(four.folder / "x")
+    table.optimize.z_order(["k"])
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert four.seen() == (4, {"x": [4], "y": [4]})

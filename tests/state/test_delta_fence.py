@@ -9,11 +9,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from state import delta_writing
+from state import delta_opened, delta_writing
 from state.delta import read_table
 from state.delta_fence import Fence
 from state.values import TransactionalValue
 from tests.state.delta_tables import NAME, TOPOLOGY, counted, merge_always, opened
+from tests.state.inline_executors import InlineExecutors
+from txtopo.contracts.reduction import Reduction, TransactionRows
 from txtopo.errors import (
     DivergenceError,
     FailedException,
@@ -100,6 +102,45 @@ def test_rows_changed_by_another_writer_stop_the_run(path):
     assert rows_of(again) == [("a", 101, 2)]
 
 
+def then_append(monkeypatch, where, name):
+    """Have somebody append a row right after a Delta write of ours, before we look at the table again."""
+    write = getattr(where, name)
+
+    def both(table, *others, **options):
+        result = write(table, *others, **options)
+        rows = pa.table({"word": ["x"], "n": [2], "txid": [1]}, schema=pa.schema(table.schema()))
+        write_deltalake(table.table_uri, rows, mode="append")
+        return result
+
+    monkeypatch.setattr(where, name, both)
+
+
+@pytest.mark.parametrize("way", ["rows", "files", "staged", "upkeep"])
+def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeypatch, way):
+    """Whatever lands between our Delta write and our look at its version is somebody else's: the next write says so."""
+    state = opened(path, upkeep_every_writes=1, files_max=1)
+    with monkeypatch.context() as patched:
+        if way == "upkeep":
+            merge_always(patched)
+            for txid in (1, 2):
+                state.write(txid, counted(txid, **{f"w{txid}": txid}))
+            then_append(patched, delta_opened, "compact")
+            state.maintain()
+        elif way == "files":
+            state.use_executors(InlineExecutors(), 0)
+            then_append(patched, delta_opened, "put_files")
+            state.write(2, state.fold([TransactionRows(2, pa.table({"word": ["a"], "n": [10]}))], Reduction.SUM))
+        else:
+            then_append(patched, delta_opened, "put_rows")
+            if way == "staged":
+                state.write_staged(state.stage(2, counted(2, a=10)))
+            else:
+                state.write(2, counted(2, a=10))
+    with pytest.raises(DivergenceError, match="WRITE made version"):
+        state.write(3, counted(3, b=1))
+    assert state.last_txid == 2
+
+
 def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
     """Somebody may compact and vacuum the table by hand; the run goes on."""
     merge_always(monkeypatch)
@@ -113,6 +154,28 @@ def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
     assert DeltaTable(path).version() > state._table.version() + 1
     state.write(4, counted(4, w1=4))
     assert state.multi_get(["w1", "w2"]) == [TransactionalValue(4, 4), TransactionalValue(2, 2)]
+
+
+@pytest.mark.parametrize("way", ["one key", "many keys", "folded", "folded by executors"])
+def test_files_that_were_compacted_and_removed_are_not_missed(path, monkeypatch, way):
+    """Rows that a run has not read yet are read from wherever somebody has put them since."""
+    merge_always(monkeypatch)
+    for epoch in (1, 2):
+        opened(path, epoch).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
+    state = opened(path, 3, cached_keys_max=1)
+    other = DeltaTable(path)
+    other.optimize.compact()
+    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    if way == "one key":
+        assert state.multi_get(["w1"]) == [TransactionalValue(1, 1)]
+    elif way == "many keys":
+        assert list(state.befores(3, ["w1", "w2"])) == [1, 2]
+    else:
+        if way == "folded by executors":
+            state.use_executors(InlineExecutors(), 0)
+        parts = [TransactionRows(3, pa.table({"word": ["w1"], "n": [10]}))]
+        state.write(3, state.fold(parts, Reduction.SUM))
+        assert rows_of(state) == [("w1", 11, 3), ("w2", 2, 2)]
 
 
 def test_a_table_that_is_gone_stops_the_run(path):

@@ -230,3 +230,33 @@ def test_rows_and_keys_take_turns(tmp_path) -> None:
         view.finish()
         state.write(txid, group.writes())
     assert rows(tmp_path) == {"a": (33, 6), "b": (6, 5), "c": (30, 6)}
+
+
+def test_rows_of_several_key_fields_in_every_kind_of_state(tmp_path) -> None:
+    """Columns whose key has two fields go key by key, too: in a table as of the past, and in memory."""
+    key = Fields("side: string", "word: string")
+    opened(tmp_path, key=key).write(1, {})
+    past = DeltaState(tmp_path / "t", key, VALUE).open_as_of("topology", "s", 1)
+    memory = MemoryState(key, VALUE).open("topology", "s", "life", 1)
+    values = pa.table({"side": ["left", "right"], "word": ["a", "a"], "n": [1, 2]})
+    for state in (opened(tmp_path, key=key, epoch=2), past, memory):
+        view = GroupState(state).begin(2)
+        view.multi_reduce(values, operator.add)
+        assert [view.get((side, "a")).value for side in ("left", "right")] == [1, 2]
+
+
+@pytest.mark.parametrize(("stored", "added"), [(LARGEST, 1), (-LARGEST - 1, -1), (LARGEST - 1, 2)])
+def test_sum_of_stored_and_new_beyond_64_bits(tmp_path, stored, added) -> None:
+    """What is in the table and what a group adds, each of which fits, are refused where their sum does not."""
+    state = opened(tmp_path)
+    for txid, values in ((1, {"a": stored, "b": 1}), (2, {"b": 1})):
+        group = GroupState(state, by_key=txid == 1)
+        reduce_in(group, txid, values)
+        state.write(txid, group.writes())
+    group = GroupState(state)
+    reduce_in(group, 3, {"a": added})
+    assert group.writes() is None
+    by_key = GroupState(state, by_key=True)
+    with pytest.raises(FieldsError, match=r"n: bigint"):
+        reduce_in(by_key, 3, {"a": added})
+    assert rows(tmp_path) == {"a": (stored, 1), "b": (2, 2)}

@@ -124,6 +124,31 @@ def test_killed_holder_here_is_replaced_at_once(place, store):
         assert time.monotonic() - started < SESSION_SECS / 2
 
 
+def test_two_that_find_a_dead_holder_do_not_both_lead(place, store, monkeypatch):
+    """Told as a history: whoever comes second has read the epoch before the first one counted it up.
+
+    1. The holder is dead, its node is still there. 2. A reads the epoch and the holder. 3. B does, too, removes the
+    holder's node and leads. 4. A would remove B's node, and count up to the very epoch that B has.
+    """
+    with holding_process(place, "a", "first") as (process, epoch):
+        process.kill()
+        process.wait()
+        other = place.open()
+        commit, leads = store.session.commit, []
+
+        def commit_after_the_other(transaction, patience):
+            if not leads:
+                leads.append(other.take_lead("a", "other"))
+            return commit(transaction, patience)
+
+        monkeypatch.setattr(store.session, "commit", commit_after_the_other)
+        with pytest.raises(AlreadyRunning, match="'other'"):
+            store.take_lead("a", "second")
+        leads[0].write([Put("a/x", b"of the other")])
+        assert (leads[0].epoch, leads[0].is_held(), other.read("a/x")) == (epoch + 1, True, b"of the other")
+        other.close()
+
+
 def test_holder_elsewhere_is_waited_for(store, plain, root):
     """A holder on another machine may be dead: the lead is taken when its session ends."""
     node = hold_from_elsewhere(store, plain, root)

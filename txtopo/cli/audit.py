@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from rich.text import Text
 from txtopo.cli.command import Command
 from txtopo.cli.target import load_target, set_option
 from txtopo.cli.wording import count_of
+from txtopo.contracts.partitioned import spout_as_written
+from txtopo.contracts.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.errors import ConfigError
 from txtopo.monitor.audit import AuditReport, TableProof, audit
 from txtopo.monitor.journal import JournalPart, find_journal, read_journal
-from txtopo.monitor.journal_end import home_below
+from txtopo.monitor.journal_end import home_below, home_with_journal
 from txtopo.monitor.table_history import TableHistory
 from txtopo.runner import home_of
 
@@ -42,7 +45,7 @@ def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick
     topology. Nothing is run or written, and the topology may be running. What was proved is printed; if anything
     is not as it must be, it is named, and the exit status is 1.
     """
-    journal = _journal(target, pairs)
+    journal, spout = _journal(target, pairs)
     parts, histories = _evidence(journal, with_rows=not quick)
     report = audit(parts, histories)
     console = Console(highlight=False)
@@ -50,7 +53,10 @@ def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick
         looked = f"{count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')} looked at:"
         console.print(Text(looked))
     else:
-        for line in [*_proof_lines(report), *(_table_line(proof, is_quick=quick) for proof in report.tables)]:
+        for line in [
+            *_proof_lines(report, _telling_method(spout)),
+            *(_table_line(proof, is_quick=quick) for proof in report.tables),
+        ]:
             console.print(Text(line), soft_wrap=True)
     if report.in_flight is not None:
         first, last = report.in_flight
@@ -67,13 +73,18 @@ def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick
     console.print(Text("✔ every transaction was committed once, in order, without a gap", "bold green"))
 
 
-def _journal(target: str, pairs: tuple[str, ...]) -> Path:
+def _journal(target: str, pairs: tuple[str, ...]) -> tuple[Path, AnySpout | None]:
+    """Return a topology's journal, and its spout where the topology is given."""
     if Path(target).is_dir():
         if pairs:
             raise ConfigError(f"{target} is a folder; --set is for a MODULE")
-        return find_journal(home_below(target))
+        return find_journal(home_below(target)), None
+    if os.sep in target and not target.endswith(".py"):
+        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
     loaded = load_target(target, pairs)
-    return find_journal(home_below(home_of(loaded.topology.plan, loaded.config)), loaded.topology.id)
+    plan = loaded.topology.plan
+    home = home_with_journal(home_of(plan, loaded.config))
+    return find_journal(home, loaded.topology.id), spout_as_written(plan.spout.component)
 
 
 def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
@@ -101,7 +112,21 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
     raise ConfigError(f"coordinators follow one another too fast to be audited; begun {TRIES_MAX} times, try again")
 
 
-def _proof_lines(report: AuditReport) -> list[str]:
+def _telling_method(spout: AnySpout | None) -> str:
+    """Return the method by which a spout tells what input each transaction took.
+
+    Args:
+        spout: the spout; None where only its journal is known.
+    """
+    of_all = "input_ranges(self, metadata, previous_metadata), which returns {partition: (start, end)}"
+    of_one = "input_range(self, metadata, previous_metadata), which returns (start, end) of one partition"
+    if spout is None:
+        return f"{of_all}; a PartitionedTransactionalSpout {of_one}"
+    name = type(spout).__name__
+    return f"{of_one if isinstance(spout, PartitionedTransactionalSpout) else of_all}: {name} does not"
+
+
+def _proof_lines(report: AuditReport, method: str) -> list[str]:
     epochs = f"{count_of(report.groups, 'group')} in {count_of(report.epochs, 'epoch')}"
     if report.last < report.first:
         lines = [f"journal     no transaction is committed yet; {epochs}"]
@@ -116,7 +141,10 @@ def _proof_lines(report: AuditReport) -> list[str]:
         ranges = f"{count_of(report.ranges, 'range')} of {count_of(report.partitions, 'partition')}"
         lines.append(f"input       {ranges}, without gap or overlap")
     if report.untold:
-        lines.append(f"input       not told by the spout for {count_of(report.untold, 'transaction')}: not proved")
+        lines.append(
+            f"input       not told by the spout for {count_of(report.untold, 'transaction')}: not proved; to have it "
+            f"proved, let the spout define {method}"
+        )
     if report.elsewhere:
         lines.append(
             f"states      not proved, for the newest epoch has no table of them: {', '.join(report.elsewhere)}"

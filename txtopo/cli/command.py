@@ -39,6 +39,22 @@ class YourCodeError(click.ClickException):
         print_error(self.message)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number from some value on."""
+
+    name = "number"
+
+    def __init__(self, low: int) -> None:
+        super().__init__(min=low)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number from {self.min} on", param, ctx)
+
+
 class Command(click.Command):
     """A command that prints errors of txtopo in words, and tracebacks only where they help."""
 

@@ -15,11 +15,12 @@ from rich.text import Text
 
 from txtopo.cli.rate import TupleRate
 from txtopo.cli.summary import print_summary
-from txtopo.cli.wording import STATUS_WORDS, clock
+from txtopo.cli.wording import STATUS_WORDS, activity, clock, reason_of, share_of, time_left
 from txtopo.monitor.report import Progress, RunReport
 
 WIDTH_MAX = 84
 _BAR_WIDTH_MAX = 64
+_REASON_MAX = 160
 
 _COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_black"
 
@@ -39,8 +40,7 @@ class LiveDisplay:
         self._is_stopping = False
         self._begun = time.monotonic()
         self._spark_secs: float | None = None
-        spinner = Spinner("dots", "starting Spark …", style="green")
-        self._live = Live(spinner, console=console, refresh_per_second=8, transient=True)
+        self._live = Live(_waiting("beginning"), console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         """Show at once that something happens: Spark takes seconds to start."""
@@ -53,6 +53,10 @@ class LiveDisplay:
         """Leave the terminal as it was found."""
         del kind, error, trace
         self._live.stop()
+
+    def stage(self, stage: str) -> None:
+        """Say what is being done before the run begins."""
+        self._live.update(_waiting(stage), refresh=True)
 
     def update(self, progress: Progress) -> None:
         """Take a snapshot."""
@@ -75,11 +79,19 @@ class LiveDisplay:
         grid.add_column(style="dim", justify="right", no_wrap=True)
         grid.add_column()
         grid.add_row("window", Group(_bar(progress, self._window), _legend(progress)))
-        grid.add_row("committed", _committed(progress))
-        grid.add_row("next", _next(progress))
-        rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {self._rate.per_second:,.0f}/s   ")
+        if progress.transactions:
+            grid.add_row("committed", _committed(progress))
+            grid.add_row("next", _next(progress))
+        else:
+            grid.add_row("committed", Text(f"nothing yet: {activity(progress)}"))
+        if progress.total:
+            grid.add_row("input", _input(progress, self._rate.secs_left))
+        average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
+        rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
         grid.add_row("tuples", rate.append(self._rate.history, "green"))
         grid.add_row("replays", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
+        if progress.last_failure:
+            grid.add_row("", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow"))
         subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
         return Panel(
             grid,
@@ -90,6 +102,15 @@ class LiveDisplay:
             width=min(WIDTH_MAX, self._console.width),
             border_style="yellow" if self._is_stopping else "green",
         )
+
+
+def _waiting(stage: str) -> Spinner:
+    return Spinner("dots", f"{stage} …", style="green")
+
+
+def _input(progress: Progress, secs_left: float | None) -> Text:
+    text = Text(share_of(progress))
+    return text if secs_left is None else text.append(f", {time_left(secs_left)}")
 
 
 def _bar(progress: Progress, window: int) -> Text:

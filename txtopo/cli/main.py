@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import io
 import sys
+from typing import cast
 
 import click
 
-from txtopo.cli.audit import audit_command
-from txtopo.cli.repair import repair
-from txtopo.cli.replay import replay_command
-from txtopo.cli.run import run
-from txtopo.cli.show import show
-from txtopo.cli.simulate import simulate
-from txtopo.cli.state import state
+_COMMANDS = {
+    "audit": "audit:audit_command",
+    "repair": "repair:repair",
+    "replay": "replay:replay_command",
+    "run": "run:run",
+    "settings": "settings_command:settings_command",
+    "show": "show:show",
+    "simulate": "simulate:simulate",
+    "state": "state:state",
+}
+"""Where each command is: imported when it is asked for, so that none waits for what another needs."""
+
+
+class _Commands(click.Group):
+    """The commands, imported one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one of them; None if there is none of that name."""
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
 
 
 def _version() -> str:
@@ -24,17 +47,13 @@ def _version() -> str:
         return "unknown: it runs from its sources"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(_version(), prog_name="txtopo", help="Print the version and exit.")
 def txtopo() -> None:
     """Run transactional topologies, look at their graphs, and read their tables.
 
     'txtopo COMMAND --help' says more about each command.
     """
-
-
-for _command in (audit_command, repair, replay_command, run, show, simulate, state):
-    txtopo.add_command(_command)
 
 
 def main() -> None:

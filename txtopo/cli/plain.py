@@ -9,26 +9,32 @@ import click
 
 from txtopo.cli.rate import TupleRate
 from txtopo.cli.summary import summary_line
+from txtopo.cli.wording import activity, count_of, reason_of, share_of, time_left
 from txtopo.monitor.report import Progress, RunReport
 
-INTERVAL_SECS = 2.0
+INTERVAL_SECS = 10.0
+_REASON_MAX = 200
 
 
 class PlainLines:
-    """Prints a line about every two seconds."""
+    """Prints a line when transactions have begun, and then about every ten seconds."""
 
     def __init__(self) -> None:
         self._rate = TupleRate()
-        self._printed = 0.0
+        self._printed: float | None = None
+        self._begun = time.monotonic()
         self._news = ""
 
     def __enter__(self) -> Self:
-        """Say at once that something happens: Spark takes seconds to start."""
-        click.echo("starting Spark …")
+        """Nothing is said before there is something to say."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing is left to clear."""
+
+    def stage(self, stage: str) -> None:
+        """Say what is being done before the run begins: it takes seconds."""
+        click.echo(f"{stage} …")
 
     def update(self, progress: Progress) -> None:
         """Take a snapshot; print it if it is time to."""
@@ -37,9 +43,13 @@ class PlainLines:
             click.echo(self._news)
             self._news = ""
         now = time.monotonic()
-        if now - self._printed >= INTERVAL_SECS:
+        if self._printed is None:
+            is_due = progress.first_uncommitted_status != "" or now - self._begun >= INTERVAL_SECS
+        else:
+            is_due = now - self._printed >= INTERVAL_SECS
+        if is_due:
             self._printed = now
-            click.echo(_line(progress, self._rate.per_second))
+            click.echo(_line(progress, self._rate))
 
     def stopping(self) -> None:
         """Say, at the next snapshot, that a stop was asked for; called by a signal handler."""
@@ -50,17 +60,25 @@ class PlainLines:
         click.echo(f"{report.topology_id}: {summary_line(report)}")
 
 
-def _line(progress: Progress, tuples_per_sec: float) -> str:
-    parts = [
-        f"{progress.elapsed_secs:6.1f} s",
-        f"{progress.transactions} committed (the last is {progress.committed_txid})",
-        f"{progress.committing} committing",
-        f"{progress.processed} waiting",
-        f"{progress.processing} processing",
-        f"{progress.ready} ready",
-        f"{progress.tuples} tuples ({tuples_per_sec:.0f}/s)",
-        f"{progress.failures} replays",
-    ]
+def _line(progress: Progress, rate: TupleRate) -> str:
+    if not progress.transactions:
+        parts = [f"nothing committed yet: {activity(progress)}"]
+    else:
+        share = share_of(progress)
+        committed = f"{progress.transactions:,} committed (the last is {progress.committed_txid:,}"
+        parts = [
+            f"{committed}{f', {share}' if share else ''})",
+            f"{progress.committing} committing",
+            f"{progress.processed} waiting",
+            f"{progress.processing} processing",
+            f"{progress.ready} ready",
+            f"{progress.tuples:,} tuples ({rate.average:,.0f}/s, recently {rate.recent:,.0f}/s)",
+        ]
+    if rate.secs_left is not None:
+        parts.append(time_left(rate.secs_left))
+    parts.append(count_of(progress.failures, "replay"))
+    if progress.last_failure:
+        parts.append(f"the last failure: {reason_of(progress, _REASON_MAX)}")
     if progress.dead_letters:
-        parts.append(f"{progress.dead_letters} dead letters")
-    return f"{progress.topology_id}: {', '.join(parts)}"
+        parts.append(count_of(progress.dead_letters, "dead letter"))
+    return f"{progress.topology_id}: {progress.elapsed_secs:6.1f} s, {', '.join(parts)}"

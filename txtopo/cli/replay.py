@@ -9,16 +9,18 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from txtopo.cli.command import Command
+from txtopo.attempt_numbers import attempt_words
+from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.target import load_target, set_option, target_argument
 from txtopo.cli.wording import count_of
 from txtopo.config import Config
 from txtopo.monitor.journal import find_journal, read_journal
-from txtopo.monitor.journal_end import home_below
+from txtopo.monitor.journal_end import home_with_journal
 from txtopo.monitor.replay_report import ReplayReport
 from txtopo.phases.inline_runner import InlinePackRunner
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import prototypes_of
+from txtopo.phases.user_output import user_output_logged
 from txtopo.runner import home_of
 from txtopo.runtime.replay import Replay
 from txtopo.topology.plan import FRAMES, Plan
@@ -26,7 +28,7 @@ from txtopo.topology.plan import FRAMES, Plan
 
 @click.command("replay", cls=Command)
 @target_argument
-@click.argument("txid", metavar="TXID", type=click.IntRange(min=1))
+@click.argument("txid", metavar="TXID", type=WholeNumber(1))
 @set_option
 @click.pass_context
 def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str, ...]) -> None:
@@ -37,9 +39,9 @@ def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str,
     """
     loaded = load_target(target, pairs)
     plan, config = loaded.topology.plan, loaded.config
-    parts = read_journal(find_journal(home_below(home_of(plan, config)), plan.topology_id))
+    parts = read_journal(find_journal(home_with_journal(home_of(plan, config)), plan.topology_id))
     prototypes = prototypes_of(plan)
-    with _runner(plan, config, prototypes) as runner:
+    with user_output_logged(), _runner(plan, config, prototypes) as runner:
         replay = Replay(plan, config, prototypes, runner, has_acker=config.acker_executors > 0)
         with contextlib.closing(replay):
             report = replay.run(parts, txid)
@@ -59,7 +61,7 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
     from txtopo.spark.pack_runner import SparkPackRunner  # noqa: PLC0415 - pyspark only where Spark runs
     from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
 
-    with spark_session(config, f"{plan.topology_id}-replay") as session:
+    with spark_session(config, f"{plan.topology_id}-replay", delta_users=plan.delta_users) as session:
         runner = SparkPackRunner(session, plan, config, prototypes)
         with contextlib.closing(runner):
             yield runner
@@ -67,7 +69,7 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
 
 def _print(report: ReplayReport, console: Console) -> None:
     together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
-    head = f"transaction {report.txid}: attempt {report.attempt} of epoch {report.epoch}{together}"
+    head = f"transaction {report.txid}: {attempt_words(report.attempt)}{together}"
     console.print(Text(head, "bold"), soft_wrap=True)
     for component in report.components:
         mark = "the same" if component.is_same else "differs"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shlex
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from txtopo.cli.command import Command
+from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.interrupts import Interrupts
 from txtopo.cli.live import LiveDisplay
 from txtopo.cli.plain import PlainLines
@@ -18,14 +20,31 @@ from txtopo.cli.summary import is_stopped_early
 from txtopo.cli.target import load_target, set_option, target_argument
 from txtopo.config import Config
 from txtopo.monitor.report import Progress
+from txtopo.phases.user_output import PRINT, USER_LOGGER
 from txtopo.runner import run as run_topology
+
+LOG_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "print": PRINT,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""The levels of what user code logs, by name."""
 
 
 @click.command(cls=Command)
 @target_argument
 @set_option
-@click.option("--until", type=click.IntRange(min=0), metavar="TXID", help="Stop when this transaction is committed.")
-def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
+@click.option("--until", type=WholeNumber(0), metavar="TXID", help="Stop when this transaction is committed.")
+@click.option(
+    "--log-level",
+    type=click.Choice(list(LOG_LEVELS), case_sensitive=False),
+    default="print",
+    show_default=True,
+    help="The least level of what spouts and bolts log that is shown; 'print' is what they print, and warnings.",
+)
+def run(target: str, pairs: tuple[str, ...], until: int | None, log_level: str) -> None:
     """Run a topology until its input is exhausted.
 
     MODULE is searched in the current folder first. ATTRIBUTE is a topology or a function that returns one,
@@ -33,8 +52,9 @@ def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
     on where it was when it is started again. Ctrl-C stops in good order, a second one at once.
     """
     loaded = load_target(target, pairs)
+    gc.freeze()  # modules live as long as the process: to look for garbage among them at its end takes a while
     console = Console(highlight=False)
-    _log_to(console, loaded.config)
+    _log_to(console, loaded.config, LOG_LEVELS[log_level])
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
         display = LiveDisplay(console, loaded.config.max_spout_pending)
@@ -45,7 +65,9 @@ def run(target: str, pairs: tuple[str, ...], until: int | None) -> None:
         display.update(progress)
 
     with display, interrupts:
-        report = run_topology(loaded.topology, loaded.config, until=until, on_progress=on_progress)
+        report = run_topology(
+            loaded.topology, loaded.config, until=until, on_progress=on_progress, on_stage=display.stage
+        )
     display.finish(report)
     if is_stopped_early(report):
         console.print(f"stopped; to go on: {_command_line(target, pairs, until)}", soft_wrap=True)
@@ -60,15 +82,27 @@ def _command_line(target: str, pairs: tuple[str, ...], until: int | None) -> str
     return shlex.join(["txtopo", "run", target, *options])
 
 
-def _log_to(console: Console, config: Config) -> None:
-    """Print what txtopo and the user's code log: warnings, or every event and action if asked for."""
+def _log_to(console: Console, config: Config, user_level: int) -> None:
+    """Print what txtopo and the user's code log: warnings, and of each as much more as is asked for."""
     handler: logging.Handler = logging.StreamHandler()
     if console.is_terminal:
-        handler = RichHandler(console=console, show_path=False, markup=False)
+        handler = RichHandler(
+            console=console, show_path=False, markup=False, highlighter=NullHighlighter(), log_time_format="%H:%M:%S"
+        )
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(_is_asked_for)
     if not config.debug:
         # py4j tells of connections that a stop cuts off, and it does so by the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s")
+    # What bolts log in the driver comes from loggers of their own, which have the root's level.
+    logging.basicConfig(handlers=[handler], level=min(user_level, logging.WARNING), format="%(message)s")
     logging.getLogger("txtopo").setLevel(logging.DEBUG if config.debug else logging.WARNING)
+    if click.get_current_context().meta.get("txtopo.debug"):
+        logging.getLogger("txtopo.spark").setLevel(logging.DEBUG)  # all that Spark says of a job that it has lost
+    logging.getLogger(USER_LOGGER).setLevel(user_level)
+
+
+def _is_asked_for(record: logging.LogRecord) -> bool:
+    """Whether a record is a warning, or of a logger whose own level says what is shown."""
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "txtopo"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections.abc
+import contextlib
 import difflib
+import enum
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
@@ -82,11 +86,19 @@ def settable_parameters(function: Callable[..., Any] | None) -> dict[str, inspec
     if function is None:
         return {}
     by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    parameters = inspect.signature(function).parameters
+    module = vars(sys.modules.get(getattr(function, "__module__", ""), types))
+    return {n: p.replace(annotation=_evaluated(p, module)) for n, p in parameters.items() if p.kind in by_name}
+
+
+def _evaluated(parameter: inspect.Parameter, names: Mapping[str, Any]) -> Any:
+    """Return an annotation as a type; none where it names what is imported for type checkers only."""
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
     try:
-        signature = inspect.signature(function, eval_str=True)
-    except NameError:  # an annotation of what is imported for type checkers only
-        signature = inspect.signature(function)
-    return {name: p for name, p in signature.parameters.items() if p.kind in by_name}
+        return eval(parameter.annotation, dict(names))  # noqa: S307 - the user's own module says so
+    except Exception:  # noqa: BLE001 - whatever it is, it can't be told here; the default's type counts then
+        return inspect.Parameter.empty
 
 
 def all_arguments(function: Callable[..., Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,36 +108,69 @@ def all_arguments(function: Callable[..., Any] | None, arguments: Mapping[str, A
 
 
 def convert(text: str, parameter: inspect.Parameter) -> Any:
-    """Return a text as the type that a parameter is annotated with: str, int, float, bool or Path.
+    """Return a text as the type that a parameter is annotated with.
 
-    Without an annotation, the default's type counts. ``none`` is None where the annotation has it, and the
-    type is not a text.
+    Known are str, int, float, bool, Path, None beside another one, Literal, and lists, tuples and sets of them, with
+    commas between their items. Without an annotation, the default's type counts. ``none`` is None where the
+    annotation has it, and the type is not a text.
 
     Raises:
-        ConfigError: it is no such value.
+        ConfigError: it is no such value, or of a type that no text can be made of.
     """
-    kinds = _kinds_of(parameter)
-    if types.NoneType in kinds and text.lower() in _NONE and str not in kinds:
-        return None
-    for kind in (bool, int, float, Path):
-        if kind in kinds:
-            try:
-                return _as_flag(text) if kind is bool else kind(text)
-            except ValueError:
-                continue
-    if str in kinds or not kinds - {types.NoneType}:
-        return text
-    names = " or ".join(sorted(kind.__name__ for kind in kinds - {types.NoneType}))
-    raise ConfigError(f"{parameter.name} is {text!r}; it must be of type {names}")
-
-
-def _kinds_of(parameter: inspect.Parameter) -> set[type]:
     kind = parameter.annotation
     if kind is inspect.Parameter.empty:
-        known = (bool, int, float, str, Path)
-        return {type(parameter.default)} if isinstance(parameter.default, known) else set()
-    union = typing.get_origin(kind) in {typing.Union, types.UnionType}
-    return {each for each in (typing.get_args(kind) if union else (kind,)) if isinstance(each, type)}
+        if parameter.default is inspect.Parameter.empty or parameter.default is None:
+            return text
+        kind = _type_of_default(parameter.default)
+    try:
+        return _converted(text, kind)
+    except ValueError:
+        raise ConfigError(f"{parameter.name} is {text!r}; it must be of type {_name_of(kind)}") from None
+    except TypeError:
+        raise ConfigError(
+            f"{parameter.name} is of type {_name_of(kind)}, which --set can't make of a text; "
+            "let the function take a text or a number and make it of that"
+        ) from None
+
+
+def _type_of_default(default: Any) -> Any:
+    if isinstance(default, (list, tuple, set, frozenset)):
+        kinds = {type(item) for item in default}
+        item = kinds.pop() if len(kinds) == 1 else str
+        return tuple[item, ...] if isinstance(default, tuple) else type(default)[item]  # type: ignore[valid-type,index]
+    return Path if isinstance(default, Path) else type(default)
+
+
+def _converted(text: str, kind: Any) -> Any:
+    """Return a text as a type.
+
+    Raises:
+        ValueError: it is no such value.
+        TypeError: no text can be made that type.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {typing.Union, types.UnionType}:
+        return _one_of(text, arguments)
+    if origin is typing.Annotated:
+        return _converted(text, arguments[0])
+    if origin is typing.Literal:
+        return _one_literal(text, arguments)
+    collection = _COLLECTIONS.get(origin or kind)
+    if collection is not None:
+        items = [item.strip() for item in text.split(",")] if text.strip() else []
+        if collection is tuple and arguments and arguments[-1] is not Ellipsis:
+            return tuple(_converted(item, of) for item, of in zip(items, arguments, strict=True))
+        return collection(_converted(item, arguments[0] if arguments else str) for item in items)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _one_member(text, kind)
+    if kind not in _PLAIN:
+        raise TypeError
+    return _PLAIN[kind](text)
+
+
+def _as_none(text: str) -> None:
+    if text.lower() not in _NONE:
+        raise ValueError
 
 
 def _as_flag(text: str) -> bool:
@@ -134,3 +179,72 @@ def _as_flag(text: str) -> bool:
     if text.lower() in _FALSE:
         return False
     raise ValueError
+
+
+_PLAIN: Mapping[Any, Callable[[str], Any]] = {
+    **dict.fromkeys((Any, object, str), str),
+    **{kind: kind for kind in (int, float, Path, PurePath)},
+    bool: _as_flag,
+    types.NoneType: _as_none,
+}
+
+_COLLECTIONS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Sequence: list,
+    collections.abc.Iterable: list,
+    collections.abc.Collection: list,
+}
+
+
+def _one_of(text: str, kinds: Sequence[Any]) -> Any:
+    """Return a text as the first of several types that it fits: a text only where it is nothing else."""
+    if str in kinds:
+        kinds = [kind for kind in kinds if kind is not types.NoneType]  # ``none`` may be meant as a text
+    order = [types.NoneType, bool, int, float, Path]
+    ranked = sorted(kinds, key=lambda kind: order.index(kind) if kind in order else 100 if kind is str else 50)
+    is_possible = False
+    for kind in ranked:
+        try:
+            return _converted(text, kind)
+        except ValueError:
+            is_possible = True
+        except TypeError:
+            continue
+    if is_possible:
+        raise ValueError
+    raise TypeError
+
+
+def _one_literal(text: str, values: Sequence[Any]) -> Any:
+    for value in values:
+        with contextlib.suppress(ValueError, TypeError):
+            if _converted(text, type(value)) == value:
+                return value
+    raise ValueError
+
+
+def _one_member(text: str, kind: type[enum.Enum]) -> enum.Enum:
+    for member in kind:
+        if text.lower() in {member.name.lower(), str(member.value).lower()}:
+            return member
+    raise ValueError
+
+
+def _name_of(kind: Any) -> str:
+    """Return what a type is called in a message."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {typing.Union, types.UnionType}:
+        names = sorted(_name_of(each) for each in arguments if each is not types.NoneType)
+        return " or ".join([*names, *(["none"] if types.NoneType in arguments else [])])
+    if origin is typing.Annotated:
+        return _name_of(arguments[0])
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return f"{kind.__name__}: {', '.join(member.name for member in kind)}"
+    if kind is bool:
+        return "bool: true or false"
+    return kind.__name__ if isinstance(kind, type) and origin is None else str(kind)

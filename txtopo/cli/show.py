@@ -6,7 +6,9 @@ import click
 from rich.console import Console
 
 from txtopo.cli.command import Command
+from txtopo.cli.formats import format_option
 from txtopo.cli.graph_dot import draw_dot
+from txtopo.cli.graph_json import draw_json
 from txtopo.cli.graph_mermaid import draw_mermaid
 from txtopo.cli.graph_text import draw_text
 from txtopo.cli.target import load_target, set_option, target_argument
@@ -18,14 +20,7 @@ PIPE_WIDTH = 1000
 @click.command(cls=Command)
 @target_argument
 @set_option
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "mermaid", "graphviz"]),
-    default="text",
-    show_default=True,
-    help="A tree for the terminal, a Mermaid flowchart for Markdown, or Graphviz' dot.",
-)
+@format_option("text", "mermaid", "dot", "json")
 def show(target: str, pairs: tuple[str, ...], form: str) -> None:
     """Show a topology's graph: what works ahead, what waits for the commit phase, and the states.
 
@@ -35,8 +30,10 @@ def show(target: str, pairs: tuple[str, ...], form: str) -> None:
     match form:
         case "mermaid":
             click.echo(draw_mermaid(plan))
-        case "graphviz":
+        case "dot":
             click.echo(draw_dot(plan))
+        case "json":
+            click.echo(draw_json(plan))
         case _:
             is_terminal = Console().is_terminal
             Console(highlight=False, width=None if is_terminal else PIPE_WIDTH).print(draw_text(plan))

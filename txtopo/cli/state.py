@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.formats import format_option
 from txtopo.errors import ConfigError
 
 READER = "state.delta:read_table"
@@ -31,25 +32,20 @@ ROWS_SHOWN = 20
 
 @click.command(cls=Command)
 @click.argument("table", metavar="TABLE")
-@click.option("--txid", type=click.IntRange(min=0), metavar="N", help="Show the rows as of this transaction.")
+@click.option("--txid", type=WholeNumber(0), metavar="N", help="Show the rows as of this transaction.")
 @click.option(
     "--consistent",
     is_flag=True,
     help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
 )
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Show at most N rows; 20 in a table.")
+@click.option("--nearest", is_flag=True, help="With --txid: show the nearest moment before it if its own is not kept.")
+@click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows; 20 in a table.")
 @click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show this key; once for each key field.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="A table for the terminal, a JSON object a line, or CSV.",
-)
+@format_option("table", "jsonl", "csv", json="jsonl")
 def state(  # noqa: PLR0913, PLR0917 - one for each option
     table: str,
     txid: int | None,
+    nearest: bool,  # noqa: FBT001 - an option
     consistent: bool,  # noqa: FBT001 - an option
     limit: int | None,
     keys: tuple[str, ...],
@@ -61,16 +57,21 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
 
     With --consistent it is the folder that holds all tables of a topology: they are shown as of one
     transaction, the last that every table has got to or that of --txid, also while the topology runs.
+
+    Transactions that were committed together are one write to a table. Where that leaves open what a table held in
+    between, --txid says which transactions are the nearest that can be shown; --nearest shows the one before.
     """
+    if nearest and txid is None:
+        raise CommandLineError("--nearest is for --txid; give it, too")
     if consistent:
-        _show_all(table, txid, limit, keys, form)
+        _show_all(table, txid, limit, keys, form, nearest=nearest)
         return
-    rows = _resolve(READER)(table, txid)
+    rows = _resolve(READER)(table, txid, nearest)
     last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
     found = _sorted(_with_keys(rows, keys))
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
-        case "json":
+        case "jsonl":
             for row in shown.to_pylist():
                 click.echo(json.dumps(row, default=str, ensure_ascii=False))
         case "csv":
@@ -81,18 +82,20 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     _say(f"{_count(shown, found, rows)}; {written}")
 
 
-def _show_all(output: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str) -> None:
+def _show_all(  # noqa: PLR0913 - as above
+    output: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str, *, nearest: bool
+) -> None:
     if keys:
         raise CommandLineError("--key is for one table; leave --consistent out, and name the table")
-    view = _resolve(CONSISTENT_READER)(output, txid)
+    view = _resolve(CONSISTENT_READER)(output, txid, nearest)
     if form == "csv" and len(view.tables) > 1:
         raise CommandLineError(
-            f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format json"
+            f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format jsonl"
         )
     for name, rows in sorted(view.tables.items()):
         shown = _sorted(rows).slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
         match form:
-            case "json":
+            case "jsonl":
                 for row in shown.to_pylist():
                     click.echo(json.dumps({"state": name, "row": row}, default=str, ensure_ascii=False))
             case "csv":
@@ -138,6 +141,8 @@ def _sortable(rows: pa.Table) -> list[str]:
 
 
 def _print(rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return  # how many rows there are is said anyway; a lone header looks like a row
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for field in rows.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)

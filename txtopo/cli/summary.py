@@ -25,6 +25,7 @@ def summary_line(report: RunReport) -> str:
     ]
     if report.dead_letters:
         parts.append(count_of(report.dead_letters, "dead letter"))
+    parts += [f"{count_of(rows, 'row')} in {name}" for name, rows in report.spout_rows.items()]
     return f"done in {report.elapsed_secs:.1f} s: {report.reason}; {'; '.join(parts)}"
 
 
@@ -48,6 +49,8 @@ def print_summary(console: Console, report: RunReport, spark_secs: float) -> Non
     grid.add_row("replays", f"{report.replays:,}", f"of {count_of(report.attempts, 'attempt')}")
     if report.dead_letters:
         grid.add_row("dead letters", f"{report.dead_letters:,}", "transactions given up")
+    for name, rows in report.spout_rows.items():
+        grid.add_row(name, f"{rows:,}", "rows written by the spout itself")
     phases = f"processing {report.processing_secs:.1f} s, commit {report.commit_secs:.1f} s"
     grid.add_row("time", f"{report.elapsed_secs:.1f} s", f"{phases}; before it {spark_secs:.1f} s to start Spark")
     console.print(grid)

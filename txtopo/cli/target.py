@@ -75,9 +75,9 @@ def load_target(text: str, pairs: Iterable[str]) -> Target:
     given = divide(values, function, _defaults(module))
     topology = found if function is None else _make(text, function, given)
     if not isinstance(topology, Topology):
-        what = "is" if function is None else "returns"
+        what = "is" if function is None else "returns something"
         raise CommandLineError(
-            f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} a {type(topology).__name__}; "
+            f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} of type {type(topology).__name__}; "
             "it must be a Topology, as build() returns it, or a function that returns one"
         )
     return Target(module, topology, given.config, all_arguments(function, given.arguments))
@@ -94,8 +94,7 @@ def import_module(name: str) -> ModuleType:
     if not sys.path or sys.path[0] not in {"", folder}:
         sys.path.insert(0, folder)
     if name.endswith(".py") or os.sep in name:
-        dotted = ".".join(Path(name.removesuffix(".py")).parts)
-        raise CommandLineError(f"{name!r} is a path; name the module: {dotted}")
+        raise CommandLineError(_no_path(name, folder))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -110,6 +109,18 @@ def import_module(name: str) -> ModuleType:
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
     except Exception as error:
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
+
+
+def _no_path(name: str, folder: str) -> str:
+    """Return what to say of a path that stands where a module's name should."""
+    path = Path(name.removesuffix(".py"))
+    if path.is_absolute() and path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    if path.is_absolute() or not all(part.isidentifier() for part in path.parts):
+        return f"{name!r} is a path, not the name of a module" + (
+            "" if Path(name).exists() else "; and there is no such file or folder"
+        )
+    return f"{name!r} is a path; name the module: {'.'.join(path.parts)}"
 
 
 def find_attribute(module: ModuleType, name: str) -> Any:
@@ -173,7 +184,7 @@ def _near_module(name: str, missing: str) -> str:
         return _near(name, [found.name for found in pkgutil.iter_modules(paths, f"{package}.")])
     folders = [path.name for path in Path.cwd().iterdir() if path.is_dir() and path.name.isidentifier()]
     known = {*folders, *(found.name for found in pkgutil.iter_modules())}
-    close = difflib.get_close_matches(missing, sorted(known), n=1)
+    close = difflib.get_close_matches(missing, sorted(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0] + name.removeprefix(missing)!r}?" if close else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -196,6 +196,9 @@ class DataFrameBolt(Bolt):
     column: group by it, join on it. A frame may hold several transactions at once.
     *txtopo* guarantees that the frame holds every tuple of each transaction in it exactly once.
     """
+
+    uses_delta: ClassVar[bool] = False
+    """Whether it reads Delta tables through Spark (``frame.sparkSession.read.format("delta")``)."""
 
     @abstractmethod
     def transform(self, frame: DataFrame) -> DataFrame:

@@ -15,10 +15,11 @@ class OutputCollector(ABC):
     """Takes what a spout or bolt emits, for one attempt in one task.
 
     *You* put the attempt first into every tuple, emit only what the stream declares, and emit before the method
-    returns that was called for the batch. Threads of your own may emit too, if that method waits for them; tuples
-    that come in another order each time are then what a replay may show as a difference.
+    returns that was called for the batch. Threads of your own may emit too, if that method waits for them: what they
+    emit later stops the run. Tuples that come in another order each time are what a replay may show as a difference.
     *txtopo* guarantees that nothing of an attempt that fails reaches a later one, and that what is emitted counts
-    as it was then: a list may be changed and emitted again.
+    as it was then: a list may be changed and emitted again, the values in it too. Arrow's columns are shared: leave a
+    numpy array alone once a column that was made of it is emitted.
     """
 
     @abstractmethod

@@ -32,7 +32,7 @@ class Fields:
         FieldsError: a name is empty or stands twice, or a type is not a Spark type.
     """
 
-    __slots__ = ("_positions", "names", "types")
+    __slots__ = ("_positions", "columnar", "names", "types")
 
     names: tuple[str, ...]
     types: tuple[pa.DataType | None, ...]
@@ -45,6 +45,9 @@ class Fields:
         if len(self._positions) != len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise FieldsError(f"field {twice!r} stands twice in {self}; give each field its own name")
+        typed = self.types[1:] if self.types and self.types[0] is None else self.types
+        self.columnar = bool(typed) and all(kind is not None for kind in typed)
+        """Whether every field but a leading attempt has a type (and there is such a field)."""
 
     def index(self, name: str) -> int:
         """Return the position of a field.
@@ -56,12 +59,6 @@ class Fields:
         if position is None:
             raise FieldsError(f"there is no field {name!r}; the fields are {', '.join(self.names)}")
         return position
-
-    @property
-    def columnar(self) -> bool:
-        """Whether every field but a leading attempt has a type (and there is such a field)."""
-        typed = self.types[1:] if self.types and self.types[0] is None else self.types
-        return bool(typed) and all(kind is not None for kind in typed)
 
     def without_attempt(self) -> Fields:
         """Return the fields after the first one, which is the attempt."""

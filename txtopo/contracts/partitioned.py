@@ -23,8 +23,10 @@ import pyarrow as pa
 from txtopo.contracts.bolt import OutputFieldsDeclarer
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.copying import copied_json
 from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.spout import (
+    AnySpout,
     Coordinator,
     Emitter,
     Metadata,
@@ -33,6 +35,7 @@ from txtopo.contracts.spout import (
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
+from txtopo.contracts.store import Lead, Store
 from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
@@ -81,6 +84,11 @@ def as_transactional(spout: PartitionedTransactionalSpout) -> TransactionalSpout
     return _AdaptedSpout(spout)
 
 
+def spout_as_written(spout: AnySpout) -> AnySpout:
+    """Return the spout that the user has written, where ``spout`` is what :func:`as_transactional` made of it."""
+    return spout.partitioned if isinstance(spout, _AdaptedSpout) else spout
+
+
 class _AdaptedSpout(TransactionalSpout):
     def __init__(self, spout: PartitionedTransactionalSpout) -> None:
         self.partitioned = spout
@@ -115,9 +123,12 @@ class _AdaptedCoordinator(Coordinator):
         self._coordinator = coordinator
         self._emitter = emitter
 
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        call_if_there(self._coordinator, "open_store", store, lead, root)
+
     def resume(self, txid: int, metadata: Metadata) -> None:
         last = _Shares.decode(metadata).last
-        call_if_there(self._coordinator, "resume", txid, {key: value for key, (_, value) in last.items()})
+        self._tell(txid, last)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         last = dict(_Shares.decode(previous_metadata).last)
@@ -126,7 +137,9 @@ class _AdaptedCoordinator(Coordinator):
         for partition in partition_list(self._coordinator.partitions()):
             key = partition_key(partition)
             _, previous = last.get(key, (partition, None))
-            metadata = self._emitter.emit_new_batch(attempt, _ForgettingCollector(), partition, previous)
+            metadata = self._emitter.emit_new_batch(
+                attempt, _ForgettingCollector(), copied_json(partition), copied_json(previous)
+            )
             if metadata is not None:
                 taken[key] = (
                     partition,
@@ -134,8 +147,15 @@ class _AdaptedCoordinator(Coordinator):
                 )
                 last.pop(key, None)
         shares = _Shares(taken, last)
-        call_if_there(self._coordinator, "resume", txid, {key: value for key, (_, value) in shares.last.items()})
+        self._tell(txid, shares.last)
         return shares.encode()
+
+    def _tell(self, txid: int, last: Mapping[str, tuple[Any, Metadata]]) -> None:
+        """Tell the coordinator how far each partition has been taken."""
+        call_if_there(self._coordinator, "resume", txid, {key: copied_json(value) for key, (_, value) in last.items()})
+
+    def cleanup_before(self, txid: int) -> None:
+        call_if_there(self._coordinator, "cleanup_before", txid)
 
     def is_ready(self) -> bool:
         return bool(call_if_there(self._coordinator, "is_ready", default=True))

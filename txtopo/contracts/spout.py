@@ -7,12 +7,16 @@ used, so the first attempt sees just what every later one will.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from txtopo.contracts.bolt import Component
+import attrs
+
+from txtopo.contracts.bolt import BatchBolt, Component
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.state import State
+from txtopo.contracts.store import Lead, Store
 from txtopo.core.attempts import TransactionAttempt
 
 if TYPE_CHECKING:
@@ -40,6 +44,21 @@ class Coordinator(ABC):
             FailedException: nothing was begun; txtopo asks again later.
         """
 
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Learn where to keep what must outlive a run and is too much for metadata; nothing is done by default.
+
+        *You* write below ``root`` only, by ``lead.write``, and never more than the lead's owner would: a write of a
+        coordinator that has lost the lead raises LostLead, which you let through. ``state.TransactionalState(store,
+        lead, root)`` keeps JSON there. What you write in ``initialize_transaction`` is durable before the metadata
+        is, so a crash may leave it without its transaction: tell that in :meth:`resume`. *txtopo* guarantees to call
+        it once in each run, before ``resume``, when the lead is held.
+
+        Args:
+            store: what the coordinator state is kept in, for reading.
+            lead: the right to write it.
+            root: a path that nobody else writes below.
+        """
+
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Learn how far the transactions have been begun; nothing is done by default.
 
@@ -55,6 +74,12 @@ class Coordinator(ABC):
             InputError: the source has changed in a way that would lose or double something.
         """
 
+    def cleanup_before(self, txid: int) -> None:
+        """Learn that the transactions below ``txid`` are committed; nothing is done by default.
+
+        *txtopo* calls it before it asks for more, after ``resume`` at the start of a run; not for each txid.
+        """
+
     def is_ready(self) -> bool:
         """Whether there is something to begin a transaction with now."""
         return True
@@ -62,6 +87,14 @@ class Coordinator(ABC):
     def is_exhausted(self) -> bool:
         """Whether there will never be another transaction after those begun; False for an endless source."""
         return False
+
+    def remaining(self, metadata: Metadata) -> int | None:
+        """Tell about how many transactions follow one, for displays; None (the default): not known.
+
+        Args:
+            metadata: of the last transaction begun; None where there is none.
+        """
+        return None
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -91,6 +124,35 @@ class Emitter(ABC):
         """Let go of what is held."""
 
 
+@attrs.frozen
+class SpoutTable:
+    """A table that a spout fills itself, whatever bolts stand below it: of what it could not read, for example.
+
+    Args:
+        stream: the stream that the spout declares for it, and emits on.
+        make_committer: makes the committer that takes that stream, given the name of the state. A task of it that no
+            tuple reaches in a transaction is not made: it must have nothing to do then.
+        state: the table.
+    """
+
+    stream: str
+    make_committer: Callable[[str], BatchBolt]
+    state: State
+
+
+class _WithTables(Component):
+    """A spout that may have tables of its own."""
+
+    def own_tables(self) -> Mapping[str, SpoutTable]:
+        """Return the tables that this spout fills itself, by name; none by default.
+
+        *You* declare the stream of each, and emit on it as on any other. *txtopo* adds, to every topology with the
+        spout, the committer and the state: what is emitted is in the table once, with the transaction that it
+        belongs to. Both are called ``spout.<name>``.
+        """
+        return {}
+
+
 class _ToldInput(Component):
     """A spout whose coordinator decides on whole transactions, and that may tell what input each took."""
 
@@ -111,7 +173,7 @@ class _ToldInput(Component):
         return None
 
 
-class TransactionalSpout(_ToldInput):
+class TransactionalSpout(_WithTables, _ToldInput):
     """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first.
 
     With a parallelism above 1 every task's emitter is asked to emit every batch: each emits its own share,
@@ -134,6 +196,9 @@ class PartitionedCoordinator(ABC):
     def partitions(self) -> int | Sequence[Any]:
         """Return the partitions there are now: their number (0 to n - 1), or a list of JSON values."""
 
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Learn where to keep what must outlive a run; see :meth:`Coordinator.open_store`."""
+
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Learn how far each partition has been taken; nothing is done by default.
 
@@ -150,6 +215,9 @@ class PartitionedCoordinator(ABC):
         Raises:
             InputError: the source has changed in a way that would lose or double something.
         """
+
+    def cleanup_before(self, txid: int) -> None:
+        """Learn that the transactions below ``txid`` are committed; see :meth:`Coordinator.cleanup_before`."""
 
     def is_ready(self) -> bool:
         """Whether there is something to begin a transaction with now."""
@@ -203,7 +271,7 @@ class PartitionedEmitter(ABC):
         """Let go of what is held."""
 
 
-class PartitionedTransactionalSpout(Component):
+class PartitionedTransactionalSpout(_WithTables):
     """A source of partitions, each of which can emit the same share again."""
 
     @abstractmethod
@@ -262,7 +330,7 @@ class OpaquePartitionedEmitter(ABC):
         """Let go of what is held."""
 
 
-class OpaquePartitionedTransactionalSpout(Component):
+class OpaquePartitionedTransactionalSpout(_WithTables):
     """A source of partitions that may emit other tuples when a transaction is tried again.
 
     Each transaction's failure replays it and all later ones. Keep its state as ``StateKind.OPAQUE``.
@@ -296,6 +364,9 @@ class OpaquePartitionedTransactionalSpout(Component):
 
 class DataFrameSpout(_ToldInput):
     """A source that Spark reads itself; every field but the attempt has a type."""
+
+    uses_delta: ClassVar[bool] = False
+    """Whether it reads Delta tables through Spark (``spark.read.format("delta")``)."""
 
     @abstractmethod
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:

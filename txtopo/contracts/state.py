@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import attrs
 import pyarrow as pa
 
+from txtopo.contracts.copying import Copy, Copying, copied
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, RowsFile, TransactionRows
 from txtopo.contracts.table import StateTable
@@ -57,6 +58,9 @@ class StateValue(Protocol):
     def written(self, txid: int, value: Any) -> Self:
         """Return what is kept after transaction ``txid`` has put ``value``."""
 
+    def copied(self, copy: Copy) -> Self:
+        """Return the same with a copy of each value in it."""
+
 
 class Executors(Protocol):
     """Work on several items at once, in other processes or in this one."""
@@ -98,6 +102,9 @@ class MapState(ABC):
     :meth:`put` others may come.
 
     With several key fields a key is a tuple of them; with several value fields a value is a tuple.
+
+    What it hands out is yours: a list may be changed, and that alone changes nothing in the state. What you put counts
+    as it was then.
 
     A table of rows has no keys. It takes rows, by :meth:`append` and :meth:`replace_partitions`, and nothing else.
     """
@@ -185,6 +192,19 @@ class MapState(ABC):
         """
         raise _keyed(self)
 
+    def fitted(self, key: Key, value: Any) -> Key:
+        """Return a key as it is kept; may be called in the processing phase, too.
+
+        Args:
+            key: the key.
+            value: a value for it, which is only looked at.
+
+        Raises:
+            FieldsError: the key or the value does not fit its field.
+        """
+        del value
+        return key
+
     def get(self, key: Key) -> Any:
         """Return what is kept for ``key`` (a ``TransactionalValue`` or its like), or None."""
         return self.multi_get([key])[0]
@@ -220,8 +240,9 @@ class OpenedState(ABC):
     """A state in the hands of the one coordinator that leads. Not for bolts.
 
     *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``, and
-    must refuse it once a newer epoch is known. *txtopo* calls it from one thread at a time, with txids that
-    only rise, and never writes a txid twice without asking :attr:`last_txid` first.
+    must refuse it once a newer epoch is known. It raises :class:`~txtopo.errors.StateFailure` where the world keeps it
+    from being read: that is tried again some times, and then stops the run. *txtopo* calls it from one thread at a
+    time, with txids that only rise, and never writes a txid twice without asking :attr:`last_txid` first.
     """
 
     @property
@@ -242,6 +263,15 @@ class OpenedState(ABC):
     @abstractmethod
     def make_value(self, txid: int, value: Any) -> StateValue:
         """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
+
+    @property
+    def copying(self) -> Copying | None:
+        """How its values are kept apart from those that bolts hold; None: they can't be changed.
+
+        An implementation that knows the types of its value fields says so by
+        :func:`~txtopo.contracts.copying.copying_of_value`; by default every value is copied.
+        """
+        return Copying(copied, copied)
 
     @property
     def bulk(self) -> BulkRules | None:
@@ -365,6 +395,15 @@ class OpenedState(ABC):
             LostLead: a newer epoch has opened it; nothing was written.
         """
 
+    def make_durable(self) -> None:
+        """Make sure that what is visible outlives a loss of power. Does nothing by default.
+
+        *txtopo* calls it before it counts a group as committed whose writes another coordinator made.
+
+        Raises:
+            FailedException: that can't be made sure.
+        """
+
     def maintain(self) -> None:
         """Do what keeps the table healthy; called between writes. Does nothing by default."""
 
@@ -393,6 +432,20 @@ class State(ABC):
             StateAccessError: this state keeps values by key.
         """
         raise _keyed(self)
+
+    def fitted(self, name: str, key: Key, value: Any) -> Key:
+        """Return a key as it is kept; by default as it is.
+
+        Args:
+            name: the state's name, for errors.
+            key: the key.
+            value: a value for it, which is only looked at.
+
+        Raises:
+            FieldsError: the key or the value does not fit its field.
+        """
+        del name, value
+        return key
 
     @abstractmethod
     def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:

@@ -31,6 +31,8 @@ class TableSight:
     """How many versions it has had, counted from 0."""
     misfit: str | None
     """In words how its columns or its kind differ from what the topology declares; None if they don't."""
+    damage: str | None = None
+    """In words what is wrong with its files, where it can be read all the same."""
 
 
 class StateTable(ABC):
@@ -65,8 +67,12 @@ class StateTable(ABC):
         """
 
     @abstractmethod
-    def has_staged(self, location: str) -> bool:
-        """Whether a staged write lies at its location, to be finished from."""
+    def staged_obstacle(self, location: str) -> str | None:
+        """Return in words why a staged write can't be finished any more; None if it can.
+
+        Args:
+            location: where it was staged.
+        """
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:

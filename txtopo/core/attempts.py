@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import attrs
 
-ATTEMPTS_PER_EPOCH_BITS = 32
-"""Low bits of an attempt number, which count the tries within one epoch."""
+from txtopo.attempt_numbers import ATTEMPTS_PER_EPOCH_BITS, FIRST_EPOCH, attempt_words, epoch_and_try
 
-FIRST_EPOCH = 1
-"""The epoch of the first coordinator that ever leads a topology."""
+__all__ = [
+    "ATTEMPTS_PER_EPOCH_BITS",
+    "FIRST_EPOCH",
+    "FIRST_TXID",
+    "TransactionAttempt",
+    "attempt_number",
+]
 
 FIRST_TXID = 1
 """The txid of a topology's first transaction."""
 
 
-@attrs.frozen(order=True)
+@attrs.frozen(order=True, repr=False)
 class TransactionAttempt:
     """One try at the transaction ``txid``; ``attempt`` only ever rises for a txid."""
 
@@ -30,10 +34,14 @@ class TransactionAttempt:
     @property
     def epoch(self) -> int:
         """The epoch of the coordinator that made this attempt."""
-        return (self.attempt >> ATTEMPTS_PER_EPOCH_BITS) + FIRST_EPOCH
+        return epoch_and_try(self.attempt)[0]
 
     def __str__(self) -> str:
-        return f"{self.txid}:{self.attempt}"
+        return f"transaction {self.txid}, {attempt_words(self.attempt)}"
+
+    def __repr__(self) -> str:
+        epoch, tries = epoch_and_try(self.attempt)
+        return f"TransactionAttempt(txid={self.txid}, attempt={tries}, epoch={epoch})"
 
     def __reduce__(self) -> tuple[type[TransactionAttempt], tuple[int, int]]:
         return TransactionAttempt, (self.txid, self.attempt)  # a third of attrs' time: it travels with every bolt

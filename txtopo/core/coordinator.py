@@ -55,7 +55,7 @@ from txtopo.core.events import (
 )
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.core.pace import Pace
-from txtopo.core.transactions import Transaction, Tries
+from txtopo.core.transactions import FailedAttempt, Transaction, Tries
 from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 
@@ -80,6 +80,7 @@ class Coordinator:
         self._abandoned: set[int] = set()
         self._cancelled: set[int] = set()
         self._next_pack_id = 1
+        self._first_warm_pack_id: int | None = None
         self._group: int | None = None
         self._next_group_id = 1
         self._source = SourceStatus.READY
@@ -89,6 +90,7 @@ class Coordinator:
         self._lost_jobs = 0
         self._stopping: Stop | None = None
         self._stopped = False
+        self._failures: list[FailedAttempt] = []
 
     # The door.
 
@@ -101,6 +103,7 @@ class Coordinator:
         if self._stopped:
             return []
         actions: list[Action] = []
+        self._failures = []
         for event in events:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
@@ -117,6 +120,16 @@ class Coordinator:
     def packs(self) -> Mapping[int, tuple[int, ...]]:
         """The txids of each pack in flight, by pack id."""
         return MappingProxyType(self._packs)
+
+    @property
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The attempts that have failed by the events handed in last, for logs and displays."""
+        return tuple(self._failures)
+
+    @property
+    def transaction_us(self) -> int | None:
+        """How much of a job's time a transaction takes, for the topology's next run; None if nothing is known."""
+        return self._pace.transaction_us
 
     @property
     def is_committing(self) -> bool:
@@ -170,6 +183,7 @@ class Coordinator:
         self._epoch = event.epoch
         self._now_ms = event.now_ms
         self.committed = event.committed
+        self._pace = Pace.at_start(self.limits, event.transaction_us)
         self._committed_metadata = event.committed_metadata
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
@@ -215,10 +229,18 @@ class Coordinator:
             was_processed = transaction.status is not Status.PROCESSING
             if self.limits.opaque and event.metadata is not None:
                 transaction.metadata = event.metadata
-            self._fail(transaction, event.error, knows_metadata=was_processed or event.metadata is not None)
+            knows_metadata = was_processed or event.metadata is not None
+            self._fail(transaction, event.error, knows_metadata=knows_metadata, is_logged=event.is_logged)
 
-    def _fail(self, transaction: Transaction, error: str, *, knows_metadata: bool = False) -> None:
+    def _fail(
+        self, transaction: Transaction, error: str, *, knows_metadata: bool = False, is_logged: bool = False
+    ) -> None:
         transaction.tries.error = error
+        transaction.tries.failed_attempts += 1
+        assert transaction.attempt is not None, "what fails was live"
+        if self._stopping is None or self._stopping.error is None:  # a run that ends for a bug tells of the bug alone
+            times = transaction.tries.failed_attempts
+            self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = knows_metadata or not self.limits.opaque
@@ -257,7 +279,10 @@ class Coordinator:
     def _learn_pace(self, event: PackEnded) -> None:
         held = self._packs.get(event.pack_id)
         if held is not None and event.elapsed_ms is not None:
-            self._pace = self._pace.after(len(held), event.elapsed_ms, self.limits)
+            if self._first_warm_pack_id is None:
+                self._first_warm_pack_id = self._next_pack_id
+            is_cold = event.pack_id < self._first_warm_pack_id
+            self._pace = self._pace.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
 
     def _end_pack(self, pack_id: int, error: str) -> None:
         held = self._packs.pop(pack_id, ())
@@ -281,7 +306,7 @@ class Coordinator:
         for attempt in event.attempts:
             transaction = self._window.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
-                raise InternalError(f"attempt {attempt} committed out of turn, after {self.committed}")
+                raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
@@ -304,7 +329,7 @@ class Coordinator:
             actions.append(InterruptCommit(self._group))
             for transaction in self._committing():
                 self._renew(transaction)
-        error = f"no progress for {self.limits.timeout_ms} ms"
+        error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         for pack_id in sorted({t.pack_id for t in expired if t.status is Status.PROCESSING and t.pack_id}):
             self._cancel(pack_id, actions)
             self._fail_pack(pack_id, self._packs.get(pack_id, ()), error)
@@ -385,9 +410,13 @@ class Coordinator:
         for pack_id in sorted(self._abandoned):  # unless some of it is still of use
             if not any(self._is_processing(txid, pack_id) for txid in self._packs[pack_id]):
                 self._cancel(pack_id, actions)
+        if self._next_pack_id == 1:
+            waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
+            self._pace = self._pace.with_backlog(waiting, self.limits)
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
         while len(self._packs) < jobs_max:
-            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits, self._pace.transactions_max)
+            pace = self._pace.behind_the_first(self.limits) if self._packs else self._pace
+            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits, pace.transactions_max)
             if not pack:
                 return
             pack_id = self._next_pack_id

@@ -38,6 +38,7 @@ class Recovered:
         committed_metadata: that transaction's metadata.
         begun: the transactions above it with durable metadata, in order and without a gap.
         now_ms: the clock.
+        transaction_us: how much of a job's time a transaction took in the last run; None if that is not known.
     """
 
     epoch: int
@@ -45,6 +46,7 @@ class Recovered:
     committed_metadata: Any
     begun: tuple[TransactionMetadata, ...]
     now_ms: int
+    transaction_us: int | None = None
 
 
 @attrs.frozen
@@ -77,6 +79,8 @@ class Failed:
     attempt: TransactionAttempt
     error: str
     metadata: Any = None
+    is_logged: bool = attrs.field(default=False, kw_only=True)
+    """Whether the log has this failure already, with its reason."""
 
 
 @attrs.frozen

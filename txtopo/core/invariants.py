@@ -20,16 +20,19 @@ def validate(coordinator: Coordinator) -> None:
     for pack in coordinator.packs.values():
         assert len(pack) <= limits.pack_transactions_max, "a pack is bounded"
         assert list(pack) == list(range(pack[0], pack[0] + len(pack))), "a pack is consecutive"
+    committing = []
     for txid, transaction in window.items():
-        is_live = transaction.status in LIVE
+        status = transaction.status
+        is_live = status in LIVE
         assert transaction.txid == txid, "a transaction stands at its txid"
-        assert transaction.status is not Status.COMMITTED, "what is committed leaves the window"
+        assert status is not Status.COMMITTED, "what is committed leaves the window"
         assert (transaction.attempt is not None) == is_live, "live statuses have an attempt"
         assert transaction.attempt is None or transaction.attempt.txid == txid, "it is its own attempt"
         assert not is_live or txid < first + limits.window, "nothing runs beyond the window"
-        if transaction.status is Status.PROCESSING:
+        if status is Status.PROCESSING:
             assert transaction.pack_id in coordinator.packs, "what is being processed is in a pack in flight"
-    committing = [txid for txid, t in window.items() if t.status in {Status.COMMITTING, Status.BURYING}]
+        elif status is Status.COMMITTING or status is Status.BURYING:
+            committing.append(txid)
     if committing:
         low = committing[0]
         assert coordinator.is_committing or coordinator.has_stopped, "what commits is in the group in flight"

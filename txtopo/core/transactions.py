@@ -25,6 +25,20 @@ class Tries:
     not_before_ms: int = 0
     error: str = ""
     """The last failure."""
+    failed_attempts: int = 0
+    """Attempts that failed, whoever was to blame."""
+
+
+@attrs.frozen
+class FailedAttempt:
+    """An attempt that has failed, for logs and displays."""
+
+    attempt: TransactionAttempt
+    error: str
+    times: int
+    """How many attempts of its transaction have failed in this epoch, this one included."""
+    is_logged: bool = False
+    """Whether the log has this failure already, with its reason."""
 
 
 @attrs.define(eq=False)

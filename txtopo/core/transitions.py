@@ -21,6 +21,8 @@ from txtopo.errors import InternalError
 class Status(enum.Enum):
     """Where a begun transaction stands."""
 
+    __hash__ = object.__hash__  # members are looked up often, and Enum's own is a Python function
+
     READY = "ready"
     """Its metadata is known, and no attempt of it is live."""
     PROCESSING = "processing"
@@ -39,6 +41,8 @@ class Status(enum.Enum):
 
 class Trigger(enum.Enum):
     """What moves a transaction on."""
+
+    __hash__ = object.__hash__  # members are looked up often, and Enum's own is a Python function
 
     START = "start"
     PROCESSED = "processed"

@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.attempt_numbers import attempt_words
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.monitor.table_history import TableHistory, TableVersion, rolled_back_from
@@ -248,11 +249,10 @@ class _Order:
             attempt = TransactionAttempt(transaction.txid, transaction.attempt)
             before = self._attempts.get(attempt.txid)
             if attempt.epoch != epoch:
-                self._find(
-                    f"attempt {attempt.attempt} is of epoch {attempt.epoch}, and epoch {epoch} has it", attempt.txid
-                )
+                self._find(f"{attempt_words(attempt.attempt)}, is entered by epoch {epoch}", attempt.txid)
             elif before is not None and attempt.attempt <= before:
-                self._find(f"attempt {attempt.attempt} follows attempt {before}: attempts do not rise", attempt.txid)
+                words = f"{attempt_words(attempt.attempt)}, follows {attempt_words(before)}"
+                self._find(f"{words}: attempts do not rise", attempt.txid)
             self._attempts[attempt.txid] = attempt.attempt
 
     def _miss(self, last: int, why: str) -> None:

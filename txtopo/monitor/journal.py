@@ -119,6 +119,7 @@ class JournalWriter:
         self._bytes_max = bytes_max
         self._part = 0
         folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
         self._file = self._begin_part()
 
     def enter(self, entry: JournalEntry) -> None:
@@ -127,6 +128,12 @@ class JournalWriter:
         Raises:
             StopError: it can't be written.
         """
+        if not self._is_in_place():
+            raise StopError(
+                f"the journal's file {self._path} was removed or replaced while the topology runs; nothing of "
+                "this group was committed. Bring the folder back, with the coordinator state if that lies there, and "
+                "start again"
+            )
         if self._file.tell() > PART_BYTES_MAX:
             self._next_part()
         self._append(_encode(entry))
@@ -144,12 +151,15 @@ class JournalWriter:
         self._file = draft.open("wb")
         self._append(_encode(self._header))
         draft.rename(path)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_folder(self._folder)
+        self._path = path
         return self._file
+
+    def _is_in_place(self) -> bool:
+        """Whether what is written is still found under its name, and not in a file that was unlinked."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        return False
 
     def _next_part(self) -> None:
         self._file.close()
@@ -174,6 +184,14 @@ class JournalWriter:
                 f"the journal's file {self._file.name} can't be written: {error}; nothing of this group was committed. "
                 "Make room for it and start again, or turn the journal off with topology.journal.bytes.max=0"
             ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def find_journal(home: Path, topology_id: str | None = None) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +29,9 @@ HOME = "_txtopo"
 """The folder beside the tables where a topology keeps its own files."""
 
 _BLOCK_BYTES = 64 * 1024
+
+_DAMAGE = (ValueError, TypeError, KeyError)
+"""What a line raises that is not what was written."""
 
 
 @attrs.frozen
@@ -75,11 +78,51 @@ def read_end(folder: Path) -> JournalEnd | None:
             return JournalEnd(
                 decode_header(json.loads(first)), None if last is None else decode_entry(json.loads(last))
             )
-        except (ValueError, TypeError, KeyError) as error:
-            raise DivergenceError(
-                f"the journal's file {path} can't be read ({error}): it is damaged; restore it, or move the "
-                "journal's folder away to begin a new one"
-            ) from error
+        except _DAMAGE as error:
+            raise _damaged(path, error) from error
+    return None
+
+
+def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
+    """Return the last transaction up to ``txid`` that each of some states was written as of.
+
+    Args:
+        folder: the journal's folder.
+        epoch: the epoch of its newest file.
+        names: the states.
+        txid: the last transaction to look at.
+
+    Raises:
+        DivergenceError: the newest file is damaged.
+
+    Returns:
+        The txids, None where nothing was written; None for all if the newest file does not go back so far, or is no
+        longer of that epoch.
+    """
+    for path in reversed(journal_files(folder)):
+        with path.open("rb") as file:
+            first = file.readline()
+            if not first.endswith(b"\n"):
+                continue
+            try:
+                header = decode_header(json.loads(first))
+                if header.epoch != epoch or header.committed > txid:
+                    return None
+                found: dict[str, int | None] = {}
+                wanted = {name: json.dumps(name).encode() for name in names}
+                for line in _lines_backwards(file, len(first)):
+                    if not any(text in line for text in wanted.values()):  # most of a table that rests for long
+                        continue
+                    entry = decode_entry(json.loads(line))
+                    if entry.last <= txid:
+                        own = wanted.keys() & entry.states.keys()
+                        found |= dict.fromkeys(own, entry.last)
+                        wanted = {name: text for name, text in wanted.items() if name not in own}
+                    if not wanted:
+                        break
+            except _DAMAGE as error:
+                raise _damaged(path, error) from error
+            return {name: found.get(name, header.states.get(name)) for name in names}
     return None
 
 
@@ -96,9 +139,24 @@ def home_below(output: str | os.PathLike[str]) -> Path:
     for home in (folder / HOME, folder):
         if journal_files(home / FOLDER):
             return home
+    home = folder if folder.name == HOME else folder / HOME
     raise ConfigError(
-        f"there is no journal in {folder / HOME / FOLDER}: give the folder that holds a topology's tables and its "
+        f"there is no journal in {home / FOLDER}: give the folder that holds a topology's tables and its "
         f"folder {HOME!r}; a topology has a journal unless topology.journal.bytes.max is 0"
+    )
+
+
+def home_with_journal(home: Path) -> Path:
+    """Return the folder that a topology keeps its own files in, if there is a journal in it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if journal_files(home / FOLDER):
+        return home
+    raise ConfigError(
+        f"there is no journal in {home / FOLDER}: run the topology first, from the same folder and with the same "
+        "settings; it has a journal unless topology.journal.bytes.max is 0"
     )
 
 
@@ -112,14 +170,33 @@ def table_path(home: Path, table: JournalTable) -> str:
     return table.address if "://" in table.address else str(home.parent / table.address)
 
 
+def _damaged(path: Path, error: Exception) -> DivergenceError:
+    return DivergenceError(
+        f"the journal's file {path} can't be read ({error}): it is damaged; restore it, or move the "
+        "journal's folder away to begin a new one"
+    )
+
+
 def _last_line(file: BinaryIO, start: int) -> bytes | None:
     """Return the last whole line from an offset on, None if there is none; what follows it was cut off."""
+    return next(_lines_backwards(file, start), None)
+
+
+def _lines_backwards(file: BinaryIO, start: int) -> Iterator[bytes]:
+    """Yield the whole lines from an offset on, the last one first; what follows it was cut off."""
     position = file.seek(0, os.SEEK_END)
-    tail = b""
-    while position > start and tail.count(b"\n") < 2:  # noqa: PLR2004 - the line's end, and that of the line before
+    blocks: list[bytes] = []  # of a line whose begin is not read yet, the last one first
+    is_cut_off = True
+    while position > start:
         size = min(_BLOCK_BYTES, position - start)
         position -= size
         file.seek(position)
-        tail = file.read(size) + tail
-    lines = tail.split(b"\n")
-    return lines[-2] if len(lines) > 1 else None
+        *before, end = file.read(size).split(b"\n")
+        blocks.append(end)
+        for own in reversed(before):
+            if not is_cut_off:
+                yield b"".join(reversed(blocks))
+            is_cut_off = False
+            blocks = [own]
+    if not is_cut_off:
+        yield b"".join(reversed(blocks))

@@ -25,6 +25,9 @@ class RunReport:
         elapsed_secs: time from start to stop.
         executor_secs: processor time that spouts and bolts took in the executors, what txtopo adds included.
         step_secs: time that each step of the commits took, by its name.
+        last_failure: why the last attempt that failed did; empty if none has.
+        spout_rows: rows written to tables that the spout fills itself, by the name of the state:
+            ``spout.bad-records``, for example. A state that got none is left out.
     """
 
     topology_id: str
@@ -40,6 +43,8 @@ class RunReport:
     elapsed_secs: float
     executor_secs: float = 0.0
     step_secs: Mapping[str, float] = attrs.field(factory=dict)
+    last_failure: str = ""
+    spout_rows: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
     def replays(self) -> int:
@@ -66,4 +71,13 @@ class Progress:
     dead_letters: int
     tuples: int
     failures: int
+    """Attempts that have failed so far."""
     elapsed_secs: float
+    last_failure: str = ""
+    """Why the last attempt that failed did; empty if none has. It may have several lines."""
+    last_failure_txid: int | None = None
+    """The transaction of that attempt; None if none has failed. It is settled once ``committed_txid`` reaches it."""
+    last_failure_times: int = 0
+    """How many attempts of that transaction have failed in this run."""
+    total: int | None = None
+    """The last transaction that there will be, about; None where the spout does not know its end."""

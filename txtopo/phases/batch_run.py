@@ -98,6 +98,7 @@ class BatchRun:
         self._carried = dict(carried or {})
         self._watch = watch or Watch()
         self._tasks: dict[tuple[str, int], BoltTask] = {}
+        self._contexts: list[TaskContext] = []
         self._routers: dict[tuple[int, int], Router] = {}
         self._chunks_sent = 0
         self._pending: deque[tuple[Edge, int, Chunk]] = deque()
@@ -123,16 +124,17 @@ class BatchRun:
             self._distribute(spout, task, chunk, _direct)
             self._work_off()
 
-        collector = TaskCollector(spout, task, self.attempt, hand_on)
+        collector = TaskCollector(spout, task, self.attempt, hand_on, self._workshop.note_late)
         self._watch.attempt = self.attempt
         self._watch.waiting = collector
         try:
-            with user_code(spout.id, self.attempt):
+            with user_code(spout.id, self.attempt, task):
                 reach("spout.emit")
                 result = emit(collector)
                 collector.flush()
         finally:
             collector.close()
+        collector.refuse_rest()
         self._raise_failure()
         return result
 
@@ -150,12 +152,17 @@ class BatchRun:
     def finish(self, component: PlannedComponent) -> None:
         """Finish the batch in each task of a component that lives here; its inputs have all come."""
         for task in range(component.tasks):
-            if self._is_local(component.id, task):
+            if self._is_local(component.id, task) and self._has_work(component, task):
                 self._watch.attempt = self.attempt
                 self._task(component, task).finish()
                 self._watch.steps += 1
                 self._work_off()
                 self._raise_failure()
+
+    def _has_work(self, component: PlannedComponent, task: int) -> bool:
+        """Whether a task has a batch to finish: all have, but those left out where no tuple has reached them."""
+        place = (component.id, task)
+        return not component.is_left_out_without_tuples or place in self._tasks or place in self._carried
 
     def carry(self) -> list[CarriedBolt]:
         """Return the bolts of the commit phase that have taken tuples here."""
@@ -171,6 +178,9 @@ class BatchRun:
         """Let go of all tasks now: they and this object hold each other, and tasks may hold much memory."""
         for task in self._tasks.values():
             task.collector.close()
+        for context in self._contexts:
+            context.end(self.attempt, self._workshop.note_late)
+        self._contexts.clear()
         self._tasks.clear()
         self._routers.clear()
         self._pending.clear()
@@ -239,13 +249,15 @@ class BatchRun:
             self._distribute(component, task, chunk, direct)
 
         context = TaskContext(self._plan, component, task, self._views, self._workshop.staging_dir)
-        collector = TaskCollector(component, task, self.attempt, hand_on)
+        self._contexts.append(context)
+        collector = TaskCollector(component, task, self.attempt, hand_on, self._workshop.note_late)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(self._workshop, component, self.attempt, context, collector, self._watch, carried)
 
     def _router(self, edge: Edge, component: PlannedComponent, task: int) -> Router:
         router = self._routers.get((edge.index, task))
         if router is None:
-            context = TaskContext(self._plan, component, task, self._views)
+            is_custom = edge.grouping.custom is not None
+            context = TaskContext(self._plan, component, task, self._views) if is_custom else None
             router = self._routers[(edge.index, task)] = Router(self._plan, edge, task, context)
         return router

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
+from txtopo.contracts.copying import Copying, copying_of_rows
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import TupleSource
 from txtopo.core.attempts import TransactionAttempt
@@ -34,6 +35,12 @@ def bare_schema(fields: Fields) -> pa.Schema:
     return fields.without_attempt().arrow_schema()
 
 
+@functools.lru_cache(maxsize=256)
+def row_copying(fields: Fields) -> Copying | None:
+    """Return how a stream's tuples are copied; None: nothing in them can be changed."""
+    return copying_of_rows(fields)
+
+
 class Chunk:
     """Tuples of one stream that one task emitted.
 
@@ -41,15 +48,24 @@ class Chunk:
         source: where they come from.
         rows: the tuples' values, the attempt first; None if ``batch`` is given.
         batch: their columns without the attempt; None if ``rows`` is given.
+        is_shared: whether values of theirs that can be changed are kept, or handed to others too.
     """
 
-    __slots__ = ("_batch", "_columns", "_encoded", "_rows", "source")
+    __slots__ = ("_batch", "_columns", "_encoded", "_is_shared", "_rows", "source")
 
-    def __init__(self, source: TupleSource, rows: list[Row] | None = None, batch: pa.RecordBatch | None = None) -> None:
+    def __init__(
+        self,
+        source: TupleSource,
+        rows: list[Row] | None = None,
+        batch: pa.RecordBatch | None = None,
+        *,
+        is_shared: bool = True,
+    ) -> None:
         assert (rows is None) != (batch is None), "a chunk is made in one form"
         self.source = source
         self._rows = rows
         self._batch = batch
+        self._is_shared = is_shared
         self._columns: list[list[Any]] | None = None
         self._encoded: dict[int, ColumnBytes | None] = {}
 
@@ -67,6 +83,16 @@ class Chunk:
             columns = [_to_values(column) for column in self._batch.columns]  # type: ignore[union-attr]
             self._rows = list(zip(itertools.repeat(attempt), *columns, strict=False)) if columns else []
         return self._rows
+
+    def handed_rows(self, attempt: TransactionAttempt) -> list[Row]:
+        """Return the tuples' values for one user, who may change them."""
+        rows = self.rows(attempt)
+        copying = row_copying(self.source.fields) if self._is_shared else None
+        return rows if copying is None or copying.handed is None else list(map(copying.handed, rows))
+
+    def part(self, rows: list[Row]) -> Chunk:
+        """Return a chunk of some of these rows."""
+        return Chunk(self.source, rows=rows, is_shared=self._is_shared)
 
     def columns(self) -> list[list[Any]]:
         """Return the values of each field but the attempt; the chunk must have been made of rows."""
@@ -116,15 +142,16 @@ def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> 
         with pa.ipc.open_stream(encoded) as reader:
             return Chunk(source, batch=reader.read_next_batch())
     count, columns = pickle.loads(encoded)  # noqa: S301 - our own bytes, from our own executors
-    return Chunk(source, rows=list(zip(itertools.repeat(attempt, count), *columns, strict=True)))
+    rows: list[Row] = list(zip(itertools.repeat(attempt, count), *columns, strict=True))
+    return Chunk(source, rows=rows, is_shared=False)  # it goes to one task, and was made for it here
 
 
 def _to_values(column: pa.Array) -> list[Any]:
-    """Return a column's values as Python objects, by numpy where that comes to the same and is faster."""
+    """Return a column's values as Python objects, by numpy where that is the same and faster; a map is a dict."""
     if column.type in _SAME_BY_NUMPY and not column.null_count:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
-    return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 def _to_batch(columns: list[list[Any]], source: TupleSource) -> pa.RecordBatch:

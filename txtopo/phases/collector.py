@@ -11,14 +11,15 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.copying import UNCHANGEABLE, Copying
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, UserCodeError
-from txtopo.phases.chunks import Chunk, Row
+from txtopo.phases.chunks import Chunk, Row, bare_schema, row_copying
 from txtopo.phases.objects import Placed
-from txtopo.phases.places import COLLECTOR
-from txtopo.topology.plan import PlannedComponent
+from txtopo.phases.places import COLLECTOR, NoteLate
+from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 CHUNK_TUPLES_MAX = 8192
 """Tuples that a task gathers on a stream before it hands them on."""
@@ -34,7 +35,20 @@ class _Output:
     source: TupleSource
     width: int
     columnar_schema: pa.Schema | None
-    rows: list[Row]
+    copying: Copying | None
+    rows: list[Row] = attrs.field(factory=list)
+    is_changeable: bool = False
+    """Whether something that was emitted on it can be changed; then it was copied."""
+
+    def own(self, values: Sequence[Any]) -> Row:
+        """Return the values as they are now, whatever becomes of them."""
+        row = tuple(values)  # for a list may be changed later on, and emitted again
+        if self.copying is None:
+            return row
+        own: Row = self.copying.taken(row)
+        if own is not row:
+            self.is_changeable = True
+        return own
 
 
 class TaskCollector(OutputCollector, Placed):
@@ -47,9 +61,18 @@ class TaskCollector(OutputCollector, Placed):
         task: its task index.
         attempt: the attempt it emits for.
         hand_on: takes each chunk, in the thread that makes the collector.
+        note_late: is told of what is emitted when the batch is over, by a thread that nobody waits for.
     """
 
-    def __init__(self, component: PlannedComponent, task: int, attempt: TransactionAttempt, hand_on: HandOn) -> None:
+    def __init__(
+        self,
+        component: PlannedComponent,
+        task: int,
+        attempt: TransactionAttempt,
+        hand_on: HandOn,
+        note_late: NoteLate | None = None,
+    ) -> None:
+        self._note_late = note_late
         self.place_reference = COLLECTOR
         self._component = component
         self._attempt = attempt
@@ -66,21 +89,68 @@ class TaskCollector(OutputCollector, Placed):
         output = self._outputs.get(stream)
         if output is None or self._is_over or len(values) != output.width or values[0] is not self._attempt:
             output = self._check(values, stream)
-        output.rows.append(tuple(values))
+        output.rows.append(output.own(values))
         if len(output.rows) >= CHUNK_TUPLES_MAX:
             self._flush(output)
 
-    def _make_emit(self, output: _Output) -> tuple[Callable[..., None], Callable[[], None]]:
-        """Return ``emit`` for the default stream with all it needs at hand, for every tuple calls it; and its end."""
+    def _make_emit(  # noqa: C901 - one function in four forms
+        self, output: _Output
+    ) -> tuple[Callable[..., None], Callable[[], None]]:
+        """Return ``emit`` for the default stream with all it needs at hand, for every tuple calls it; and its end.
+
+        Where a stream's types don't say that its values can't be changed, each is looked at: a loop would double the
+        time, so the few values of most streams are named one by one.
+        """
         width, rows, append, flush = output.width, output.rows, output.rows.append, self._flush
         attempt: Any = self._attempt
         emit_checked = self.emit
+        unchangeable = UNCHANGEABLE
 
         def emit(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
             if stream is not DEFAULT_STREAM or len(values) != width or values[0] is not attempt:
                 emit_checked(values, stream)
                 return
-            append(tuple(values))  # for a list may be changed later on, and emitted again
+            append(tuple(values))  # as in own()
+            if len(rows) >= CHUNK_TUPLES_MAX:
+                flush(output)
+
+        def emit_one(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if (
+                stream is not DEFAULT_STREAM
+                or len(values) != 2  # noqa: PLR2004 - the attempt and one value
+                or values[0] is not attempt
+                or type(values[1]) not in unchangeable
+            ):
+                emit_checked(values, stream)
+                return
+            append(tuple(values))
+            if len(rows) >= CHUNK_TUPLES_MAX:
+                flush(output)
+
+        def emit_two(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if (
+                stream is not DEFAULT_STREAM
+                or len(values) != 3  # noqa: PLR2004 - the attempt and two values
+                or values[0] is not attempt
+                or type(values[1]) not in unchangeable
+                or type(values[2]) not in unchangeable
+            ):
+                emit_checked(values, stream)
+                return
+            append(tuple(values))
+            if len(rows) >= CHUNK_TUPLES_MAX:
+                flush(output)
+
+        def emit_many(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if (
+                stream is not DEFAULT_STREAM
+                or len(values) != width
+                or values[0] is not attempt
+                or not unchangeable.issuperset(map(type, values))
+            ):
+                emit_checked(values, stream)
+                return
+            append(tuple(values))
             if len(rows) >= CHUNK_TUPLES_MAX:
                 flush(output)
 
@@ -88,12 +158,15 @@ class TaskCollector(OutputCollector, Placed):
             nonlocal attempt
             attempt = object()
 
-        return emit, end
+        if output.copying is None:
+            return emit, end
+        return {2: emit_one, 3: emit_two}.get(width, emit_many), end
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to one task of each bolt that is joined by ``direct_grouping``."""
         output = self._check(values, stream)
-        self._hand_on_or_wait(Chunk(output.source, rows=[tuple(values)]), task)
+        rows = [output.own(values)]
+        self._hand_on_or_wait(Chunk(output.source, rows=rows, is_shared=output.is_changeable), task)
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit the rows of a record batch on a columnar stream."""
@@ -127,8 +200,19 @@ class TaskCollector(OutputCollector, Placed):
         while self._from_threads:
             self._hand_on(*self._from_threads.popleft())
 
+    def refuse_rest(self) -> None:
+        """Refuse what was emitted while the collector was closed.
+
+        Raises:
+            UserCodeError: there is some.
+        """
+        if len(self) or self._from_threads:
+            raise self._late()
+
     def close(self) -> None:
         """Refuse what is emitted from now on, and forget the fast way to emit, which holds this very collector."""
+        if self._is_over and len(self):  # another thread was just emitting when it was closed before
+            self._late()
         self._is_over = True
         if self.__dict__.pop("emit", None) is not None:
             self.__dict__.pop("_end_emit")()
@@ -139,7 +223,7 @@ class TaskCollector(OutputCollector, Placed):
         if count and threading.get_ident() == self._thread:
             rows = output.rows[:count]
             del output.rows[:count]  # and nothing that another thread has emitted meanwhile
-            self._hand_on(Chunk(output.source, rows=rows), None)
+            self._hand_on(Chunk(output.source, rows=rows, is_shared=output.is_changeable), None)
 
     def _hand_on_or_wait(self, chunk: Chunk, task: int | None) -> None:
         if threading.get_ident() == self._thread:
@@ -149,27 +233,46 @@ class TaskCollector(OutputCollector, Placed):
 
     def _check_running(self) -> None:
         if self._is_over:
-            raise UserCodeError(
-                "a tuple was emitted when its batch was over; emit before emit_batch() or finish_batch() returns, "
-                "and wait there for threads of your own",
-                component=self._component.id,
-                txid=self._attempt.txid,
-                attempt=self._attempt.attempt,
-            )
+            raise self._late()
+
+    def _late(self) -> UserCodeError:
+        """Return the error of what is emitted too late, and note it: the thread that is to blame may swallow it."""
+        error = UserCodeError(
+            "a tuple was emitted when its batch was over; emit before emit_batch() or finish_batch() returns, "
+            "and wait there for threads of your own",
+            component=self._component.id,
+            txid=self._attempt.txid,
+            attempt=self._attempt.attempt,
+        )
+        if self._note_late is not None:
+            self._note_late(error)
+        return error
 
     def _check(self, values: Sequence[Any], stream: str) -> _Output:
         self._check_running()
         output = self._outputs.get(stream) or self._refuse_stream(stream)
         if not isinstance(values, (tuple, list)):
             raise self._misfit(f"{values!r} was emitted; emit a tuple of values, the attempt first")
+        is_attempt_there = bool(values) and isinstance(values[0], TransactionAttempt)
+        if len(values) == output.width - 1 and not is_attempt_there:
+            raise self._misfit(f"{tuple(values)!r} was emitted without the attempt; {self._how_to_emit()}")
         if len(values) != output.width:
             fields = ", ".join(output.source.fields)
             raise self._misfit(f"{len(values)} values were emitted on stream {stream!r}, whose fields are {fields}")
         if values[0] != self._attempt:
-            raise self._misfit(
-                f"a tuple was emitted with {values[0]!r} first; the attempt {self._attempt} belongs there"
-            )
+            other = "another attempt's" if is_attempt_there else "not the attempt"
+            raise self._misfit(f"a tuple was emitted with {values[0]!r} first, {other}; {self._how_to_emit()}")
         return output
+
+    def _how_to_emit(self) -> str:
+        match self._component.kind:
+            case ComponentKind.SPOUT:
+                example = "collector.emit((attempt, …))"
+            case ComponentKind.BASIC_BOLT:
+                example = "collector.emit((tuple[0], …))"
+            case _:
+                example = "self.collector.emit((self.attempt, …))"
+        return f"the first field is the attempt: {example}"
 
     def _refuse_stream(self, stream: str) -> _Output:
         if not isinstance(stream, str):
@@ -190,5 +293,5 @@ class TaskCollector(OutputCollector, Placed):
 
 
 def _output(component: str, task: int, stream: str, fields: Fields) -> _Output:
-    schema = fields.without_attempt().arrow_schema() if fields.columnar else None
-    return _Output(TupleSource(component, stream, task, fields), len(fields), schema, [])
+    schema = bare_schema(fields) if fields.columnar else None
+    return _Output(TupleSource(component, stream, task, fields), len(fields), schema, row_copying(fields))

@@ -15,10 +15,12 @@ from txtopo.contracts.state import OpenedState, Writes
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TupleTreeFailure, TxtopoError
 from txtopo.phases.batch_run import BatchRun, CarriedBolt
+from txtopo.phases.copying_view import seen_by_bolts
 from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.places import Workshop
 from txtopo.phases.state_view import GroupState
 from txtopo.phases.tasks import user_code
+from txtopo.phases.user_output import ended
 from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase
 
@@ -106,7 +108,7 @@ def _run_commit_phase(
     run = BatchRun(
         workshop,
         attempt,
-        views=views,
+        views={name: seen_by_bolts(view) for name, view in views.items()},
         carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
         watch=watch,
     )
@@ -126,6 +128,7 @@ def _run_commit_phase(
         raise
     finally:
         run.close()
+        ended(attempt)
     for view in views.values():
         view.finish()
     return run.tracer.fingerprints()

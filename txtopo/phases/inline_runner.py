@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from txtopo.errors import TxtopoError
 from txtopo.phases.layout import runs_together
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.places import Workshop
@@ -38,6 +39,11 @@ class InlinePackRunner(PackRunner):
     def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
         """Run a job to its end and return all reports."""
         return run_stages(job, self._workshops, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what a component has done when its batch was over and reported."""
+        found = (workshop.take_late() for workshop in self._workshops)
+        return next((error for error in found if error is not None), None)
 
     def cancel(self, pack_id: int) -> None:
         """Do nothing: a job that runs here runs to its end."""

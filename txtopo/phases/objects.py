@@ -30,9 +30,9 @@ class PlaceReference:
 
 
 class Placed:
-    """What belongs to a place: pickles as a reference to the like of it in another place."""
+    """What belongs to a place: pickles as a reference to the like of it in another place; as it is, if it has none."""
 
-    place_reference: PlaceReference
+    place_reference: PlaceReference | None
 
 
 Place = Mapping[PlaceReference, Any]
@@ -110,13 +110,15 @@ def _of_this_place(reference: PlaceReference) -> Any:
 # Not by persistent_id(), which is asked for every single number and text.
 class _PlacePickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        return (_of_this_place, (obj.place_reference,)) if isinstance(obj, Placed) else NotImplemented
+        reference = obj.place_reference if isinstance(obj, Placed) else None
+        return NotImplemented if reference is None else (_of_this_place, (reference,))
 
 
 class _PlaceCloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, Placed):
-            return _of_this_place, (obj.place_reference,)
+        reference = obj.place_reference if isinstance(obj, Placed) else None
+        if reference is not None:
+            return _of_this_place, (reference,)
         return super().reducer_override(obj)
 
 

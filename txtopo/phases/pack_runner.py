@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo.errors import TxtopoError
 from txtopo.phases.processing import PackJob, Report
 
 
@@ -30,6 +31,10 @@ class PackRunner(ABC):
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Return ``function`` of each item; see :class:`txtopo.contracts.state.Executors`. Here by default."""
         return [function(item) for item in items]
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what a component has done when its batch was over and reported; None if nothing new is known."""
+        return None
 
     @abstractmethod
     def cancel(self, pack_id: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,20 +12,22 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.copying import copied
 from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.reduction import Reducible, Rows
 from txtopo.contracts.state import Key, MapState, State, StateValue, Updater
 from txtopo.core.attempts import TransactionAttempt
-from txtopo.errors import StateAccessError
-from txtopo.phases.objects import Place, Placed, PlaceReference, freeze, thaw
-from txtopo.phases.state_view import TransactionView
+from txtopo.errors import RuleError, StateAccessError
+from txtopo.phases.copying_view import StateView
+from txtopo.phases.objects import Placed, PlaceReference, freeze, thaw
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
-StateViews = Mapping[str, TransactionView]
+StateViews = Mapping[str, StateView]
 """The states as one transaction sees them, by name; empty in the processing phase."""
 
 COLLECTOR = PlaceReference("collector")
 CONTEXT = PlaceReference("context")
+CONFIGURATION = PlaceReference("configuration")
 
 
 NoteWrite = Callable[[str, str], None]
@@ -44,12 +47,24 @@ def writes_noted(note: NoteWrite) -> Iterator[None]:
         _note_write = before
 
 
+NoteLate = Callable[[RuleError], None]
+"""Is told of what a component does when its batch is over: the thread that does it may swallow the error."""
+
+
 class StateHandle(MapState, Placed):
     """What a bolt holds of a state: it reaches the state in the commit phase only, and one thread at a time."""
 
-    def __init__(self, component: str, name: str, view: TransactionView | None, rows: State | None) -> None:
+    def __init__(
+        self,
+        component: str,
+        name: str,
+        view: StateView | None,
+        rows: State | None,
+        fitting: State | None = None,
+    ) -> None:
         self.place_reference = PlaceReference("state", name)
         self._rows = rows
+        self._fitting = fitting
         if rows is not None:
             self.fields = rows.value
             self.partition_by = rows.partition_by
@@ -57,6 +72,13 @@ class StateHandle(MapState, Placed):
         self._name = name
         self._view = view
         self._lock = threading.RLock() if view is None else view.lock
+        self._over: tuple[TransactionAttempt, NoteLate] | None = None
+
+    def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
+        """Refuse all that is asked of the state from now on, for the batch of ``attempt`` is over."""
+        with self._lock:
+            if self._view is not None:
+                self._view, self._over = None, (attempt, note_late)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key."""
@@ -107,6 +129,10 @@ class StateHandle(MapState, Placed):
         """Return rows with the columns of a table of rows, in either phase."""
         return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)
 
+    def fitted(self, key: Key, value: Any) -> Key:
+        """Return a key as it is kept, in either phase."""
+        return key if self._fitting is None else self._fitting.fitted(self._name, key, value)
+
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""
         with self._lock:
@@ -117,19 +143,30 @@ class StateHandle(MapState, Placed):
         with self._lock:
             return self._reach().snapshot(txid)
 
-    def _reach_to_write(self) -> TransactionView:
+    def _reach_to_write(self) -> StateView:
         if _note_write is not None:
             _note_write(self._component, self._name)
         return self._reach()
 
-    def _reach(self) -> TransactionView:
+    def _reach(self) -> StateView:
         if self._view is None:
+            if self._over is not None:
+                raise self._late(*self._over)
             raise StateAccessError(
                 f"state {self._name!r} can be read and written in the commit phase only, because before it "
                 "earlier transactions are not settled; do it in finish_batch()",
                 component=self._component,
             )
         return self._view
+
+    def _late(self, attempt: TransactionAttempt, note_late: NoteLate) -> StateAccessError:
+        error = StateAccessError(
+            f"state {self._name!r} was kept beyond the commit phase of transaction {attempt.txid}; ask context.state() "
+            "for it anew in prepare(), and wait in finish_batch() for threads of your own",
+            **attempt_origin(self._component, attempt),
+        )
+        note_late(error)
+        return error
 
 
 class TaskContext(TopologyContext, Placed):
@@ -146,6 +183,7 @@ class TaskContext(TopologyContext, Placed):
         self._plan = plan
         self._phase = component.phase
         self._views = views
+        self._handles: list[StateHandle] = []
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the task indices of a component."""
@@ -166,7 +204,50 @@ class TaskContext(TopologyContext, Placed):
                 component=self.this_component_id,
             )
         view = None if self._views is None else self._views[name]
-        return StateHandle(self.this_component_id, name, view, self._plan.row_tables.get(name))
+        plan = self._plan
+        handle = StateHandle(self.this_component_id, name, view, plan.row_tables.get(name), plan.fitting.get(name))
+        self._handles.append(handle)
+        return handle
+
+    def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
+        """Let go of the states: the batch of ``attempt`` is over."""
+        for handle in self._handles:
+            handle.end(attempt, note_late)
+
+
+@attrs.frozen(eq=False)
+class _Configured:
+    """A component's configuration, and the names of the values that can be changed: each task gets a copy."""
+
+    values: dict[str, Any]
+    changeable: tuple[str, ...]
+
+    def copy(self) -> dict[str, Any]:
+        """Return a copy that shares nothing changeable."""
+        made = self.values.copy()
+        for name in self.changeable:
+            made[name] = copied(made[name])
+        return made
+
+
+class Configuration(dict[str, Any], Placed):
+    """The configuration as a component sees it: its own, to be changed at will.
+
+    Every place has the like of it, so a bolt takes it along to another one only where it has changed it.
+    """
+
+    def __init__(self, configured: _Configured) -> None:
+        super().__init__(configured.copy())
+        self._configured = configured
+
+    @property
+    def place_reference(self) -> PlaceReference | None:  # type: ignore[override]
+        """What another place has instead; None once it was changed."""
+        return CONFIGURATION if self == self._configured.values else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a dictionary."""
+        return dict, (dict(self),)
 
 
 @attrs.define(eq=False)
@@ -184,14 +265,21 @@ class Workshop:
     prototypes: Mapping[str, bytes]
     staging_dir: str = ""
     """Where files wait for the commit phase, as the job at hand says."""
+    tell_late: NoteLate | None = None
+    """Tells the driver of what is done when a batch is over, from a process that nobody may ask again."""
+    _late: deque[RuleError] = attrs.field(factory=deque, init=False)
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
-    _configurations: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
+    _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
 
-    def configuration(self, component: PlannedComponent) -> Mapping[str, Any]:
-        """Return the configuration as a component sees it."""
-        if component.id not in self._configurations:
-            self._configurations[component.id] = {**self.config, **component.configuration}
-        return self._configurations[component.id]
+    def configuration(self, component: PlannedComponent) -> Configuration:
+        """Return the configuration as a component sees it: its own, to be changed at will."""
+        found = self._configurations.get(component.id)
+        if found is None:
+            given = {**self.config, **component.configuration}
+            own = {name: copied(value) for name, value in given.items()}
+            changeable = tuple(name for name, value in own.items() if value is not given[name])
+            found = self._configurations[component.id] = _Configured(own, changeable)
+        return Configuration(found)
 
     def fresh(self, component: PlannedComponent) -> Any:
         """Return a new object of a bolt, as it was declared."""
@@ -204,6 +292,16 @@ class Workshop:
             context = TaskContext(self.plan, spout, task, None)
             self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
         return self._emitters[task]
+
+    def note_late(self, error: RuleError) -> None:
+        """Note what a component has done when its batch was over; from any thread."""
+        self._late.append(error)
+        if self.tell_late is not None:
+            self.tell_late(error)
+
+    def take_late(self) -> RuleError | None:
+        """Return what was noted so and not taken yet, the first of it; None if nothing was."""
+        return self._late.popleft() if self._late else None
 
     def cleanup_before(self, txid: int) -> None:
         """Tell every emitter made here that transactions below ``txid`` are done with."""
@@ -227,10 +325,15 @@ def prototypes_of(plan: Plan) -> dict[str, bytes]:
     return frozen
 
 
-def place_of(context: TaskContext, collector: Any, plan: Plan) -> Place:
-    """Return what references stand for in a task of the commit phase."""
-    handles = {PlaceReference("state", name): context.state(name) for name in plan.states}
-    return {COLLECTOR: collector, CONTEXT: context, **handles}
+class TaskPlace(dict[PlaceReference, Any]):
+    """What references stand for in a task of the commit phase; states are found when they are asked for."""
+
+    def __init__(self, context: TaskContext, collector: Any, configuration: Configuration) -> None:
+        super().__init__({COLLECTOR: collector, CONTEXT: context, CONFIGURATION: configuration})
+        self._context = context
+
+    def __missing__(self, reference: PlaceReference) -> Any:
+        return self._context.state(reference.name)
 
 
 def attempt_origin(component: str, attempt: TransactionAttempt) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.contracts.copying import copied_json
 from txtopo.contracts.partitioned import partition_key
 from txtopo.core.acker import EdgeTally
 from txtopo.core.attempts import TransactionAttempt
@@ -28,6 +29,7 @@ from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.layout import Layout
 from txtopo.phases.places import Workshop
 from txtopo.phases.tasks import user_code
+from txtopo.phases.user_output import ended
 from txtopo.phases.watch import Watch
 from txtopo.topology.plan import Phase, PlannedComponent
 
@@ -147,6 +149,7 @@ class StageRun:
             self._guard(attempt, self._finish)
             yield from self._take_outbox()
             report = self._report(index, attempt)
+            ended(attempt)
             if report.tasks_finished or report.failure is not None:
                 yield self._place, report
             run = self._runs.pop(attempt, None)
@@ -175,7 +178,7 @@ class StageRun:
 
     def _emit_again(self, task: int, metadata: Any, run: BatchRun) -> None:
         def emit(collector: TaskCollector) -> None:
-            self._workshop.emitter(task).emit_batch(run.attempt, metadata, collector)
+            self._workshop.emitter(task).emit_batch(run.attempt, copied_json(metadata), collector)
 
         run.emit(task, emit)
 
@@ -190,7 +193,8 @@ class StageRun:
             for partition in metadata["partitions"]:
                 key = partition_key(partition)
                 if owner_of(partition, self._plan.spout.tasks) == task:
-                    now = emitter.emit_batch(run.attempt, collector, partition, self._chain.get(key))
+                    previous = copied_json(self._chain.get(key))
+                    now = emitter.emit_batch(run.attempt, collector, copied_json(partition), previous)
                     if now is not None:
                         emitted[key] = json.loads(json.dumps(now))
             return emitted
@@ -210,6 +214,9 @@ class StageRun:
         carried: list[CarriedBolt] = []
         if run is not None and attempt not in self._failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
+        late = self._workshop.take_late()
+        if late is not None:  # it tells its own transaction, which may have been reported long ago
+            self._failures.setdefault(attempt, late)
         failure = self._failures.get(attempt)
         staged = None
         if failure is None:

@@ -37,10 +37,10 @@ class Router:
         plan: the plan the edge is in.
         edge: the subscription.
         source_task: the task that emits.
-        context: that task's context, for custom groupings.
+        context: that task's context; only a custom grouping needs it.
     """
 
-    def __init__(self, plan: Plan, edge: Edge, source_task: int, context: TopologyContext) -> None:
+    def __init__(self, plan: Plan, edge: Edge, source_task: int, context: TopologyContext | None) -> None:
         self.edge = edge
         self._source_task = source_task
         self._tasks = plan.by_id[edge.target].tasks
@@ -89,8 +89,7 @@ class Router:
             ]
         rows = chunk.rows(attempt)
         return [
-            ((first + i) % self._tasks, Chunk(chunk.source, rows=rows[i :: self._tasks]))
-            for i in range(min(self._tasks, len(rows)))
+            ((first + i) % self._tasks, chunk.part(rows[i :: self._tasks])) for i in range(min(self._tasks, len(rows)))
         ]
 
     def _route_keys(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
@@ -107,7 +106,7 @@ class Router:
         take = [share.append for share in shares]
         for row, task in zip(rows, tasks, strict=True):
             take[task](row)  # type: ignore[index] # no task is None any more
-        return [(task, Chunk(chunk.source, rows=share)) for task, share in enumerate(shares) if share]
+        return [(task, chunk.part(share)) for task, share in enumerate(shares) if share]
 
     def _route_columns(self, chunk: Chunk) -> Routed:
         batch = chunk.batch()
@@ -129,16 +128,16 @@ class Router:
             task = one if self._load[one] <= self._load[other] else other
             self._load[task] += 1
             shares[task].append(row)
-        return [(task, Chunk(chunk.source, rows=rows)) for task, rows in enumerate(shares) if rows]
+        return [(task, chunk.part(rows)) for task, rows in enumerate(shares) if rows]
 
     def _route_custom(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
         assert self._custom is not None, "a custom grouping has its object"
         shares: list[list[Row]] = [[] for _ in range(self._tasks)]
-        for row in chunk.rows(attempt):
-            for task in self._custom.choose_tasks(self._source_task, row):
+        for row, handed in zip(chunk.rows(attempt), chunk.handed_rows(attempt), strict=True):
+            for task in self._custom.choose_tasks(self._source_task, handed):
                 self.check_task(task)
                 shares[task].append(row)
-        return [(task, Chunk(chunk.source, rows=rows)) for task, rows in enumerate(shares) if rows]
+        return [(task, chunk.part(rows)) for task, rows in enumerate(shares) if rows]
 
     def check_task(self, task: int) -> None:
         """Refuse a task index that the target does not have.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txtopo.contracts.copying import Copying
 from txtopo.contracts.layer import Layer
 from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
 from txtopo.contracts.state import Key, MapState, OpenedState, StateValue, Updater, Writes
@@ -103,6 +104,11 @@ class TransactionView(MapState):
         """What lies bare, while nothing but single keys is asked for."""
         self._is_over = False
 
+    @property
+    def copying(self) -> Copying | None:
+        """How values are kept apart from those that bolts hold; None: they can't be changed. Here they are the same."""
+        return self._group.opened.copying
+
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key, this transaction's own writes included."""
         self._begin_by_key()
@@ -170,15 +176,22 @@ class TransactionView(MapState):
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        if not self.fold_rows(values, function):
+            self.reduce_by_key(values.items() if isinstance(values, Mapping) else self.pairs(values), function)
+
+    def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
+        """Fold each key's value into what is kept, as rows; return False, ready for single keys, if that can't be."""
         self._check_running()
         rows = None if self._own else self._group.rows_to_fold(values, function)
-        if rows is not None:
-            self._own_rows.append(TransactionRows(self._txid, rows))
-            return
-        self._begin_by_key()
-        self.reduce_by_key(
-            values.items() if isinstance(values, Mapping) else self._group.opened.pairs(values), function
-        )
+        if rows is None:
+            self._begin_by_key()
+            return False
+        self._own_rows.append(TransactionRows(self._txid, rows))
+        return True
+
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return keys and values of rows to fold."""
+        return self._group.opened.pairs(rows)
 
     def append(self, rows: Rows) -> None:
         """Add rows to a table of rows."""
@@ -200,10 +213,7 @@ class TransactionView(MapState):
 
     def reduce_by_key(self, pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]) -> None:
         """Fold values into what is kept, key by key."""
-        folded: dict[Key, Any] = {}
-        for key, value in pairs:
-            folded[key] = function(folded[key], value) if key in folded else value
-        self.multi_update(list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key]))
+        self.multi_update(*folded_by_key(pairs, function))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key; one that has this transaction in it already stays as it is."""
@@ -379,6 +389,16 @@ class TransactionView(MapState):
                 f"a state was kept beyond the commit phase of transaction {self._txid}; "
                 "ask context.state() for it anew in prepare()"
             )
+
+
+def folded_by_key(
+    pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]
+) -> tuple[list[Key], Callable[[Any, Any], Any]]:
+    """Return keys, each once, and the function of key and old value that folds a transaction's values into it."""
+    folded: dict[Key, Any] = {}
+    for key, value in pairs:
+        folded[key] = function(folded[key], value) if key in folded else value
+    return list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key])
 
 
 def of_key_and_old(keys: Sequence[Key], function: Updater) -> Callable[[Any, Any], Any]:

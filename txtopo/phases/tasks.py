@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dis
+import signal
+import threading
 import traceback
 from abc import ABC, abstractmethod
 from sys import getrefcount
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -16,55 +20,95 @@ from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import Tuple
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError, UserCodeError
-from txtopo.failpoints import reach
+from txtopo.failpoints import ProcessDeath, reach
 from txtopo.phases.chunks import Chunk
 from txtopo.phases.collector import TaskCollector
 from txtopo.phases.combinable import combinable_columns
 from txtopo.phases.objects import freeze, thaw
-from txtopo.phases.places import TaskContext, Workshop, attempt_origin, place_of
+from txtopo.phases.places import TaskContext, TaskPlace, Workshop, attempt_origin
+from txtopo.phases.user_output import Place
 from txtopo.phases.watch import Watch
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 
-class user_code:  # noqa: N801 - reads as what it is: with user_code(…)
+class user_code(Place):  # noqa: N801 - reads as what it is: with user_code(…)
     """Run a user's code: whatever it raises becomes an error of ours that names where it happened.
+
+    What it prints and logs meanwhile, in this thread, is known to be its own.
 
     A class and not a generator, for it is entered for every chunk.
 
     Args:
         component: whose code it is.
-        attempt: the attempt it works for.
+        attempt: the attempt it works for; None where it works for none in particular.
+        task: the index of its task, where it has one.
 
     Raises:
         FailedException: the user's own, with its origin.
         TxtopoError: an error of ours, with its origin.
-        UserCodeError: anything else, with the traceback.
+        UserCodeError: anything else, with the traceback: KeyboardInterrupt and GeneratorExit, too, unless it is
+            Ctrl-C that comes just then.
     """
 
-    __slots__ = ("_attempt", "_component")
+    __slots__ = ("_before",)
 
-    def __init__(self, component: str, attempt: TransactionAttempt) -> None:
-        self._component = component
-        self._attempt = attempt
+    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
+        self.component = component
+        self.attempt = attempt
+        self.task = task
 
     def __enter__(self) -> None:
-        pass
+        running, thread = Place.running, get_ident()
+        self._before = running.get(thread)
+        running[thread] = self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not isinstance(error, (Exception, SystemExit)):
+        if self._before is None:
+            Place.running.pop(get_ident(), None)  # not there if an interrupt came while a line was delivered
+        else:
+            Place.running[get_ident()] = self._before
+        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):
             return
-        origin = attempt_origin(self._component, self._attempt)
+        origin: dict[str, Any] = {"component": self.component}
+        if self.attempt is not None:
+            origin = attempt_origin(self.component, self.attempt)
         if not isinstance(error, TxtopoError):
             raise UserCodeError(
-                f"{type(error).__name__}: {error}; raise FailedException to have a transaction replayed",
+                f"{_in_words(error)}; raise FailedException to have a transaction replayed",
                 **origin,
                 cause="".join(traceback.format_exception(error)),
             ) from None
         for name, value in origin.items():
             if getattr(error, name) is None:
                 setattr(error, name, value)
+
+
+def _in_words(error: BaseException) -> str:
+    """Return the name of an exception, and its message if it has one."""
+    name, message = type(error).__name__, str(error)
+    return f"{name}: {message}" if message else name
+
+
+def _is_from_keyboard(error: BaseException) -> bool:
+    """Whether an error is a KeyboardInterrupt that a signal has raised, and no ``raise`` of the user's.
+
+    Python raises it in the main thread only, wherever that is; the instruction there is no ``raise``.
+    """
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    code = trace.tb_frame.f_code
+    handler = signal.getsignal(signal.SIGINT)
+    return code is getattr(handler, "__code__", None) or code.co_code[trace.tb_lasti] != _RAISE
+
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class BoltTask(ABC):
@@ -92,36 +136,38 @@ class BoltTask(ABC):
     ) -> None:
         self._component = component
         self._attempt = attempt
+        self._index = context.this_task_index
         self._watch = watch
         self.collector = collector
         configuration = workshop.configuration(component)
-        with user_code(component.id, attempt):
+        with user_code(component.id, attempt, context.this_task_index):
             if carried is None:
                 self._bolt = workshop.fresh(component)
                 self._prepare(configuration, context)
             else:
-                place = place_of(context, collector, workshop.plan)
+                place = TaskPlace(context, collector, configuration)
                 self._bolt = thaw(type(component.component), carried, place)
 
     def execute(self, chunk: Chunk) -> None:
         """Let the bolt take the tuples of a chunk."""
         self._watch.attempt = self._attempt
-        with user_code(self._component.id, self._attempt):
+        with user_code(self._component.id, self._attempt, self._index):
             reach("bolt.execute")
             self._execute(chunk)
         self.collector.flush()
 
     def finish(self) -> None:
         """Let the bolt finish its batch."""
-        with user_code(self._component.id, self._attempt):
+        with user_code(self._component.id, self._attempt, self._index):
             reach("bolt.finish")
             self._finish()
         self.collector.flush()
         self.collector.close()
+        self.collector.refuse_rest()
 
     def carry(self) -> bytes | None:
         """Return the bolt's state, to go on with in the commit phase; None if there is none to keep."""
-        with user_code(self._component.id, self._attempt):
+        with user_code(self._component.id, self._attempt, self._index):
             return freeze(self._bolt)
 
     @abstractmethod
@@ -153,7 +199,7 @@ class _BatchTask(BoltTask):
             self._bolt.execute_batch(with_attempt(batch, chunk.source.fields, self._attempt))
             return
         execute, source = self._bolt.execute, chunk.source
-        self._watch.rows = rows = iter(chunk.rows(self._attempt))
+        self._watch.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
         for values in rows:  # a tuple that the bolt has not kept is used again: making one is half of the cost
@@ -190,7 +236,7 @@ class _BasicTask(BoltTask):
 
     def _execute(self, chunk: Chunk) -> None:
         execute, source, collector = self._bolt.execute, chunk.source, self.collector
-        self._watch.rows = rows = iter(chunk.rows(self._attempt))
+        self._watch.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
         for values in rows:  # as in a task of a BatchBolt

@@ -6,6 +6,7 @@ after that, for until then an older coordinator, or anybody else, may write. Wha
 1. No coordinator of an older epoch writes to the store any more, so none begins a group that is not known here.
 2. A table is where the ledger knows it, or, if a group is under way, where that group leaves it.
 3. Each version after the one that the ledger knows as its own is txtopo's, or changes no row.
+   And what a group under way has staged for a table that it has not written yet can still be carried out.
 4. No table was opened by an epoch that the store has not got to: else the store is an older one.
 """
 
@@ -38,7 +39,7 @@ class DivergenceKind(enum.Enum):
     AHEAD = "ahead"
     BEHIND = "behind"
     FOREIGN_CHANGE = "changed by somebody else"
-    STAGED_GONE = "a staged write is gone"
+    STAGED_GONE = "a staged write can't be finished"
     NEWER_EPOCH = "opened by a newer epoch"
 
 
@@ -157,7 +158,8 @@ def _of_table(books: Books, name: str, look: _Look) -> Divergence | None:
         return None
     kind, what = found
     last = look.sight.last_txid
-    return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}", last)
+    damage = "" if look.sight.damage is None else f"; {look.sight.damage}"
+    return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}", last)
 
 
 def _compare(books: Books, name: str, sight: TableSight, mark: StateMark | None) -> tuple[DivergenceKind, str] | None:
@@ -197,10 +199,11 @@ def _look_closer(
         return DivergenceKind.FOREIGN_CHANGE, f", and somebody else has changed it since: {change}; {told}; {rolled}"
     group = books.group
     if group is not None and sight.last_txid != group.last:
-        gone = [each for each in group.staged if each.state == name and not table.has_staged(each.location)]
-        if gone:
-            what = f", and is to be written as of {group.last} from {gone[0].location}, which is gone; {told}"
-            return DivergenceKind.STAGED_GONE, what
+        for staged in group.staged:
+            obstacle = table.staged_obstacle(staged.location) if staged.state == name else None
+            if obstacle is not None:
+                what = f", and is to be written as of {group.last} from {staged.location}, {obstacle}; {told}"
+                return DivergenceKind.STAGED_GONE, what
     if sight.epoch > books.epoch_max:
         older = f"epoch {sight.epoch} has opened it, and the coordinator state has got to {books.epoch_max} only"
         return (

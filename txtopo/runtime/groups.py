@@ -21,13 +21,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+import attrs
+
+from txtopo.contracts.copying import copied, copied_json
 from txtopo.contracts.layer import Layer
 from txtopo.contracts.reduction import FoldedWrites
 from txtopo.contracts.state import OpenedState, StagedWrite, Writes
 from txtopo.core.actions import DeadLetter, PackedAttempt
 from txtopo.core.attempts import TransactionAttempt
-from txtopo.core.events import Committed, Event, Failed, Fenced, GroupEnded, RuleBroken
-from txtopo.errors import DivergenceError, FailedException, InternalError, RuleError, StopError, TxtopoError
+from txtopo.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
+from txtopo.errors import (
+    DivergenceError,
+    FailedException,
+    InternalError,
+    RuleError,
+    StateFailure,
+    StopError,
+    TxtopoError,
+)
 from txtopo.failpoints import durable_step
 from txtopo.monitor.journal import JournalEntry, JournalTransaction
 from txtopo.phases.commit import GroupOutcome, LoadCarried, run_commit_phases
@@ -35,16 +46,17 @@ from txtopo.phases.fingerprint import Fingerprints, joined
 from txtopo.phases.places import Workshop
 from txtopo.phases.tasks import user_code
 from txtopo.phases.watch import Watch
+from txtopo.runtime.failures import failed
 from txtopo.runtime.ledger import CommittedMark, GroupMark, Ledger
 from txtopo.runtime.recovery import marks_after
 
 logger = logging.getLogger("txtopo")
 
 WRITE_TRIES_MAX = 5
-"""Times a write is tried before the run stops and leaves the rest to recovery."""
+"""Times a write is tried before the run stops and leaves the rest to recovery; and a table that can't be read."""
 
 WRITE_RETRY_SECS = 0.2
-"""Pause before a write is tried again, doubled each time."""
+"""Pause before it is tried again, doubled each time."""
 
 GroupWrites = Mapping[str, Writes]
 
@@ -95,6 +107,8 @@ class GroupCommitter:
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """How long each step took so far."""
+        self.rows_put: dict[str, int] = {}
+        """How many rows, or keys, were put into each state so far."""
         self._now_secs = now_secs
         self._workshop = workshop
         self._states = states
@@ -112,7 +126,7 @@ class GroupCommitter:
         load_carried: LoadCarried,
         fingerprints_of: FingerprintsOf,
         watch: Watch,
-        interruptible: AbstractContextManager[object],
+        interruptible: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
         """Commit a group as far as it goes and return what is to be told of it.
 
@@ -122,12 +136,11 @@ class GroupCommitter:
             load_carried: returns what was carried over from an attempt's processing phase.
             fingerprints_of: returns what its components emitted there.
             watch: shows where the work stands.
-            interruptible: entered while commit phases run, and left before anything is written.
+            interruptible: makes what is entered while commit phases run, and left before anything is written.
         """
         attempts = [packed.attempt for packed in group]
         bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
-        with self._timed("commit phases"), interruptible:
-            outcome = run_commit_phases(self._workshop, bolt_states, attempts, load_carried, watch)
+        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, watch, interruptible)
         events: list[Event] = []
         if outcome.finished:
             done = group[: len(outcome.finished)]
@@ -136,6 +149,50 @@ class GroupCommitter:
         if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
             events += _failure_events(outcome)
         return [*events, GroupEnded(group_id)]
+
+    def _run_commit_phases(
+        self,
+        states: Mapping[str, OpenedState],
+        attempts: Sequence[TransactionAttempt],
+        load_carried: LoadCarried,
+        watch: Watch,
+        interruptible: Callable[[], AbstractContextManager[object]],
+    ) -> GroupOutcome:
+        """Run the commit phases of a group; where a table can't be read, again, as often as a write is tried.
+
+        What a bolt took in the processing phase is still there, so nothing is processed again; and nobody is to blame
+        but the table, so no transaction counts as failed. What did finish before is written first.
+
+        Raises:
+            StopError: it could not be read in all those tries.
+        """
+        for pause_secs in _pauses():
+            try:
+                with self._timed("commit phases"), interruptible():
+                    outcome = run_commit_phases(self._workshop, states, attempts, load_carried, watch)
+                failure = state_failure_below(outcome.failure)
+                if failure is None:
+                    return outcome
+                if outcome.finished:
+                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest comes again, in the next group
+            except StateFailure as error:
+                failure = error
+            if pause_secs is None:
+                raise StopError(
+                    f"a table could not be read in {WRITE_TRIES_MAX} tries; start again when it can be: nothing of "
+                    "this transaction was written",
+                    txid=attempts[0].txid,
+                    cause=str(failure),
+                ) from failure
+            logger.warning(
+                "a table cannot be read for transaction %d and is tried again: %s", attempts[0].txid, failure
+            )
+            self._sleep(pause_secs)
+        raise InternalError("the last try either succeeds or raises")
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what a component has done when its commit phase was over; None if nothing new is known."""
+        return self._workshop.take_late()
 
     def bury(self, action: DeadLetter) -> list[Event]:
         """Write a dead letter, in its turn, and return what is to be told of it."""
@@ -191,6 +248,8 @@ class GroupCommitter:
         with self._timed("ledger"), durable_step("group.commit"):
             self._ledger.commit(committed, first)
         self._committed = committed
+        for name, values in writes.items():
+            self.rows_put[name] = self.rows_put.get(name, 0) + _put_and_removed(values)[0]
         if staged:
             with durable_step("group.clear"):
                 for name in writes:
@@ -218,7 +277,7 @@ class GroupCommitter:
         for packed in group:
             own = {} if fingerprints is None else fingerprints[packed.attempt]
             with user_code(self._workshop.plan.spout.id, packed.attempt):
-                ranges = self._input_ranges(packed.metadata, previous)
+                ranges = self._input_ranges(copied_json(packed.metadata), copied_json(previous))
                 json.dumps(ranges)  # what is not JSON is the spout's mistake
             transactions.append(
                 JournalTransaction(
@@ -226,7 +285,7 @@ class GroupCommitter:
                     attempt=packed.attempt.attempt,
                     metadata=packed.metadata,
                     fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
-                    ranges=ranges,
+                    ranges=copied(ranges),
                     is_dead_letter=fingerprints is None,
                 )
             )
@@ -245,13 +304,12 @@ class GroupCommitter:
 
     def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
         """Stage or write one state; a failure is looked up, for a write may have landed without its answer."""
-        pause_secs = WRITE_RETRY_SECS
-        for tries_left in reversed(range(WRITE_TRIES_MAX)):
+        for pause_secs in _pauses():
             try:
                 with durable_step(step):
                     return write()
             except FailedException as error:
-                if tries_left == 0:
+                if pause_secs is None:
                     raise StopError(
                         f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it can be: "
                         "recovery finishes the group",
@@ -260,7 +318,6 @@ class GroupCommitter:
                     ) from error
                 logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
                 self._sleep(pause_secs)
-                pause_secs *= 2
         raise InternalError("the last try either succeeds or raises")
 
     def _maintain(self, state: OpenedState) -> None:
@@ -269,6 +326,22 @@ class GroupCommitter:
                 state.maintain()
         except FailedException as error:
             logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
+
+
+def _pauses() -> Iterator[float | None]:
+    """Yield the pause after each try, None after the last one."""
+    for tries in range(WRITE_TRIES_MAX - 1):
+        yield WRITE_RETRY_SECS * 2**tries
+    yield None
+
+
+def state_failure_below(error: BaseException | None) -> StateFailure | None:
+    """Return the failure of a table that an error is, or that it was raised from by the user's code; None if none."""
+    while error is not None:
+        if isinstance(error, StateFailure):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _put_and_removed(values: Writes) -> tuple[int, int]:
@@ -284,7 +357,7 @@ def _failure_events(outcome: GroupOutcome) -> list[Event]:
         return []
     match outcome.failure:
         case FailedException() as failure:
-            return [Failed(outcome.failed, str(failure), None)]
+            return [failed(outcome.failed, failure)]
         case StopError() as error:
             return [Fenced(error)]
         case error:

@@ -9,6 +9,8 @@
 ``<topology>/repair``     what a repair is about to do, while it does it
 ``…/before-repair-N/…``   what the N-th repair has replaced
 ``<topology>/recovered``  the epoch that recovered last
+``<topology>/source/…``   what the spout's coordinator keeps itself
+``<topology>/pace``       how much of a job's time a transaction took, in microseconds; written with the commits
 ========================  ===================================================================
 
 A group is written down before its first Delta write and struck out after the last, in the same step that
@@ -34,6 +36,8 @@ _LIFE, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "me
 _REPAIR = "repair"
 _ASIDE = "before-repair-"
 _RECOVERED = "recovered"
+_SOURCE = "source"
+_PACE = "pace"
 
 
 @attrs.frozen
@@ -85,6 +89,7 @@ class Ledger:
         self._known_life: str | None = self._read(_LIFE)
         self._spout: str | None = self._read(_SPOUT)
         self.life = self._known_life or uuid.uuid4().hex
+        self._kept_us = self._learnt_us = self.transaction_us()
 
     @property
     def epoch(self) -> int:
@@ -95,6 +100,11 @@ class Ledger:
     def is_begun(self) -> bool:
         """Whether there is coordinator state; otherwise its life is only drawn, and not yet kept."""
         return self._known_life is not None
+
+    @property
+    def source_path(self) -> str:
+        """The path that the spout's coordinator may write below."""
+        return self._path(_SOURCE)
 
     def begin(self) -> None:
         """Keep the life and the kind of the spout, if they are not kept yet: before the first table is made."""
@@ -162,7 +172,28 @@ class Ledger:
             Delete(self._path(_GROUP)),
         ]
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
-        self._lead.write(changes)
+        self._write_with_pace(changes)
+
+    def transaction_us(self) -> int | None:
+        """Return how much of a job's time a transaction took, as far as it was kept."""
+        value = self._read(_PACE)
+        return value if isinstance(value, int) and value > 0 else None
+
+    def note_transaction_us(self, transaction_us: int | None) -> None:
+        """Learn that from the run; it is kept with the next commit, which costs no step of its own."""
+        self._learnt_us = transaction_us
+
+    def save_transaction_us(self) -> None:
+        """Keep what was learnt since the last commit, if anything was."""
+        self._write_with_pace([])
+
+    def _write_with_pace(self, changes: list[Change]) -> None:
+        learnt_us = self._learnt_us
+        if learnt_us is not None and learnt_us != self._kept_us:
+            changes.append(Put(self._path(_PACE), _encode(learnt_us)))
+        if changes:
+            self._lead.write(changes)
+            self._kept_us = learnt_us
 
     def confirm_lead(self) -> None:
         """Find out whether the lead is still held.
@@ -248,7 +279,7 @@ class Ledger:
 
     def _read(self, name: str) -> Any:
         value = self._store.read(self._path(name))
-        return None if value is None else json.loads(value)
+        return None if value is None else json.loads(str(value, "utf-8"))
 
 
 def as_json(metadata: Any) -> Any:
@@ -260,9 +291,13 @@ def as_json(metadata: Any) -> Any:
     return json.loads(_encode(metadata))
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Made once: json.dumps() would make one for each value."""
+
+
 def _encode(value: Any) -> bytes:
     try:
-        encoded = json.dumps(value, separators=(",", ":")).encode()
+        encoded = _ENCODER.encode(value).encode()
     except (TypeError, ValueError) as error:
         raise RuleError(f"metadata must be JSON ({error}); return numbers, texts, lists and dictionaries") from error
     if len(encoded) > VALUE_BYTES_MAX:

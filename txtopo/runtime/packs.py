@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -76,7 +77,6 @@ class PackPlanner:
         self._has_acker = has_acker
         self._bytes_max = received_bytes_max // (limits.window * places)
         """Bytes of carried bolts that one place may report in memory, for each transaction of a pack."""
-        self._spread = lay_spread(plan, places)
         self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> PackJob:
@@ -116,6 +116,10 @@ class PackPlanner:
         if self._layout == "together" or len(pack) >= self._places or is_small:
             return lay_together(self._plan, min(self._places, len(pack)))
         return self._spread
+
+    @functools.cached_property
+    def _spread(self) -> Layout:
+        return lay_spread(self._plan, self._places)
 
     def _judge_attempt(
         self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report], previous: Any

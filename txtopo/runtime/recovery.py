@@ -137,6 +137,8 @@ def _settle(
     for write in group.staged:
         with durable_step("recovery.write"):
             opened[write.state].write_staged(write)
+    for name in landed:
+        opened[name].make_durable()
     marks = marks_after(committed, opened, set(group.states), group.last)
     settled = CommittedMark(group.last, group.metadata, marks)
     _check(ledger.topology_id, settled, opened)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from txtopo.contracts.copying import copied_json
 from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.partitioned import partition_key, partition_list
 from txtopo.contracts.state import OpenedState, Writes
@@ -262,7 +263,7 @@ class Replay:
             context = TaskContext(self._plan, spout, 0, None)
             coordinator = spout.component.coordinator(self._workshop.configuration(spout), context)
             try:
-                call_if_there(coordinator, "resume", attempt.txid - 1, dict(previous))
+                call_if_there(coordinator, "resume", attempt.txid - 1, copied_json(dict(previous)))
                 known = {partition_key(each): each for each in partition_list(coordinator.partitions())}
             finally:
                 call_if_there(coordinator, "close")

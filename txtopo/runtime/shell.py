@@ -50,7 +50,6 @@ from txtopo.errors import (
     FailedException,
     InternalError,
     JobFailure,
-    ReportedFailedException,
     RuleError,
     StopError,
     TxtopoError,
@@ -62,10 +61,12 @@ from txtopo.phases.fingerprint import Fingerprints
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.watch import Watch
 from txtopo.runtime.crew import Crew, Role
+from txtopo.runtime.failures import FailureLog, failed
 from txtopo.runtime.groups import GroupCommitter
 from txtopo.runtime.ledger import Ledger
 from txtopo.runtime.packs import PackPlanner, Processing
 from txtopo.runtime.source import Source
+from txtopo.topology.checks import OWN_PREFIX
 
 logger = logging.getLogger("txtopo")
 
@@ -84,10 +85,17 @@ class _Counts:
     dead_letters: int = 0
     attempts: int = 0
     tuples: int = 0
-    failures: int = 0
     processing_secs: float = 0.0
     executor_secs: float = 0.0
     commit_secs: float = 0.0
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def add_secs(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
+        """Add to the times; safe from several threads, as the jobs in flight have one each."""
+        with self._lock:
+            self.processing_secs += processing
+            self.executor_secs += executor
+            self.commit_secs += commit
 
 
 @attrs.frozen
@@ -120,6 +128,7 @@ class Shell:
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._counts = _Counts()
+        self._failures = FailureLog()
         self._commit_watch = Watch()
         self._commit_position: tuple[object, ...] = ()
         self._started = self._crew.now_secs()
@@ -172,8 +181,12 @@ class Shell:
         """
         assert self._stop is not None, "the core has said stop"
         self._tell_progress()
-        if self._stop.error is not None:
-            raise self._stop.error
+        error = self._stop.error or self._take_late()
+        if error is not None:
+            raise error
+        self._parts.ledger.note_transaction_us(self._core.transaction_us)
+        with contextlib.suppress(StopError):  # all is committed: a lead that is lost now costs a slower start
+            self._parts.ledger.save_transaction_us()
         return self._report(self._stop.reason)
 
     # The loop.
@@ -182,7 +195,9 @@ class Shell:
         for event in events:
             logger.debug("event %s", event)
             self._note(event)
-        for action in self._core.handle(*events):
+        actions = self._core.handle(*events)
+        self._failures.note(self._core.failures)
+        for action in actions:
             logger.debug("action %s", action)
             try:
                 self._carry_out(action)
@@ -198,7 +213,8 @@ class Shell:
     def _carry_out(self, action: Action) -> None:
         match action:
             case CreateMetadata():
-                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action)])
+                committed = self._core.committed
+                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
             case SaveMetadata():
                 with durable_step("metadata.save"):
                     self._parts.ledger.save_metadata(action.begun)
@@ -209,6 +225,7 @@ class Shell:
             case CancelPack():
                 self._parts.runner.cancel(action.pack_id)
             case Commit():
+                self._parts.ledger.note_transaction_us(self._core.transaction_us)
                 self._submit(Role.COMMIT, lambda: self._commit(action))
             case DeadLetter():
                 self._submit(Role.COMMIT, lambda: self._bury(action))
@@ -228,10 +245,17 @@ class Shell:
         if now - self._ticked >= TICK_SECS:
             self._ticked = now
             self._look_at_commit()
+            late = self._take_late()
+            if late is not None:
+                self._handle(RuleBroken(late))
             self._handle(Ticked(self._now_ms()))
             if now - self._told >= PROGRESS_SECS:
                 self._told = now
                 self._tell_progress()
+
+    def _take_late(self) -> TxtopoError | None:
+        """Return what a thread of the user's has done when its batch was over, which nobody else is told of."""
+        return self._parts.committer.take_late() or self._parts.runner.take_late()
 
     def _look_at_commit(self) -> None:
         """Tell the core when the commit phase of a group gets on, be it tuple by tuple."""
@@ -243,8 +267,6 @@ class Shell:
 
     def _note(self, event: Event) -> None:
         match event:
-            case Failed():
-                self._counts.failures += 1
             case Committed():
                 for attempt in event.attempts:
                     transaction = self._core.window.get(attempt.txid)
@@ -302,8 +324,8 @@ class Shell:
             return [PackFailed(action.pack_id, str(error))]
         finally:
             elapsed_secs = self._crew.now_secs() - started
-            self._counts.processing_secs += elapsed_secs
-        self._counts.executor_secs += sum(outcome.cpu_secs for outcome in outcomes)
+            self._counts.add_secs(processing=elapsed_secs)
+        self._counts.add_secs(executor=sum(outcome.cpu_secs for outcome in outcomes))
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [*(_answer(outcome) for outcome in outcomes), PackEnded(action.pack_id, int(elapsed_secs * 1000))]
@@ -318,7 +340,7 @@ class Shell:
                     self._load,
                     self._fingerprints_of,
                     self._commit_watch,
-                    self._crew.interruptible(),
+                    self._crew.interruptible,
                 )
             except FailedException as error:  # an interrupt between two commit phases: nothing was written
                 return [Failed(action.group[0].attempt, str(error)), GroupEnded(action.group_id)]
@@ -347,7 +369,7 @@ class Shell:
         try:
             yield
         finally:
-            self._counts.commit_secs += self._crew.now_secs() - started
+            self._counts.add_secs(commit=self._crew.now_secs() - started)
 
     # The end.
 
@@ -361,13 +383,18 @@ class Shell:
             self._parts.runner.cancel(pack_id)
 
     def _report(self, reason: StopReason) -> RunReport:
-        counts = attrs.asdict(self._counts)
+        counts = attrs.asdict(self._counts, filter=lambda field, _: not field.name.startswith("_"))
         return RunReport(
             topology_id=self._parts.topology_id,
             reason=reason.value,
             committed_txid=self._core.committed,
             elapsed_secs=self._crew.now_secs() - self._started,
             step_secs=dict(self._parts.committer.step_secs),
+            spout_rows={
+                name: rows for name, rows in self._parts.committer.rows_put.items() if name.startswith(OWN_PREFIX)
+            },
+            failures=self._failures.failures,
+            last_failure=self._last_failure(),
             **counts,
         )
 
@@ -376,6 +403,7 @@ class Shell:
             return
         statuses = [transaction.status for transaction in self._core.window.values()]
         first = self._core.window.get(self._core.committed + 1)
+        last = self._failures.last
         self._on_progress(
             Progress(
                 topology_id=self._parts.topology_id,
@@ -388,10 +416,21 @@ class Shell:
                 transactions=self._counts.transactions,
                 dead_letters=self._counts.dead_letters,
                 tuples=self._counts.tuples,
-                failures=self._counts.failures,
+                failures=self._failures.failures,
                 elapsed_secs=self._crew.now_secs() - self._started,
+                last_failure=self._last_failure(),
+                last_failure_txid=last.attempt.txid if last is not None else None,
+                last_failure_times=last.times if last is not None else 0,
+                total=self._total(),
             )
         )
+
+    def _last_failure(self) -> str:
+        return self._failures.last.error if self._failures.last is not None else ""
+
+    def _total(self) -> int | None:
+        ends = (self._parts.source.total, self._core.limits.until)
+        return min((end for end in ends if end is not None), default=None)
 
     def _now_ms(self) -> int:
         return int((self._crew.now_secs() - self._started) * 1000)
@@ -403,14 +442,6 @@ def _answer(outcome: Processing) -> Event:
         case None:
             return Processed(outcome.attempt, outcome.metadata)
         case FailedException() as failure:
-            logger.log(_level_of(failure), "%s", failure)
-            return Failed(outcome.attempt, str(failure), outcome.metadata)
+            return failed(outcome.attempt, failure, outcome.metadata)
         case error:
             return RuleBroken(error)
-
-
-def _level_of(failure: FailedException) -> int:
-    """Return how loudly a failure is logged: a plain FailedException is everyday business."""
-    if isinstance(failure, ReportedFailedException):
-        return logging.ERROR
-    return logging.INFO if type(failure) is FailedException else logging.WARNING

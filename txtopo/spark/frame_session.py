@@ -39,6 +39,7 @@ class FrameSession:
 
     def __init__(self, spark: SparkSession, tasks: int = 1) -> None:
         context = spark.sparkContext
+        self._given = spark
         self.spark = SparkSession(context, spark._jsparkSession.cloneSession())  # noqa: SLF001 - as newSession does
         self._cores = context.defaultParallelism
         self._shares_cores = not self._is_set(_FILE_TASKS)
@@ -72,6 +73,9 @@ class FrameSession:
         finally:
             with self._lock:
                 self._running -= transactions
+            # createDataFrame() makes its session the whole process's active one: the next run would take the clone.
+            if SparkSession._activeSession is self.spark:  # noqa: SLF001 - no other way
+                SparkSession._activeSession = self._given  # noqa: SLF001 - as above
 
     def _is_set(self, name: str) -> bool:
         return self.spark.conf.get(name, None) is not None
@@ -89,4 +93,9 @@ def _drop_constant_keys(session: SparkSession) -> None:
     rule = getattr(getattr(rules, "RemoveLiteralFromGroupExpressions$"), "MODULE$")
     experimental = session._jsparkSession.experimental()  # noqa: SLF001 - as above
     rules_before = experimental.extraOptimizations()
-    getattr(experimental, "extraOptimizations_$eq")(rules_before.appended(rule))
+    # By way of Java: the Scala collections of Spark 3.5 and of Spark 4 have no appending in common.
+    every_rule = jvm.java.util.ArrayList()
+    for index in range(rules_before.size()):
+        every_rule.add(rules_before.apply(index))
+    every_rule.add(rule)
+    getattr(experimental, "extraOptimizations_$eq")(jvm.org.apache.spark.api.python.PythonUtils.toSeq(every_rule))

@@ -18,6 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from txtopo.contracts.copying import copied_json
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.core.attempts import TransactionAttempt
@@ -27,7 +28,8 @@ from txtopo.phases.chunks import Chunk, decode
 from txtopo.phases.places import TaskContext
 from txtopo.phases.processing import Item, PackJob, PlacedItem, Report, place_for
 from txtopo.phases.routing import Router
-from txtopo.phases.tasks import attempt_column, user_code
+from txtopo.phases.tasks import attempt_column
+from txtopo.spark.frame_code import frame_code
 from txtopo.spark.frame_tasks import FrameTasks, last_edge
 from txtopo.spark.stages import same_place, stage_function
 from txtopo.spark.worker import workshop_of
@@ -117,8 +119,8 @@ class FrameStages:
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
         for attempt, metadata in self._job.attempts:
-            with user_code(component.id, attempt):
-                frame = component.component.read(self._spark, metadata)
+            with frame_code(component.id, attempt):
+                frame = component.component.read(self._spark, copied_json(metadata))
             frames.append(_with_attempt(frame, attempt, component))
         if len(frames) <= APART_MAX:
             self._frames_apart[component.id] = frames
@@ -139,7 +141,7 @@ class FrameStages:
 
     @staticmethod
     def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
-        with user_code(component.id, attempt):
+        with frame_code(component.id, attempt):
             frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
         return _checked(frame, component)
 

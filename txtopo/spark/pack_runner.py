@@ -8,6 +8,7 @@ jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuf
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,18 +18,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from txtopo.contracts.tuples import DEFAULT_STREAM
-from txtopo.errors import FailedException, JobFailure, StopError
+from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
 from txtopo.phases.pack_runner import PackRunner
 from txtopo.phases.processing import PackJob, Report
+from txtopo.phases.user_output import USER_LOGGER
 from txtopo.spark.executor_python import error_in
+from txtopo.spark.frame_code import error_of_function
 from txtopo.spark.frame_session import FrameSession
 from txtopo.spark.frames import FrameStages
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.shipping import make_importable
+from txtopo.spark.spark_errors import line_that_matters
 from txtopo.spark.sql_progress import SqlProgress
 from txtopo.spark.stages import same_place, stage_function
+from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import RunPackage, pack_up, workshop_of
 from txtopo.topology.plan import FRAMES, Plan
+
+logger = logging.getLogger(__name__)
 
 
 class SparkPackRunner(PackRunner):
@@ -53,11 +60,13 @@ class SparkPackRunner(PackRunner):
         host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         bind_host = settings.get("spark.driver.bindAddress", host) or host
         self._progress = ProgressListener(host, self._run_key, bind_host)
+        self._lines = LineListener(host, self._run_key, bind_host)
         package = RunPackage(
             self._run_key,
             pack_up(plan, dict(config), dict(prototypes)),
             import_paths,
             self._progress.address,
+            LinesAddress(host, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
         frames = [component for component in plan.components if component.kind in FRAMES]
@@ -71,6 +80,7 @@ class SparkPackRunner(PackRunner):
         Raises:
             JobFailure: the job was lost; another one may not be.
             ConfigError: no job can run by the Python that the executors have.
+            UserCodeError: a function that a DataFrame component gave to Spark SQL has raised.
             StopError: Spark itself is lost.
         """
         self._progress.listen(job.pack_id, on_progress)
@@ -86,7 +96,10 @@ class SparkPackRunner(PackRunner):
                 return FrameStages(session, self._plan, self._package, job).run()
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
-            raise JobFailure(f"Spark lost the job of pack {job.pack_id}", cause=_shorten(str(error))) from error
+            wrong = error_of_function(str(error), self._plan, job) if self._frame_session is not None else None
+            if wrong is not None:
+                raise wrong from error
+            raise JobFailure(f"Spark lost the job of pack {job.pack_id}: {line_that_matters(str(error))}") from error
         finally:
             self._progress.forget(job.pack_id)
 
@@ -94,22 +107,27 @@ class SparkPackRunner(PackRunner):
         """Return ``function`` of each item: one Spark task each.
 
         Raises:
-            FailedException: Spark lost the job.
+            StateFailure: Spark lost the job.
             ConfigError: no job can run by the Python that the executors have.
             StopError: Spark itself is lost.
         """
         package = self._package
 
         def work(item: Any) -> Any:
-            workshop_of(package.value)  # so that what the function needs can be imported
-            return function(item)
+            with lines_sent(package.value.lines_address, package.value.run_key):
+                workshop_of(package.value)  # so that what the function needs can be imported
+                return function(item)
 
         try:
             self._context.setJobGroup(f"txtopo-{self._run_key.hex()}-commit", "commit", interruptOnCancel=True)
             return list(self._context.parallelize(items, len(items)).map(work).collect())
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
-            raise FailedException("Spark lost a job of the commit phase", cause=_shorten(str(error))) from error
+            raise StateFailure(f"Spark lost a job of the commit phase: {line_that_matters(str(error))}") from error
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what an executor has told of that was done when its batch was over."""
+        return self._progress.take_late()
 
     def cancel(self, pack_id: int) -> None:
         """Stop a job that runs."""
@@ -120,6 +138,7 @@ class SparkPackRunner(PackRunner):
     def close(self) -> None:
         """Stop listening, and let the executors forget the run."""
         self._progress.close()
+        self._lines.close()
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # as above
                 # Blocking, for a session that is stopped before its executors answer prints a page of Java.
@@ -135,12 +154,12 @@ class SparkPackRunner(PackRunner):
         return [item for _, item in items.collect()]
 
     def _raise_if_hopeless(self, error: Exception) -> None:
-        """Raise what ends the run, if a job was lost in a way that the next one would be, too."""
+        """Log all that Spark says; raise what ends the run, if the next job would be lost in the same way."""
+        logger.debug("Spark lost a job", exc_info=error)
         if self._is_spark_gone():
             raise _spark_is_gone(error) from error
         wrong = error_in(str(error))
         if wrong is not None:
-            wrong.cause = _shorten(str(error))
             raise wrong from error
 
     def _is_spark_gone(self) -> bool:
@@ -157,11 +176,5 @@ class SparkPackRunner(PackRunner):
 def _spark_is_gone(error: Exception) -> StopError:
     return StopError(
         "Spark is gone: its JVM has died, or its session was stopped; start the run again, which goes on where this "
-        "one was",
-        cause=_shorten(str(error)),
+        f"one was ({line_that_matters(str(error))})"
     )
-
-
-def _shorten(text: str, lines_max: int = 40) -> str:
-    lines = text.splitlines()
-    return "\n".join([*lines[:lines_max], "…"] if len(lines) > lines_max else lines)

@@ -7,15 +7,19 @@ accumulators are told of when a task ends, which is too late for a timeout.
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 
+from txtopo.errors import RuleError, UserCodeError
 from txtopo.phases.watch import Watch
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
+_LATE_BYTES_MAX = 8_192
 
 
 class ProgressListener:
@@ -29,10 +33,11 @@ class ProgressListener:
 
     def __init__(self, host: str, run_key: bytes, bind_host: str | None = None) -> None:
         self._run_key = run_key
-        self._socket = socket.socket(_family(bind_host or host), socket.SOCK_DGRAM)
+        self._socket = socket.socket(address_family(bind_host or host), socket.SOCK_DGRAM)
         self._socket.bind((bind_host or host, 0))
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         self._listeners: dict[int, Callable[[], None]] = {}
+        self._late: deque[RuleError] = deque()
         self._is_closed = False
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
 
@@ -44,6 +49,10 @@ class ProgressListener:
         """Stop listening for a pack."""
         self._listeners.pop(pack_id, None)
 
+    def take_late(self) -> RuleError | None:
+        """Return what an executor has told of that was done when its batch was over; None if nothing new."""
+        return self._late.popleft() if self._late else None
+
     def close(self) -> None:
         """Stop."""
         self._is_closed = True
@@ -53,12 +62,32 @@ class ProgressListener:
     def _listen(self) -> None:
         with self._socket:
             while not self._is_closed:
-                message = self._socket.recv(256)
-                if len(message) == _MESSAGE.size:
+                message = self._socket.recv(_LATE_BYTES_MAX)
+                if len(message) > _MESSAGE.size and message.startswith(self._run_key):
+                    self._take_in_late(message[len(self._run_key) :])
+                elif len(message) == _MESSAGE.size:
                     run_key, pack_id = _MESSAGE.unpack(message)
                     listener = self._listeners.get(pack_id)
                     if run_key == self._run_key and listener is not None:
                         listener()
+
+    def _take_in_late(self, told: bytes) -> None:
+        with contextlib.suppress(ValueError, TypeError):
+            self._late.append(UserCodeError(**json.loads(told)))
+
+
+def send_late(address: tuple[str, int], run_key: bytes, error: RuleError) -> None:
+    """Tell the driver what a component has done when its batch was over; from a thread of the user's.
+
+    Args:
+        address: where the driver listens.
+        run_key: the run's 16 bytes.
+        error: what was done; its message is short.
+    """
+    names = ("message", "component", "txid", "attempt")
+    told = run_key + json.dumps({name: getattr(error, name) for name in names}).encode()
+    with contextlib.suppress(OSError), socket.socket(address_family(address[0]), socket.SOCK_DGRAM) as out:
+        out.sendto(told[:_LATE_BYTES_MAX], address)
 
 
 class ProgressSender:
@@ -86,7 +115,7 @@ class ProgressSender:
         self._is_over.set()
 
     def _look(self) -> None:
-        with socket.socket(_family(self._address[0]), socket.SOCK_DGRAM) as out:
+        with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
             while not self._is_over.wait(_LOOK_SECS):
                 before, position = position, self._watch.position()
@@ -95,5 +124,6 @@ class ProgressSender:
                         out.sendto(self._message, self._address)
 
 
-def _family(host: str) -> socket.AddressFamily:
+def address_family(host: str) -> socket.AddressFamily:
+    """Return the family of an address, by its spelling."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

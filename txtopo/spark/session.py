@@ -7,30 +7,28 @@ import importlib.util
 import logging
 import os
 import pathlib
-import shutil
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-
-JAVA_RELEASE_MIN = 17
-"""The oldest Java that Spark 4 runs on."""
-
-_CHATTER = (
-    b"Using incubator modules",
-    b"Using Spark's default log4j profile",
-    b"Setting Spark log level",
-    b"Setting default log level",
-    b"To adjust logging level",
+from txtopo.spark.delta import (
+    check_delta,
+    check_delta_came,
+    check_delta_can_start,
+    delta_settings,
+    has_to_fetch_jars,
 )
-"""What a JVM says when Spark starts in it, and nobody needs."""
+from txtopo.spark.shipping import is_local
+from txtopo.spark.starting import StartOutput, why_it_did_not_start
+from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version
 
 _SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
@@ -44,26 +42,87 @@ _SETTINGS: Mapping[str, str] = {
     "spark.cleaner.periodicGC.interval": "5min",
 }
 
+_JIT_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 "
+    "-XX:Tier4CompileThreshold=120000 -XX:Tier4BackEdgeThreshold=320000"
+)
+"""The JVM's optimizing compiler comes in for code that runs eight times as often as by default: otherwise it takes a
+third of the processor time of Spark's start, for code that soon runs no more. Loops over data get there at once."""
 
-@contextlib.contextmanager
-def spark_session(config: Config, app_name: str, given: SparkSession | None = None) -> Iterator[SparkSession]:
-    """Give a Spark session: the caller's own, one that is active, or a new one that is stopped at the end.
+
+logger = logging.getLogger(__name__)
+
+
+def check_spark(config: Config, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()) -> None:
+    """Refuse what a run can't work with, before it writes anything: a version of Spark or Java, a lack of Delta.
+
+    Args:
+        config: the run's configuration.
+        given: the session that the run is to use.
+        delta_users: the components that read Delta tables through Spark.
 
     Raises:
-        ConfigError: there is no Java, or too old a one.
+        ConfigError: one line that says what to do.
     """
-    active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
-    if active is not None and active._jsc is not None and not active.sparkContext._jsc.sc().isStopped():  # noqa: SLF001
-        _use_this_python(active)
-        yield active
+    wants_delta = bool(delta_users) or config.spark_delta
+    session = _running(given)
+    if session is not None:
+        check_jvm_version(session.version)
+        if wants_delta:
+            check_delta(session, delta_users)
         return
+    check_installed_spark()
     check_java()
-    session = _start(config, app_name)
+    if wants_delta:
+        check_delta_can_start(config, delta_users)
+
+
+@contextlib.contextmanager
+def spark_session(
+    config: Config, app_name: str, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()
+) -> Iterator[SparkSession]:
+    """Give a Spark session: the caller's own, one that is active, or a new one that is stopped at the end.
+
+    Args:
+        config: the run's configuration.
+        app_name: what a new session is called.
+        given: the session to use.
+        delta_users: the components that read Delta tables through Spark.
+
+    Raises:
+        ConfigError: the session or this machine lacks what the run needs, or Spark did not start.
+    """
+    check_spark(config, given, delta_users=delta_users)
+    running = _running(given)
+    if running is not None:
+        _use_this_python(running)
+        yield running
+        return
+    with_delta = bool(delta_users) or config.spark_delta
+    session = _start(config, app_name, with_delta=with_delta)
     try:
+        if with_delta:
+            check_delta_came(session, delta_users)
         yield session
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone already
             session.stop()
+
+
+def _running(given: SparkSession | None) -> SparkSession | None:
+    """Return the session that a run takes: the caller's own or an active one; None if it starts one.
+
+    Raises:
+        ConfigError: it is none that runs here.
+    """
+    active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
+    if active is not None and not hasattr(active, "_jsparkSession"):
+        raise ConfigError(
+            "the session is one of Spark Connect, which has no RDDs: give run() a classic one, whose driver runs here"
+        )
+    if active is None or active._jsc is None:  # noqa: SLF001 - no other way
+        return None
+    return None if active.sparkContext._jsc.sc().isStopped() else active  # noqa: SLF001 - as above
 
 
 def _use_this_python(session: SparkSession) -> None:
@@ -76,75 +135,93 @@ def _use_this_python(session: SparkSession) -> None:
         context.pythonExec = sys.executable
 
 
-def check_java() -> None:
-    """Refuse a machine without a Java that Spark runs on.
+def _mute_query_errors() -> None:
+    """Keep pyspark from writing an error of a DataFrame to standard error, as JSON: the run tells of it itself.
 
-    Raises:
-        ConfigError: one line that says which package to install.
+    The loggers must be made by pyspark, whose methods they have; Spark 3.5 has none.
     """
-    remedy = "install Java 17, for example with 'apt-get install openjdk-17-jre-headless', or set JAVA_HOME"
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(pathlib.Path(home) / "bin")) if home else shutil.which("java")
-    if java is None:
-        raise ConfigError(f"Spark needs Java {JAVA_RELEASE_MIN}, and there is none: {remedy}")
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    release = version.partition('"')[2].partition('"')[0].split(".")
-    number = release[1] if release[0] == "1" and len(release) > 1 else release[0]
-    if not number.isdigit() or int(number) < JAVA_RELEASE_MIN:
-        raise ConfigError(
-            f"Spark needs Java {JAVA_RELEASE_MIN}, and {java} is {'.'.join(release) or 'broken'}: {remedy}"
-        )
+    with contextlib.suppress(ImportError):
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415 - not in Spark 3.5
+
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _start(config: Config, app_name: str) -> SparkSession:
+def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = config.spark_master or "local[*]"
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    _mute_query_errors()
     builder = SparkSession.builder.master(master).appName(app_name)
     settings = {
         **_SETTINGS,
         "spark.log.level": config.spark_log_level,
-        **_java_options(config),
         **config.spark,
+        **_java_options(config),
     }
+    if with_delta:
+        settings |= delta_settings(settings, is_here=is_local(master))
+        if has_to_fetch_jars(settings):
+            logger.warning("Spark fetches Delta's JARs from Maven, about 90 MB, before it starts: the first time only")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _quiet(config), _signals_as_they_were():
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel(config.spark_log_level)
+    output = StartOutput(is_held=config.spark_log_level == "ERROR")
+    try:
+        with output.caught(), _signals_as_they_were():
+            if is_local(master):
+                _warm_up(
+                    SparkContext.getOrCreate(
+                        SparkConf().setMaster(master).setAppName(app_name).setAll(settings.items())
+                    )
+                )
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel(config.spark_log_level)
+    except Exception as error:
+        text = output.text()
+        logger.debug("Spark did not start\n%s", text, exc_info=error)
+        raise ConfigError(why_it_did_not_start(error, text)) from error
+    output.release()
     return session
 
 
+def _warm_up(context: SparkContext) -> None:
+    """Start the Python workers, which import for a second, while the rest of the session is made and the run begins."""
+    paths = tuple(sys.path)
+
+    def prepare(_: Iterable[object]) -> Iterable[object]:
+        sys.path.extend(path for path in paths if path not in sys.path)
+        import txtopo.spark.worker  # noqa: F401, PLC0415 - in the worker, where this function runs
+
+        return ()
+
+    def run() -> None:
+        # If it fails, the first job says why; and a session may be stopped meanwhile.
+        with contextlib.suppress(Py4JError, PySparkException, OSError, EOFError, AttributeError):
+            workers = context.defaultParallelism
+            context.parallelize(range(workers), workers).mapPartitions(prepare).collect()
+
+    threading.Thread(target=run, name="txtopo-warm-up", daemon=True).start()
+
+
 def _java_options(config: Config) -> dict[str, str]:
-    """Return the options that keep Spark's start quiet: a log configuration that says errors only."""
-    if config.spark_log_level != "ERROR":
-        return {}
-    spec = importlib.util.find_spec("txtopo.spark")
-    assert spec is not None, "this package is installed"
-    assert spec.origin is not None, "this package has a folder"
-    logging_file = pathlib.Path(spec.origin).with_name("log4j2.properties")
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file.as_uri()}"}
+    """Return the options that make Spark's start short, and quiet, before the caller's own: a log of errors only.
 
-
-@contextlib.contextmanager
-def _quiet(config: Config) -> Iterator[None]:
-    """Give the JVM a standard error that leaves out the chatter of its start, unless logs are asked for."""
-    if config.spark_log_level != "ERROR":
-        yield
-        return
-    reading, writing = os.pipe()
-    saved = os.dup(2)
-    threading.Thread(target=_copy_lines, args=(reading, os.dup(saved)), name="txtopo-stderr", daemon=True).start()
-    os.dup2(writing, 2)
-    os.close(writing)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+    A JVM that dies at once tells why on standard output, unless it is told otherwise.
+    """
+    options = [_JIT_OPTIONS]
+    if config.spark_log_level == "ERROR":
+        spec = importlib.util.find_spec("txtopo.spark")
+        assert spec is not None, "this package is installed"
+        assert spec.origin is not None, "this package has a folder"
+        logging_file = pathlib.Path(spec.origin).with_name("log4j2.properties")
+        options += ["-XX:+DisplayVMOutputToStderr", f"-Dlog4j2.configurationFile={logging_file.as_uri()}"]
+    name = "spark.driver.extraJavaOptions"
+    if name in config.spark:
+        options.append(config.spark[name])
+    return {name: " ".join(options)}
 
 
 @contextlib.contextmanager
@@ -158,10 +235,3 @@ def _signals_as_they_were() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def _copy_lines(reading: int, writing: int) -> None:
-    with os.fdopen(reading, "rb") as lines, os.fdopen(writing, "wb", buffering=0) as out:
-        for line in lines:
-            if not any(noise in line for noise in _CHATTER):
-                out.write(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import pickle
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,8 @@ from txtopo.phases.garbage import collect_seldom
 from txtopo.phases.places import Workshop
 from txtopo.phases.processing import Item, PackJob, PlacedItem, StageRun
 from txtopo.phases.watch import Watch
-from txtopo.spark.progress import ProgressSender
+from txtopo.spark.progress import ProgressSender, send_late
+from txtopo.spark.user_lines import LinesAddress, lines_sent
 from txtopo.topology.plan import Plan
 
 
@@ -28,12 +30,14 @@ class RunPackage:
         content: the plan, the configuration and the prototypes, pickled.
         import_paths: the driver's module search path; none where its modules are shipped.
         progress_address: where progress is told.
+        lines_address: where what user code prints is taken.
     """
 
     run_key: bytes
     content: bytes
     import_paths: tuple[str, ...]
     progress_address: tuple[str, int]
+    lines_address: LinesAddress
 
 
 def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) -> bytes:
@@ -55,6 +59,7 @@ def workshop_of(package: RunPackage) -> Workshop:
         sys.path.extend(path for path in package.import_paths if path not in sys.path)
         plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
         workshop = _workshops[package.run_key] = Workshop(plan, config, prototypes)
+        workshop.tell_late = functools.partial(send_late, package.progress_address, package.run_key)
         collect_seldom()
     return workshop
 
@@ -80,7 +85,10 @@ def run_stage(
         place: which place.
         items: what earlier stages sent here.
     """
-    workshop = workshop_of(package)
     watch = Watch()
-    with ProgressSender(package.progress_address, package.run_key, job.pack_id, watch):
+    with (
+        lines_sent(package.lines_address, package.run_key),
+        ProgressSender(package.progress_address, package.run_key, job.pack_id, watch),
+    ):
+        workshop = workshop_of(package)
         yield from StageRun(workshop, job, stage_index, place, watch).run(items)

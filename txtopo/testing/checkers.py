@@ -11,12 +11,14 @@ from typing import Any
 
 import attrs
 
+from txtopo.contracts.copying import copied
 from txtopo.contracts.state import Key, StateValue
 from txtopo.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Event, Failed, PackEnded, PackFailed, Processed, Progressed, Recovered, Ticked
 from txtopo.core.invariants import validate
+from txtopo.core.transitions import Status
 from txtopo.monitor.journal import JournalEntry, JournalPart, counting_entries
 
 Rows = Mapping[Key, StateValue]
@@ -40,7 +42,7 @@ class Violation(AssertionError):
 
 
 def require(condition: object, promise: str) -> None:
-    """Raise a Violation unless ``condition`` holds."""
+    """Raise a Violation unless ``condition`` holds; where many come by, the promise is better put together later."""
     if not condition:
         raise Violation(promise)
 
@@ -56,22 +58,19 @@ class AttemptChecker:
     def began(self, attempt: TransactionAttempt, metadata: Any, *, is_letter: bool = False) -> None:
         """An attempt was handed out."""
         highest = self.highest.get(attempt.txid)
-        require(
-            highest is None or attempt > highest or attempt.epoch < highest.epoch,  # a zombie's, which writes nothing
-            f"attempts rise (promise 3): {attempt} after {highest}",
-        )
         if highest is None or attempt > highest:
             self.highest[attempt.txid] = attempt
-        if not self.is_opaque and not is_letter:
-            known = self.metadata.get(attempt.txid, metadata)
-            require(known == metadata, f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
+        elif attempt.epoch >= highest.epoch:  # otherwise a zombie's, which writes nothing
+            raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
+        if not self.is_opaque and not is_letter and self.metadata.get(attempt.txid, metadata) != metadata:
+            raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
     def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
         """An attempt of the coordinator that leads is about to emit; ``durable`` is what the store holds for it."""
-        require(
-            self.is_opaque or durable == metadata,
-            f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}",
-        )
+        if not self.is_opaque and durable != metadata:
+            raise Violation(
+                f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
+            )
         self.metadata.setdefault(attempt.txid, metadata)
 
 
@@ -121,6 +120,7 @@ class CoreChecker:
                     self.live.pop(action.letter.attempt.txid, None)  # a letter is no try at the transaction
                 case _:
                     pass
+        self._see_timeouts(core)
         for txid, transaction in core.window.items():
             attempt = self.live.get(txid)
             if attempt is not None and transaction.attempt != attempt and not self.is_opaque:
@@ -128,6 +128,17 @@ class CoreChecker:
                     self._may_be_over(attempt), f"only its own failure ends an attempt (promises 3 and 5): {attempt}"
                 )
                 self.failed.add(attempt)
+
+    def _see_timeouts(self, core: Coordinator) -> None:
+        """What is being processed and makes no progress is over by now; progress of a former attempt is none."""
+        if core.has_stopped:
+            return
+        for transaction in core.window.values():
+            attempt = transaction.attempt
+            if attempt is not None and transaction.status is Status.PROCESSING:
+                idle_ms = self.now_ms - self.moved_ms.get(attempt, self.now_ms)
+                if idle_ms >= self.timeout_ms:
+                    raise Violation(f"no attempt goes on without progress (promise 7): {attempt}, {idle_ms} ms")
 
     def _begin(self, attempt: TransactionAttempt, metadata: Any, pack_id: int) -> None:
         before = self.live.get(attempt.txid)
@@ -145,8 +156,10 @@ class CoreChecker:
             txids == list(range(first, first + len(group))), f"commit phases run in txid order (promise 1): {txids}"
         )
         for attempt in group:
-            require(attempt in self.processed, f"only what is processed commits: {attempt}")
-            require(self.live[attempt.txid] == attempt, f"only the live attempt commits (promise 3): {attempt}")
+            if attempt not in self.processed:
+                raise Violation(f"only what is processed commits: {attempt}")
+            if self.live[attempt.txid] != attempt:
+                raise Violation(f"only the live attempt commits (promise 3): {attempt}")
         self._move(group)
 
     def _is_live(self, attempt: TransactionAttempt) -> bool:
@@ -226,7 +239,9 @@ class TableChecker:
                     f"no table lags behind another (promise 9): {name!r} at transaction {committed}",
                 )
         if self.invariant is not None:
-            self.invariant({name: {key: row.value for key, row in rows.items()} for name, rows in tables.items()})
+            self.invariant(
+                {name: {key: copied(row.value) for key, row in rows.items()} for name, rows in tables.items()}
+            )
 
 
 def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from txtopo.contracts.collector import OutputCollector
+from txtopo.contracts.copying import copied
 from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.core.attempts import TransactionAttempt
@@ -77,4 +78,4 @@ class RecordingCollector(OutputCollector):
             raise FieldsError(
                 f"tuple {tuple(values)!r} has {len(values)} values, the stream's fields are {self.fields}"
             )
-        self.emitted.append(Emitted(tuple(values), stream, task))
+        self.emitted.append(Emitted(tuple(map(copied, values)), stream, task))

@@ -8,11 +8,12 @@
             return MySpout(tmp_path)
 
 The source must hold several transactions and must not change during a test. For one that never ends set
-``is_endless = True``: then the first ``transactions_max`` transactions are looked at.
+``is_endless = True``: then its first transactions are looked at, as many as it has ready, up to 20.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ import attrs
 import cloudpickle
 
 from txtopo.contracts.fields import ATTEMPT_FIELD_NAMES
+from txtopo.contracts.optional import call_if_there
 from txtopo.contracts.partitioned import as_transactional, partition_key, partition_list
 from txtopo.contracts.spout import (
     Coordinator,
@@ -31,7 +33,9 @@ from txtopo.contracts.spout import (
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
+from txtopo.contracts.store import Lead, Store
 from txtopo.core.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
+from txtopo.runner import PLUGINS
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
 
@@ -41,8 +45,16 @@ if TYPE_CHECKING:
 TASK_COUNTS = (1, 2, 3, 7)
 """The parallelisms at which a batch must be the same."""
 
+ENDLESS_TRANSACTIONS = 20
+"""How many transactions of a source that never ends are looked at."""
+
+ENDING_TRANSACTIONS_MAX = 1_000
+"""Within how many transactions a source ends that does."""
+
 RESUMPTIONS_MAX = 8
 """At how many places a run is broken off and resumed."""
+
+_TOPOLOGY_ID = "topology"
 
 Rows = Counter[str]
 """Tuples without their attempt, and without their order."""
@@ -82,18 +94,49 @@ def plan_transactions(
         coordinator: a fresh one.
         begun: the metadata of the transactions before.
         transactions_max: up to which transaction to ask.
-        is_endless: whether the source may have more than that.
+        is_endless: whether the source may have more than that, or nothing just now.
     """
     previous = begun[-1] if begun else None
     coordinator.resume(len(begun), previous)
     plan: list[Metadata] = []
     while not coordinator.is_exhausted() and len(begun) + len(plan) < transactions_max:
-        assert coordinator.is_ready(), "the source of a conformance test is ready until it ends"
+        if is_endless and not coordinator.is_ready():
+            return plan
+        assert coordinator.is_ready(), (
+            f"after {len(begun) + len(plan)} transactions the source is neither ready nor exhausted: fill it before "
+            f"the test, return True from is_exhausted() at its end, or {IF_ENDLESS}"
+        )
         metadata = coordinator.initialize_transaction(FIRST_TXID + len(begun) + len(plan), previous)
         previous = json.loads(json.dumps(metadata, allow_nan=False))
         plan.append(previous)
-    assert is_endless or coordinator.is_exhausted(), f"the source does not end in {transactions_max} transactions"
+    assert is_endless or coordinator.is_exhausted(), does_not_end(transactions_max)
     return plan
+
+
+IF_ENDLESS = "set is_endless = True in the test class if it never ends"
+
+
+def does_not_end(transactions: int) -> str:
+    """Return what is wrong with a source that has not ended, and what to do."""
+    return (
+        f"the source does not end in {transactions:,} transactions: {IF_ENDLESS}, return True from is_exhausted() "
+        "where it does, or give the test a smaller source, or a larger transactions_max"
+    )
+
+
+def wrong_class(spout: object) -> str:
+    """Return what is wrong with a spout that is held against the contract of another kind, and what to do."""
+    kinds = (
+        OpaquePartitionedTransactionalSpout,
+        PartitionedTransactionalSpout,
+        DataFrameSpout,
+        TransactionalSpout,
+    )
+    name = type(spout).__name__
+    kind = next((kind.__name__ for kind in kinds if isinstance(spout, kind)), None)
+    if kind is None:
+        return f"{name} is no spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
+    return f"{name} is a {kind}: derive the test class from {kind}Conformance"
 
 
 class SpoutConformance:
@@ -103,8 +146,35 @@ class SpoutConformance:
     """The configuration that coordinators and emitters are given."""
     is_endless: bool = False
     """Whether the source never ends."""
-    transactions_max: int = 1_000
-    """How many transactions are looked at; a source that is not endless must end before."""
+    transactions_max: int | None = None
+    """How many transactions are looked at; a source that is not endless must end before. None, the default: 20 of an
+    endless one, and 1,000 of any other."""
+    _store: Store | None = None
+    _lead: Lead | None = None
+
+    def looked_at(self) -> int:
+        """Return how many transactions are looked at."""
+        if self.transactions_max is not None:
+            return self.transactions_max
+        return ENDLESS_TRANSACTIONS if self.is_endless else ENDING_TRANSACTIONS_MAX
+
+    def rest_within(self, whole: Sequence[Any]) -> int | None:
+        """Return up to which transaction to go when the source is taken again from somewhere in ``whole``.
+
+        One that never ends may have more by then; None: one that ends is taken to its end.
+        """
+        return len(whole) if self.is_endless else None
+
+    def opened(self, coordinator: Any) -> Any:
+        """Give a coordinator the store that all of this test share, and the lead; those before it lose the lead."""
+        if self._store is None:
+            module, _, name = PLUGINS["memory"].partition(":")
+            self._store = getattr(importlib.import_module(module), name)()
+        if self._lead is not None:
+            self._lead.release()
+        self._lead = self._store.take_lead(_TOPOLOGY_ID, "conformance")
+        call_if_there(coordinator, "open_store", self._store, self._lead, f"{_TOPOLOGY_ID}/source")
+        return coordinator
 
     def first_attempt(self, txid: int) -> TransactionAttempt:
         """Return the first attempt of a transaction."""
@@ -116,9 +186,11 @@ class TransactionalSpoutConformance(SpoutConformance):
 
     def test_metadata_is_json(self, spout: Any) -> None:
         """What a coordinator returns is the same after it has been encoded, stored and decoded."""
+        plan = self._plan(spout)
         coordinator = self._coordinator(spout)
+        coordinator.resume(0, None)
         previous = None
-        for txid, expected in enumerate(self._plan(spout), start=FIRST_TXID):
+        for txid, expected in enumerate(plan, start=FIRST_TXID):
             metadata = coordinator.initialize_transaction(txid, previous)
             assert json.loads(json.dumps(metadata, allow_nan=False)) == expected, "it plans the same from the same"
             previous = expected
@@ -154,7 +226,7 @@ class TransactionalSpoutConformance(SpoutConformance):
         plan = self._plan(spout)
         everything = self._emit_all(spout, plan)
         for begun in spread(len(plan) + 1):
-            rest = self._plan(spout, plan[:begun])
+            rest = self._plan(spout, plan[:begun], self.rest_within(plan))
             assert self._emit_all(spout, [*plan[:begun], *rest]) == everything
 
     def test_it_ends(self, spout: Any) -> None:
@@ -201,19 +273,21 @@ class TransactionalSpoutConformance(SpoutConformance):
         assert rows_of(collector.tuples) == self._emit(spout, last, plan[-1])
 
     def _transactional(self, spout: Any) -> TransactionalSpout:
-        assert isinstance(spout, TransactionalSpout)
+        assert isinstance(spout, TransactionalSpout), wrong_class(spout)
         return spout
 
     def _fields(self, spout: Any) -> Any:
         return self._transactional(spout).output_fields
 
     def _coordinator(self, spout: Any) -> Coordinator:
-        return self._transactional(spout).coordinator(self.config, PlainContext())
+        coordinator: Coordinator = self.opened(self._transactional(spout).coordinator(self.config, PlainContext()))
+        return coordinator
 
-    def _plan(self, spout: Any, begun: Sequence[Metadata] = ()) -> list[Metadata]:
+    def _plan(self, spout: Any, begun: Sequence[Metadata] = (), total: int | None = None) -> list[Metadata]:
         coordinator = self._coordinator(spout)
         try:
-            return plan_transactions(coordinator, begun, self.transactions_max, is_endless=self.is_endless)
+            total = self.looked_at() if total is None else total
+            return plan_transactions(coordinator, begun, total, is_endless=self.is_endless)
         finally:
             coordinator.close()
 
@@ -241,12 +315,14 @@ class PartitionedTransactionalSpoutConformance(TransactionalSpoutConformance):
 
     def test_partitions_are_json_and_each_there_once(self, spout: Any) -> None:
         """Partitions have names that outlive a process."""
+        self._transactional(spout)
         partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
         assert partitions
         assert [json.loads(partition_key(partition)) for partition in partitions] == partitions
 
     def test_a_new_batch_is_emitted_again_by_its_metadata(self, spout: Any) -> None:
         """What ``emit_new_batch`` emits, if anything, is what ``emit_batch`` emits for its metadata."""
+        self._transactional(spout)
         partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
         emitter = spout.emitter(self.config, PlainContext())
         attempt = self.first_attempt(FIRST_TXID)
@@ -261,7 +337,7 @@ class PartitionedTransactionalSpoutConformance(TransactionalSpoutConformance):
             assert new.tuples in ([], again.tuples)
 
     def _transactional(self, spout: Any) -> TransactionalSpout:
-        assert isinstance(spout, PartitionedTransactionalSpout)
+        assert isinstance(spout, PartitionedTransactionalSpout), wrong_class(spout)
         return as_transactional(spout)
 
 
@@ -284,7 +360,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         run = self._run(spout)
         everything = all_rows(run)
         for committed in spread(len(run) + 1):
-            again = self._run(spout, run[:committed])
+            again = self._run(spout, run[:committed], self.rest_within(run))
             assert all_rows([*run[:committed], *again]) == everything
 
     def test_it_ends(self, spout: OpaquePartitionedTransactionalSpout) -> None:
@@ -292,7 +368,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         if self.is_endless:
             return
         run = self._run(spout)
-        coordinator = spout.coordinator(self.config, PlainContext())
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         coordinator.resume(len(run), run[-1].metadata)
         assert coordinator.is_exhausted()
         coordinator.resume(0, {})
@@ -325,15 +401,21 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
             assert not collector.emitted
 
     def _run(
-        self, spout: OpaquePartitionedTransactionalSpout, committed: Sequence[OpaqueStep] = ()
+        self,
+        spout: OpaquePartitionedTransactionalSpout,
+        committed: Sequence[OpaqueStep] = (),
+        total: int | None = None,
     ) -> list[OpaqueStep]:
         """Process one transaction after another behind the committed ones, until the source has ended."""
-        coordinator = spout.coordinator(self.config, PlainContext())
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         emitter = spout.emitter(self.config, PlainContext())
         metadata = dict(committed[-1].metadata) if committed else {}
         coordinator.resume(len(committed), metadata)
         steps: list[OpaqueStep] = []
-        while not coordinator.is_exhausted() and len(committed) + len(steps) < self.transactions_max:
+        total = self.looked_at() if total is None else total
+        while not coordinator.is_exhausted() and len(committed) + len(steps) < total:
+            if self.is_endless and not coordinator.is_ready():
+                break
             txid = FIRST_TXID + len(committed) + len(steps)
             attempt = self.first_attempt(txid)
             collector = RecordingCollector(attempt, spout.output_fields)
@@ -344,7 +426,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
                     metadata[key] = json.loads(json.dumps(after, allow_nan=False))
             steps.append(OpaqueStep(dict(metadata), collector.tuples))
             coordinator.resume(txid, metadata)
-        assert self.is_endless or coordinator.is_exhausted(), "the source does not end"
+        assert self.is_endless or coordinator.is_exhausted(), does_not_end(total)
         emitter.close()
         coordinator.close()
         return steps
@@ -378,7 +460,7 @@ class DataFrameSpoutConformance(SpoutConformance):
         everything = self._read_all(spout, spark, plan)
         assert everything, "give the spout a source with rows"
         for begun in spread(len(plan) + 1, at_most=3):
-            rest = self._plan(spout, plan[:begun])
+            rest = self._plan(spout, plan[:begun], self.rest_within(plan))
             assert self._read_all(spout, spark, [*plan[:begun], *rest]) == everything
 
     def test_it_ends(self, spout: DataFrameSpout) -> None:
@@ -386,13 +468,14 @@ class DataFrameSpoutConformance(SpoutConformance):
         if self.is_endless:
             return
         plan = self._plan(spout)
-        coordinator = spout.coordinator(self.config, PlainContext())
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         coordinator.resume(len(plan), plan[-1])
         assert coordinator.is_exhausted()
 
-    def _plan(self, spout: DataFrameSpout, begun: Sequence[Metadata] = ()) -> list[Metadata]:
+    def _plan(self, spout: DataFrameSpout, begun: Sequence[Metadata] = (), total: int | None = None) -> list[Metadata]:
         coordinator = spout.coordinator(self.config, PlainContext())
-        return plan_transactions(coordinator, begun, self.transactions_max, is_endless=self.is_endless)
+        total = self.looked_at() if total is None else total
+        return plan_transactions(coordinator, begun, total, is_endless=self.is_endless)
 
     def _read(self, spout: DataFrameSpout, spark: SparkSession, metadata: Metadata) -> Rows:
         return Counter(repr(tuple(row)) for row in spout.read(spark, metadata).collect())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,11 +24,14 @@ from txtopo.contracts.spout import (
     DataFrameSpout,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
+    SpoutTable,
 )
 from txtopo.contracts.state import State
-from txtopo.errors import TopologyError
+from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology import checks
-from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph
+from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
+from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
+from txtopo.topology.groupings import Grouping, GroupingKind
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
 from txtopo.topology.probe import find_state_mistakes
 
@@ -84,8 +88,13 @@ class TransactionalTopologyBuilder:
 
         Raises:
             TopologyError: the graph has mistakes; the message names each with its remedy.
+
+        Warns:
+            SharedStateWarning: a bolt's class has an attribute that is a list, a dictionary or a set.
         """
-        graph = self._graph
+        tables = checks.own_tables_of(self._graph)
+        _refuse(list(checks.check_own_tables(self._graph, tables)))
+        graph = _with_own_tables(self._graph, tables)
         _refuse(
             [
                 *checks.check_ids(graph),
@@ -94,20 +103,54 @@ class TransactionalTopologyBuilder:
                 *checks.check_settings(graph),
             ]
         )
+        _refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])
         streams = {declared.id: _streams_of(declared) for declared in graph.declared}
-        _refuse([mistake for d in graph.declared for mistake in checks.check_streams(d, streams[d.id])])
+        _refuse(
+            [
+                mistake
+                for d in graph.declared
+                for mistake in (
+                    *checks.check_streams(d, streams[d.id]),
+                    *undeclared_streams(d.id, d.component, streams[d.id]),
+                )
+            ]
+        )
         _refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
         ordered = _in_topological_order(graph)
         commit_phase = _find_commit_phase(ordered)
         _refuse(list(checks.check_frames(graph, streams, commit_phase)))
         plan = _make_plan(graph, ordered, streams, commit_phase)
         _refuse(list(find_state_mistakes(plan)))
+        for shared in {shared for d in graph.declared[1:] for shared in shared_defaults(d.component)}:
+            warnings.warn(shared.text, SharedStateWarning, stacklevel=2)
         return Topology(plan)
 
     def _add(self, bolt_id: str, bolt: Bolt, parallelism: int | None, *, is_committer: bool) -> BoltDeclarer:
         declared = Declared(bolt_id, bolt, parallelism, is_committer=is_committer)
         self._graph.declared.append(declared)
         return BoltDeclarer(declared)
+
+
+def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
+    """Return the graph with the committers and states that the spout brings along.
+
+    Each committer has the spout's tasks and takes from its own: nothing is shuffled for it, and it needs no stage.
+    """
+    spout = graph.declared[0]
+    committers = [
+        Declared(
+            name,
+            table.make_committer(name),
+            spout.parallelism,
+            is_committer=True,
+            num_tasks=spout.num_tasks,
+            subscriptions=[Subscription(spout.id, table.stream, Grouping(GroupingKind.LOCAL_OR_SHUFFLE))],
+            is_of_spout=True,
+        )
+        for name, table in tables.items()
+    ]
+    states = [(name, table.state) for name, table in tables.items()]
+    return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states])
 
 
 def _refuse(mistakes: list[str]) -> None:
@@ -170,6 +213,7 @@ def _make_plan(
             phase=Phase.COMMIT if declared.id in commit_phase else Phase.PROCESSING,
             is_committer=declared.is_committer,
             configuration=dict(declared.configuration),
+            is_left_out_without_tuples=declared.is_of_spout,
         )
         for declared in ordered
     )

@@ -13,11 +13,15 @@ from typing import Any
 from txtopo.config import Config
 from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
 from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
-from txtopo.contracts.spout import AnySpout, DataFrameSpout
+from txtopo.contracts.optional import call_if_there
+from txtopo.contracts.spout import AnySpout, DataFrameSpout, SpoutTable
 from txtopo.contracts.state import State
 from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
 from txtopo.topology.groupings import KEYED, GroupingKind
+
+OWN_PREFIX = "spout."
+"""What the names begin with of the committers and states that a spout brings along."""
 
 Streams = Mapping[str, Mapping[str, Fields]]
 """The fields of each stream of each component."""
@@ -36,6 +40,22 @@ def check_ids(graph: Graph) -> Iterator[str]:
     for name, count in Counter(name for name, _ in graph.states).items():
         if count > 1:
             yield f"state {name!r} is set {count} times; give each state a name of its own"
+
+
+def own_tables_of(graph: Graph) -> Mapping[str, SpoutTable]:
+    """Return the tables that the spout fills itself, by the names of their committers and states."""
+    spout = graph.declared[0].component
+    tables = call_if_there(spout, "own_tables", default={}) if isinstance(spout, AnySpout) else {}
+    return {f"{OWN_PREFIX}{name}": table for name, table in tables.items()}
+
+
+def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator[str]:
+    """Find bolts and states that are called as one that the spout brings along."""
+    spout = graph.declared[0].id
+    for name in tables:
+        for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
+            if name in names:
+                yield f"{what} {name!r}: spout {spout!r} brings one of that name along; give yours another"
 
 
 def check_kinds(graph: Graph) -> Iterator[str]:

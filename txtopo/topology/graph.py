@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from txtopo.contracts.bolt import Bolt
+from txtopo.contracts.copying import copied
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.spout import AnySpout
 from txtopo.contracts.tuples import DEFAULT_STREAM
@@ -34,6 +35,8 @@ class Declared:
     num_tasks: Any = None
     subscriptions: list[Subscription] = attrs.field(factory=list)
     configuration: dict[str, Any] = attrs.field(factory=dict)
+    is_of_spout: bool = False
+    """Whether the spout brought it along."""
 
 
 class ComponentDeclarer:
@@ -49,7 +52,7 @@ class ComponentDeclarer:
 
     def add_configuration(self, name: str, value: Any) -> ComponentDeclarer:
         """Add a setting that only this component sees, in the ``config`` of its ``prepare``."""
-        self._declared.configuration[name] = value
+        self._declared.configuration[name] = copied(value)
         return self
 
 

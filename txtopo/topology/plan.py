@@ -30,6 +30,8 @@ class Phase(enum.Enum):
 class ComponentKind(enum.Enum):
     """How a component is run."""
 
+    __hash__ = object.__hash__  # members are looked up often, and Enum's own is a Python function
+
     SPOUT = "spout"
     DATAFRAME_SPOUT = "DataFrame spout"
     BASIC_BOLT = "basic bolt"
@@ -66,6 +68,11 @@ class PlannedComponent:
     phase: Phase
     is_committer: bool
     configuration: Mapping[str, Any]
+    is_left_out_without_tuples: bool = False
+    """Whether a task that no tuple reaches is not made at all, in that transaction."""
+
+
+_any = State.fitted
 
 
 @attrs.frozen(slots=False)
@@ -85,6 +92,13 @@ class Plan:
         )
     )
     """Those of the states that are tables of rows, as declared. Executors know them too, to make rows of tuples."""
+    fitting: Mapping[str, State] = attrs.field(
+        default=attrs.Factory(
+            lambda plan: {name: s for name, s in plan.states.items() if getattr(type(s), "fitted", _any) is not _any},
+            takes_self=True,
+        )
+    )
+    """Those that say which keys and values fit them, as declared. Executors know them too."""
 
     @property
     def spout(self) -> PlannedComponent:
@@ -96,13 +110,26 @@ class Plan:
         """The components by id."""
         return {component.id: component for component in self.components}
 
+    @property
+    def delta_users(self) -> tuple[str, ...]:
+        """The components that read Delta tables through Spark."""
+        frames = (component for component in self.components if component.kind in FRAMES)
+        return tuple(component.id for component in frames if component.component.uses_delta)
+
+    @cached_property
+    def _outputs(self) -> Mapping[tuple[str, str], tuple[Edge, ...]]:
+        outputs: dict[tuple[str, str], tuple[Edge, ...]] = {}
+        for edge in self.edges:
+            outputs[edge.source, edge.stream] = (*outputs.get((edge.source, edge.stream), ()), edge)
+        return outputs
+
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:
         """Return the components of a phase, in topological order."""
         return tuple(component for component in self.components if component.phase is phase)
 
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
         """Return the edges that a stream feeds."""
-        return tuple(edge for edge in self.edges if edge.source == component and edge.stream == stream)
+        return self._outputs.get((component, stream), ())
 
     def inputs(self, component: str) -> tuple[Edge, ...]:
         """Return the edges that feed a component."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txtopo.contracts.collector import OutputCollector
 from txtopo.contracts.context import TopologyContext
+from txtopo.contracts.copying import copied
 from txtopo.contracts.state import Key, MapState, StateValue, Updater
 from txtopo.contracts.tuples import DEFAULT_STREAM
 from txtopo.core.attempts import TransactionAttempt
@@ -34,18 +35,18 @@ def find_state_mistakes(plan: Plan) -> Iterator[str]:
 
 def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(component.component))
-    collector = _SilentCollector()
+    configuration, collector = copied(component.configuration), _SilentCollector()
     try:
         if component.kind is ComponentKind.BASIC_BOLT:
-            copy.prepare(component.configuration, context)
+            copy.prepare(configuration, context)
         else:
             copy.attempt, copy.collector, copy.context, copy.config = (
                 _ATTEMPT,
                 collector,
                 context,
-                component.configuration,
+                configuration,
             )
-            copy.prepare(component.configuration, context, collector, _ATTEMPT)
+            copy.prepare(configuration, context, collector, _ATTEMPT)
     except Exception:  # noqa: BLE001 - only its questions for states matter here; a run shows the rest
         return
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,6 +22,8 @@ class MergePeer:
 
     def merge(self, frame: DataFrame, batch_id: int) -> None:
         """Merge a batch."""
+        from delta import DeltaTable  # as that peer does; whoever has no delta-spark leaves it out
+
         sums = frame.groupBy("word").agg(F.sum("n").alias("n")).withColumn("txid", F.lit(batch_id).cast("long"))
         merger = DeltaTable.forPath(self._spark, self._table).alias("t").merge(sums.alias("s"), "t.word = s.word")
         update = merger.whenMatchedUpdate("t.txid < s.txid", {"n": "t.n + s.n", "txid": "s.txid"})

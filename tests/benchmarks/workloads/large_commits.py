@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from delta.tables import DeltaTable
-
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.inputs.checking import check_delta
 from tests.benchmarks.inputs.rows import TouchedKeys, rows_of
@@ -81,6 +79,8 @@ def _ours(bench: Bench, keys: TouchedKeys, driver_rows_max: int) -> Callable[[Pa
 
 def _merge(bench: Bench, keys: TouchedKeys) -> Callable[[Path], Sample]:
     def run_once(folder: Path) -> Sample:
+        from delta.tables import DeltaTable  # whoever has no delta-spark leaves this contender out
+
         source, table = str(folder / "source"), str(folder / "table")
         spark = bench.spark
         spark.createDataFrame(rows_of(keys.indexes(1))).write.parquet(source)

@@ -17,11 +17,11 @@ from txtopo.errors import JobFailure
 from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
 from txtopo.phases.inline_runner import run_stages
 from txtopo.phases.pack_runner import PackRunner
-from txtopo.phases.places import Workshop
 from txtopo.phases.processing import PackJob, Report
 from txtopo.runner import Outfit, assembled
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.crew import SimulatedCrew
+from txtopo.testing.simulation.memory import JobMemory, ListeningWorkshop, Reaching
 from txtopo.topology.plan import Topology
 
 if TYPE_CHECKING:
@@ -54,9 +54,13 @@ class SimulatedRunner(PackRunner):
 
     places = 2
 
-    def __init__(self, world: World, process: Process, workshop: Workshop) -> None:
+    def __init__(
+        self, world: World, process: Process, workshop: ListeningWorkshop, memory: JobMemory | None, reaching: Reaching
+    ) -> None:
         self._world = world
         self._process = process
+        self._memory = memory
+        self._reaching = reaching
         self._workshop = workshop
         self._cancelled: set[int] = set()
 
@@ -70,7 +74,10 @@ class SimulatedRunner(PackRunner):
             self._world.emits(self._process, attempt, metadata)
         self._world.job_runs(is_done=False)
         struck = len(self._world.struck)
-        reports = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
+        if self._memory is None:
+            reports: Sequence[Report] = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
+        else:
+            reports = self._memory.run(job, self._workshop, self._reaching)
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)

@@ -6,6 +6,8 @@ import gc
 import logging
 import multiprocessing
 import os
+import pickle
+import signal
 import time
 import traceback
 from collections import Counter
@@ -22,8 +24,9 @@ from txtopo.topology.plan import Topology
 SHARE = 50
 """Seeds that a process takes at a time."""
 
-SHARES_PER_PROCESS = 8
-"""Each world is one large cycle. To collect them costs a sixth of all time; to end the process costs nothing."""
+SHARES_PER_PROCESS = 4
+"""Each world is one large cycle. To collect them costs a sixth of all time; to end the process costs next to nothing,
+for what it has learned of jobs is passed on to those that come after it."""
 
 
 @attrs.frozen
@@ -141,10 +144,12 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
     shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
     count, faults, failures = 0, Counter[str](), list[Failure]()
     with _results(subject, shares, workloads, processes or os.cpu_count() or 1) as results:
-        for schedules, struck, failed in results:
-            count += schedules
-            faults.update(struck)
-            failures += failed
+        for share in results:
+            count += share.schedules
+            faults.update(share.faults)
+            failures += share.failures
+            if share.learned is not None:
+                subject.memory.learn(pickle.loads(share.learned))  # noqa: S301 - our own bytes
             if on_progress is not None:
                 on_progress(count)
             if len(failures) >= failures_max:
@@ -154,29 +159,60 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
 
 
 @attrs.frozen
+class _Share:
+    """What a share of the seeds came to."""
+
+    schedules: int
+    faults: Counter[str]
+    failures: list[Failure]
+    learned: bytes | None = None
+    """What another process has learned of jobs; None if that does not pickle."""
+
+
+@attrs.frozen
 class _Job:
     """What every process inherits."""
 
     subject: Subject
     workloads: Sequence[type[Workload]]
 
-    def run(self, seeds: range) -> tuple[int, Counter[str], list[Failure]]:
-        logging.getLogger("txtopo").setLevel(logging.CRITICAL)  # failures by the thousand
+    def run(self, seeds: range) -> _Share:
         faults, failures = Counter[str](), []
-        for seed in seeds:
-            world, failure = run_schedule(self.subject, seed, self.workloads)
-            faults.update(fault.partition(" ")[0] for _, fault in world.struck)
-            if failure is not None:
-                failures.append(failure)
-        return len(seeds), faults, failures
+        logger = logging.getLogger("txtopo")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)  # failures by the thousand
+        try:
+            for seed in seeds:
+                world, failure = run_schedule(self.subject, seed, self.workloads)
+                faults.update(fault.partition(" ")[0] for _, fault in world.struck)
+                if failure is not None:
+                    failures.append(failure)
+        finally:
+            logger.setLevel(level)
+        return _Share(len(seeds), faults, failures)
+
+    def run_apart(self, seeds: range) -> _Share:
+        share = self.run(seeds)
+        try:
+            return attrs.evolve(share, learned=pickle.dumps(self.subject.memory.take_learned()))
+        except Exception:  # noqa: BLE001 - whatever a value that was emitted raises: other processes do without
+            return share
 
 
 _job: _Job | None = None
 
 
-def _run_share(seeds: range) -> tuple[int, Counter[str], list[Failure]]:
+def _run_share(seeds: range) -> _Share:
     assert _job is not None, "it was inherited"
-    return _job.run(seeds)
+    return _job.run_apart(seeds)
+
+
+def _prepare_process() -> None:
+    """Leave Ctrl-C to the process that waits for the results: it ends this one."""
+    assert _job is not None, "it was inherited"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    _job.subject.memory.take_learned()  # the other process knows that
 
 
 class _results:  # noqa: N801 - reads as a function
@@ -184,17 +220,17 @@ class _results:  # noqa: N801 - reads as a function
 
     def __init__(self, subject: Subject, shares: list[range], workloads: Sequence[type[Workload]], size: int) -> None:
         global _job  # noqa: PLW0603 - what fork passes on
-        _job = _Job(subject, workloads)
+        self._job = _job = _Job(subject, workloads)
         self._shares = shares
         self._pool: Any = None
         if size > 1 and len(shares) > 1:
             context = multiprocessing.get_context("fork")
-            self._pool = context.Pool(size, initializer=gc.disable, maxtasksperchild=SHARES_PER_PROCESS)
+            self._pool = context.Pool(size, initializer=_prepare_process, maxtasksperchild=SHARES_PER_PROCESS)
 
-    def __enter__(self) -> Iterator[tuple[int, Counter[str], list[Failure]]]:
+    def __enter__(self) -> Iterator[_Share]:
         if self._pool is None:
-            return map(_run_share, self._shares)
-        found: Iterator[tuple[int, Counter[str], list[Failure]]] = self._pool.imap_unordered(_run_share, self._shares)
+            return map(self._job.run, self._shares)
+        found: Iterator[_Share] = self._pool.imap_unordered(_run_share, self._shares)
         return found
 
     def __exit__(self, *error: object) -> None:

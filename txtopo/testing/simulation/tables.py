@@ -6,6 +6,7 @@ fails, for another writer may have come between. All versions stay, for the chec
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Never, Protocol
 import attrs
 import pyarrow as pa
 
+from txtopo.contracts.copying import Copying, copying_of_value
 from txtopo.contracts.fields import Fields
 from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
 from txtopo.contracts.state import (
@@ -101,7 +103,7 @@ class SimulatedState(State):
         opened = (
             OpenedSimulatedRows(self, name, table, epoch)
             if self.kind is StateKind.ROWS
-            else OpenedSimulatedState(table, self.kind, epoch)
+            else OpenedSimulatedState(table, self.kind, epoch, copying_of_value(self.value))
         )
         opened.check_fence(table.newest)
         table.add(attrs.evolve(table.newest, number=table.newest.number + 1, epoch=epoch))
@@ -116,10 +118,11 @@ class SimulatedState(State):
 class OpenedSimulatedState(OpenedState):
     """A simulated table in the hands of one coordinator."""
 
-    def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int) -> None:
+    def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int, copying: Copying | None = None) -> None:
         self._table = table
+        self._copying = copying
         self._epoch = epoch
-        values = importlib.import_module(VALUES)
+        values = _rules_of_values()
         self._first_value = values.first_value
         self._bulk: BulkRules | None = None if kind is StateKind.ROWS else values.bulk_rules(kind)
         self._kind = kind
@@ -145,6 +148,11 @@ class OpenedSimulatedState(OpenedState):
         return made
 
     @property
+    def copying(self) -> Copying | None:
+        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        return self._copying
+
+    @property
     def bulk(self) -> BulkRules | None:
         """The rules of its kind for many keys at once, where there are some."""
         return self._bulk
@@ -158,7 +166,7 @@ class OpenedSimulatedState(OpenedState):
         """Return ``values`` as rows, for a transactional state."""
         if self._kind is not StateKind.TRANSACTIONAL or not isinstance(values, Mapping):
             return None
-        return dict(values)
+        return dict(values) if set(map(type, values.values())) <= {int} else None
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into the newest version's, row by row."""
@@ -270,6 +278,11 @@ class OpenedSimulatedRows(OpenedSimulatedState):
 
     def _partition(self, row: Any) -> tuple[Any, ...]:
         return tuple(row[position] for position in self._partition_at)
+
+
+@functools.cache
+def _rules_of_values() -> Any:
+    return importlib.import_module(VALUES)
 
 
 def _rows(part: PlacedRows) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ import attrs
 
 from txtopo.core.events import PackEnded, PackFailed, Processed
 from txtopo.errors import FailedException, JobFailure, StopError
+from txtopo.failpoints import ProcessDeath
 from txtopo.testing.simulation.crew import Letter, Work
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 USER_POINTS = frozenset({"spout.emit", "bolt.execute", "bolt.finish"})
 STORE_STEPS = (
     "lead.take",
+    "spout.keep",
     "metadata.save",
     "group.begin",
     "group.commit",
@@ -31,7 +33,7 @@ STORE_STEPS = (
 TABLE_STEPS = ("table.open", "table.write", "table.maintain", "recovery.write", "group.stage", "delta.write.landed")
 
 
-class CrashError(BaseException):
+class CrashError(ProcessDeath):
     """A process dies here; nothing of ours catches it."""
 
 
@@ -50,8 +52,12 @@ class Workload(ABC):
         """What the command line calls it."""
         return type(self).__name__.lower()
 
+    def is_at(self, failpoint: str) -> bool:  # noqa: ARG002 - of a workload that is at some
+        """Whether it may strike at a failpoint."""
+        return False
+
     def reach(self, world: World, failpoint: str) -> None:
-        """A coordinator reaches a failpoint; an exception strikes it there."""
+        """A coordinator reaches one of these failpoints; an exception strikes it there."""
 
     def move(self, world: World) -> None:
         """The schedule makes its next move."""
@@ -66,9 +72,13 @@ class Workload(ABC):
 class Crashes(Workload):
     """A process dies at any failpoint, or between any two actions."""
 
+    def is_at(self, failpoint: str) -> bool:
+        """Strike at our own steps."""
+        return failpoint not in USER_POINTS
+
     def reach(self, world: World, failpoint: str) -> None:
         """Die before or after a durable step."""
-        if failpoint not in USER_POINTS and world.strikes(self, f"at {failpoint}"):
+        if world.strikes(self, f"at {failpoint}"):
             world.kill_current()
 
     def move(self, world: World) -> None:
@@ -80,36 +90,52 @@ class Crashes(Workload):
 class Failures(Workload):
     """A spout or bolt raises FailedException, in either phase."""
 
+    def is_at(self, failpoint: str) -> bool:
+        """Strike in the user's code."""
+        return failpoint in USER_POINTS
+
     def reach(self, world: World, failpoint: str) -> None:
         """Raise in the user's code."""
-        if failpoint in USER_POINTS and world.strikes(self, f"at {failpoint}"):
+        if world.strikes(self, f"at {failpoint}"):
             raise FailedException("the simulator told it to fail")
 
 
 class StoreErrors(Workload):
     """The store does not answer: a write has been made, or has not."""
 
+    def is_at(self, failpoint: str) -> bool:
+        """Strike at the store's steps."""
+        return failpoint.startswith(STORE_STEPS)
+
     def reach(self, world: World, failpoint: str) -> None:
         """Raise before or after a write."""
-        if failpoint.startswith(STORE_STEPS) and world.strikes(self, f"at {failpoint}"):
+        if world.strikes(self, f"at {failpoint}"):
             raise StopError("the simulator told the store not to answer")
 
 
 class TableErrors(Workload):
     """A table's write fails, or lands without its answer."""
 
+    def is_at(self, failpoint: str) -> bool:
+        """Strike at the tables' steps."""
+        return failpoint.startswith(TABLE_STEPS)
+
     def reach(self, world: World, failpoint: str) -> None:
         """Raise before or after a write."""
-        if failpoint.startswith(TABLE_STEPS) and world.strikes(self, f"at {failpoint}"):
+        if world.strikes(self, f"at {failpoint}"):
             raise FailedException("the simulator told the table not to answer")
 
 
 class Pauses(Workload):
     """A process stops at a failpoint, loses its lead meanwhile, and goes on as a zombie."""
 
+    def is_at(self, failpoint: str) -> bool:
+        """Strike at our own steps."""
+        return failpoint not in USER_POINTS
+
     def reach(self, world: World, failpoint: str) -> None:
         """Let a successor work inside the failpoint."""
-        if failpoint not in USER_POINTS and world.can_pause and world.strikes(self, f"at {failpoint}"):
+        if world.can_pause and world.strikes(self, f"at {failpoint}"):
             world.pause_current()
 
 

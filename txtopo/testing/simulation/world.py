@@ -23,7 +23,7 @@ from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, S
 from txtopo.failpoints import armed
 from txtopo.monitor.journal import JournalHeader, JournalPart
 from txtopo.phases.pack_runner import PackRunner
-from txtopo.phases.places import Workshop, prototypes_of
+from txtopo.phases.places import prototypes_of
 from txtopo.runner import PLUGINS, Outfit
 from txtopo.testing.checkers import (
     AttemptChecker,
@@ -31,14 +31,16 @@ from txtopo.testing.checkers import (
     Oracle,
     TableChecker,
     Version,
+    Violation,
     check_input,
     check_journal,
     require,
 )
 from txtopo.testing.simulation.crew import Clock
+from txtopo.testing.simulation.memory import JobMemory, ListeningWorkshop, Reaching
 from txtopo.testing.simulation.process import MemoryJournal, ObservedCoordinator, Pen, Process, SimulatedRunner
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
-from txtopo.testing.simulation.workloads import RATES, CrashError, Workload
+from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Workload
 from txtopo.topology.plan import Plan, Topology
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -78,6 +80,8 @@ class Subject:
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
     """The frozen components: the same in every schedule."""
+    memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
+    """What jobs of earlier schedules came to."""
 
 
 class World:
@@ -110,9 +114,13 @@ class World:
         self.violation: BaseException | None = None
         self._subject = subject
         self._plan = subject.topology.plan
+        remembers = only is None and log is None and not self._plan.is_opaque
+        self._memory = subject.memory if remembers else None
+        self._reaching = Reaching(self._strike)
         self._only = only
         self._log = log
         self._may_strike = 0
+        self._paused = 0
         self._has_faults = True
         self._moves = 0
         self._workloads = [
@@ -120,14 +128,16 @@ class World:
             for kind in workloads
             if self.random.random() < WORKLOAD_DRAWN
         ]
-        self._reaching = [each for each in self._workloads if type(each).reach is not Workload.reach]
+        self._striking: dict[str, list[Workload]] = {}
+        """Those that can strike at a failpoint."""
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
         self._place: Any = _plugin_module("memory").MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
         self._journal = MemoryJournal()
         self._processes: list[Process] = []
-        self._current: list[Process] = []
+        self.acting: list[Process] = []
+        """The processes whose move it is: the last one's, within those of others that are paused."""
         self._skips = bool(workloads) and self.random.random() < SKIPPING
         oracle = None if self._skips or self._plan.is_opaque else subject.oracle
         self._tables = TableChecker(oracle, subject.invariant)
@@ -162,13 +172,13 @@ class World:
     @property
     def moving(self) -> Process:
         """The process whose move it is."""
-        return self._current[-1]
+        return self.acting[-1]
 
     @property
     def can_pause(self) -> bool:
         """Whether another process may start beside this one."""
-        paused = sum(process.is_paused for process in self._processes)
-        return self._has_faults and paused == 0 and len(self._processes) < PROCESSES_MAX
+        is_paused = self._paused > 0
+        return self._has_faults and not is_paused and len(self._processes) < PROCESSES_MAX
 
     @property
     def can_switch(self) -> bool:
@@ -200,6 +210,7 @@ class World:
         """Stop the process that runs just now, let others work for a while, and let it go on."""
         process = self.moving
         process.is_paused = True
+        self._paused += 1
         self._place.forget_holder(self._plan.topology_id)
         for _ in range(self.random.randrange(1, 80)):
             if self._is_finished(paused_too=False):
@@ -208,6 +219,7 @@ class World:
             if self.violation is not None:
                 break
         process.is_paused = False
+        self._paused -= 1
         if process.is_over:
             raise CrashError
 
@@ -233,25 +245,24 @@ class World:
 
     def emits(self, process: Process, attempt: Any, metadata: Any) -> None:
         """An attempt is about to emit."""
-        with self._kept():
+        with _Kept(self):
             if self._leads(process):
                 durable = self._place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
-                self._attempts.emits(attempt, metadata, None if durable is None else json.loads(durable))
+                self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
         """Transactions of a pack have failed, of which so many were told to."""
         self.has_failures |= bool(txids) and struck == 0
         oracle = self._subject.oracle
         if oracle is not None and not oracle.has_failures and not self._plan.is_opaque:
-            with self._kept():
-                require(
-                    len(txids) <= struck, f"a failing transaction fails alone (promise 5): {txids}, {struck} struck"
-                )
+            with _Kept(self):
+                if len(txids) > struck:
+                    raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
     def log(self, text: str) -> None:
         """Tell what happens."""
         if self._log is not None:
-            number = self._current[-1].number if self._current else 0
+            number = self.acting[-1].number if self.acting else 0
             self._log(f"{self.clock.now_ms:>7} ms  process {number}  {text}")
 
     # Moves.
@@ -269,7 +280,7 @@ class World:
             self._start()
             return
         process = self.random.choice(running)
-        with self._acting(process):
+        with _Acting(self, process):
             if self._has_faults:
                 for workload in self._moving:
                     workload.move(self)
@@ -294,7 +305,7 @@ class World:
     def _start(self) -> None:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
-        with self._acting(process):
+        with _Acting(self, process):
             window = self.random.randrange(1, 9)
             config = Config(
                 max_spout_pending=window,
@@ -314,7 +325,8 @@ class World:
     def _outfit(self, process: Process) -> Outfit:
         @contextlib.contextmanager
         def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
-            runner = SimulatedRunner(self, process, Workshop(plan, config, prototypes))
+            workshop = ListeningWorkshop(plan, config, prototypes)
+            runner = SimulatedRunner(self, process, workshop, self._memory, self._reaching)
             yield runner
             runner.close()
 
@@ -340,50 +352,35 @@ class World:
         for workload in self._workloads:
             workload.post(self, letter, pack_id)
 
-    @contextlib.contextmanager
-    def _acting(self, process: Process) -> Iterator[None]:
-        """Let a process act; take in how it ends, if it does."""
-        self._current.append(process)
-        try:
-            yield
-        except CrashError:
-            self.log("dies")
-        except (StopError, FailedException, PoisonTransaction) as error:
-            if isinstance(error, DivergenceError):
-                self._violated(error)
-            self.log(f"ends: {type(error).__name__}")  # messages name process ids
-            self._let_go(process)
-        except TxtopoError as error:
-            self._violated(error)
-        finally:
-            self._current.pop()
-
-    def _let_go(self, process: Process) -> None:
+    def let_go(self, process: Process) -> None:
+        """Count a process as over."""
         if not process.is_over:  # it was not assembled
             process.die()
 
-    def _violated(self, error: BaseException) -> None:
+    def violated(self, error: BaseException) -> None:
+        """Note the first error that no fault explains."""
         if self.violation is None:
             self.violation = error
 
-    @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
-        """Keep a violation, which the code under test might take for its user's."""
-        try:
-            yield
-        except Exception as error:
-            self._violated(error)
-            raise
-
     def _reach(self, failpoint: str) -> None:
-        if not self._current:
+        if not self.acting:
             return
-        if self._current[-1].is_over:
+        if self.acting[-1].is_over:
             raise CrashError
         if failpoint == "group.commit.after":
             self._settled()
+        if failpoint in USER_POINTS:
+            self._reaching.reach(failpoint)
+        else:
+            self._strike(failpoint)
+
+    def _strike(self, failpoint: str) -> None:
         if self._has_faults:
-            for workload in self._reaching:
+            striking = self._striking.get(failpoint)
+            if striking is None:
+                striking = [workload for workload in self._workloads if workload.is_at(failpoint)]
+                self._striking[failpoint] = striking
+            for workload in striking:
                 workload.reach(self, failpoint)
 
     # Checks.
@@ -392,17 +389,19 @@ class World:
         self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
         if self.on_version is not None:
             self.on_version(name, version)
-        with self._kept():
+        with _Kept(self):
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
-        with self._kept():
+        with _Kept(self):
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
 
     def _is_finished(self, *, paused_too: bool = True) -> bool:
-        others = [each for each in self._processes if not each.is_over and (paused_too or not each.is_paused)]
-        return bool(self._processes) and not others and self._is_complete()
+        for process in self._processes:
+            if not process.is_over and (paused_too or not process.is_paused):
+                return False
+        return bool(self._processes) and self._is_complete()
 
     def _is_complete(self) -> bool:
         oracle = self._subject.oracle
@@ -412,7 +411,7 @@ class World:
 
     def _committed(self) -> int:
         value = self._place.values.get(f"{self._plan.topology_id}/committed")
-        return 0 if value is None else int(json.loads(value)["txid"])
+        return 0 if value is None else int(_decoded(value)["txid"])
 
     def _check_end(self) -> None:
         entries = check_journal(self.journal(), self._committed())
@@ -455,11 +454,69 @@ class World:
         return sorted(self._journal.parts, key=lambda part: part.header.epoch)
 
 
+class _Acting:
+    """Lets a process act, and takes in how it ends, if it does."""
+
+    __slots__ = ("_process", "_world")
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def __enter__(self) -> None:
+        self._world.acting.append(self._process)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        world = self._world
+        try:
+            return error is not None and self._is_expected(error)
+        finally:
+            world.acting.pop()
+
+    def _is_expected(self, error: BaseException) -> bool:
+        world = self._world
+        match error:
+            case CrashError():
+                world.log("dies")
+            case StopError() | FailedException() | PoisonTransaction():
+                if isinstance(error, DivergenceError):
+                    world.violated(error)
+                world.log(f"ends: {type(error).__name__}")  # messages name process ids
+                world.let_go(self._process)
+            case TxtopoError():
+                world.violated(error)
+            case _:
+                return False
+        return True
+
+
+class _Kept:
+    """Keeps a violation, which the code under test might take for its user's."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self._world.violated(error)
+
+
 @attrs.define
 class _DeadLetters:
     key: Fields
     value: Fields
     kind: StateKind = StateKind.TRANSACTIONAL
+
+
+@functools.lru_cache(maxsize=10_000)
+def _decoded(value: bytes) -> Any:
+    """Return what a store holds; to be looked at only."""
+    return json.loads(value)
 
 
 @functools.cache

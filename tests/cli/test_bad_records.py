@@ -1,0 +1,56 @@
+"""The table of bad records on the command line: shown, audited, replayed and simulated as any other state."""
+
+from __future__ import annotations
+
+import importlib
+
+from state import read_table
+from txtopo.testing.inline import run_inline
+
+MODULE = """
+from committers import AppendCommitter
+from spouts import FilesTransactionalSpout
+from state import DeltaRows
+from txtopo import Fields, TransactionalTopologyBuilder
+
+def topology():
+    fields = Fields("n: long")
+    spout = FilesTransactionalSpout("in", fields, batch_bytes=100, dead_letter="out/bad")
+    builder = TransactionalTopologyBuilder("numbers", "files", spout, 2)
+    builder.set_bolt("append", AppendCommitter("rows"), 1).global_grouping("files")
+    builder.set_state("rows", DeltaRows("out/rows", fields))
+    return builder.build()
+"""
+
+
+def test_commands_know_the_table_of_bad_records(command_line):
+    """Its committer and its state are drawn, proved, run again and simulated."""
+    command_line.write_module("numbered", MODULE)
+    (command_line.folder / "in").mkdir()
+    for name in "ab":
+        lines = ["[]" if n % 4 == 1 else f'{{"n": {n}}}' for n in range(30)]
+        (command_line.folder / "in" / f"{name}.json").write_text("\n".join(lines))
+    shown = command_line("show", "numbered")
+    lines = [line.strip("│├└─ ") for line in shown.stdout.splitlines()]
+    at = lines.index("spout.bad-records  committer, batch bolt, 2 tasks  AppendCommitter")
+    assert lines[at + 1 : at + 3] == [
+        "from files  local or shuffle grouping, stream bad-records, in the same task",
+        "keeps spout.bad-records",
+    ]
+    fields = "(file: string, offset: bigint, line: bigint, text: string, reason: string)"
+    assert f"spout.bad-records  DeltaRows, rows: {fields}" in lines
+    topology = importlib.import_module("numbered").topology
+    report = run_inline(topology())
+    assert report.spout_rows == {"spout.bad-records": 16}
+    assert len(read_table("out/bad")) == 16
+    audited = command_line("audit", "out")
+    assert audited.exit_code == 0, audited.output
+    assert "spout.bad-records" in audited.output
+    for txid in {row["txid"] for row in read_table("out/bad").to_pylist()}:
+        replayed = command_line("replay", "numbered", str(txid))
+        assert replayed.exit_code == 0, replayed.output
+    simulated = command_line("simulate", "numbered", "--seeds", "20", "--processes", "1")
+    assert simulated.exit_code == 0, simulated.output
+    repaired = command_line("repair", "numbered")
+    assert repaired.exit_code == 0, repaired.output
+    assert "nothing to repair" in repaired.output

@@ -1,0 +1,55 @@
+"""``txtopo settings``, and the page that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from txtopo import Config
+from txtopo.cli.settings_command import default_text, page
+from txtopo.config import SETTINGS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_is_current():
+    """``txtopo settings --format markdown > docs/settings.md`` was run since a setting was changed."""
+    assert PAGE.read_text() == page()
+
+
+def test_every_setting_is_in_the_table(command_line):
+    """One line each, under its dotted name."""
+    result = command_line("settings")
+    names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert names == list(SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["topology.max.spout.pending", "max_spout_pending"])
+def test_a_setting_is_told_in_full(command_line, name):
+    """By either of its names."""
+    result = command_line("settings", name)
+    assert result.stdout.splitlines() == [
+        "topology.max.spout.pending (a setting of Storm's)",
+        "  meaning       transactions begun and not yet committed: the window",
+        "  value         a whole number from 1 on",
+        "  default       768",
+        "  in Python     Config(max_spout_pending=…)",
+        "  command line  --set max_spout_pending=…",
+    ]
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(command_line):
+    """It is a mistake in the command line."""
+    result = command_line("settings", "max_spout_pendin")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: there is no setting 'max_spout_pendin'; did you mean 'max_spout_pending'?\n",
+    )
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
+def test_a_default_can_be_given_as_it_is_shown(setting):
+    """``--set NAME=DEFAULT`` is the default, but for texts that are not there."""
+    if setting.default is not None:
+        assert Config({setting.name: default_text(setting)})[setting.name] == setting.default

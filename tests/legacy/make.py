@@ -1,0 +1,118 @@
+"""Make output folders of today's code, killed in the middle of a commit group: ``python -m tests.legacy.make VERSION``.
+
+For each way of staging a folder is made, ``VERSION-driver.tar.gz`` and ``VERSION-executors.tar.gz`` in this folder:
+
+1. The topology of :mod:`tests.legacy.interrupted` runs without Spark up to a transaction: the first epoch.
+2. It runs again, in a process of its own, and is killed by ``TXTOPO_FAILPOINTS``: all four tables have staged their
+   writes of a group, the group is noted, and some of the tables are written.
+3. The folder is packed. The one place where it names its own path is the first entry of each Delta log, where
+   delta-rs tells where the table was made and nobody reads it; there it becomes ``/out``.
+
+Once made and committed a folder is never made again: it stands for what users have. A change of a persistent format
+gets new folders, under a new VERSION, beside the old ones.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+import attrs
+
+from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, topology
+from txtopo.testing.inline import run_inline
+
+HERE = pathlib.Path(__file__).parent
+
+FIRST_TXIDS = 60
+"""Transactions of the first epoch."""
+
+
+@attrs.frozen
+class Way:
+    """A way of making a folder.
+
+    Args:
+        name: what it is called by.
+        writes: the table writes of the second epoch; then it is killed.
+    """
+
+    name: str
+    writes: int
+
+    @property
+    def config(self):
+        """The configuration to run with."""
+        return EXECUTORS_CONFIG if self.name == "executors" else CONFIG
+
+
+WAYS = (Way("driver", 4 * 6 + 2), Way("executors", 4 * 6 + 1))
+"""Groups of four tables: killed after two tables of the seventh group, or after one."""
+
+
+def make(way: Way, output: pathlib.Path) -> None:
+    """Make an output folder."""
+    run_inline(topology(output), way.config, until=FIRST_TXIDS)
+    code = f"from tests.legacy.make import resume; resume({way.name!r}, {str(output)!r})"
+    environment = {**os.environ, "TXTOPO_FAILPOINTS": f"table.write.after=kill:{way.writes}"}
+    killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed
+    staged = {path.parent.parent.name: path.suffix for path in output.glob("*/_txtopo/staged-*")}
+    folded = ".json" if way.name == "executors" else ".arrow"
+    assert staged == {"totals": ".arrow", "latest": ".arrow", "folded": folded, "rows": ".json"}, staged
+    store = sqlite3.connect(output / "_txtopo" / "coordinator.sqlite")
+    store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.close()
+
+
+def resume(name: str, output: str) -> None:
+    """Run on to the end."""
+    (way,) = (each for each in WAYS if each.name == name)
+    run_inline(topology(output), way.config)
+
+
+def pack(folder: pathlib.Path, archive: pathlib.Path) -> None:
+    """Pack a folder, without owners and times of this machine."""
+    for entry in folder.glob("*/_delta_log/00000000000000000000.json"):
+        entry.write_text(entry.read_text().replace(f"file://{folder}", "file:///out"))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found = [text for text in (str(folder), str(HERE)) if text.encode() in path.read_bytes()]
+            assert not found, f"{path} names {found}"
+
+    def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(folder.rglob("*")):
+            if not path.name.endswith(".lock"):
+                tar.add(path, str(path.relative_to(folder)), recursive=False, filter=anonymous)
+    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+
+
+def main() -> None:
+    """Make all folders of a version."""
+    (version,) = sys.argv[1:]
+    for way in WAYS:
+        with tempfile.TemporaryDirectory() as folder:
+            output = pathlib.Path(folder) / "out"
+            make(way, output)
+            archive = HERE / f"{version}-{way.name}.tar.gz"
+            assert not archive.exists(), f"{archive} was made before; it stays as it is"
+            pack(output, archive)
+            print(f"{archive.name}: {archive.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

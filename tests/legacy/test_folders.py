@@ -1,0 +1,96 @@
+"""Output folders of earlier versions are resumed, audited, replayed and repaired by today's.
+
+How they were made: :mod:`tests.legacy.make`. They hold JSON (coordinator state in SQLite, journal, staged notes),
+Arrow files (staged rows) and Delta tables; no pickle is among them, so that no class or module is named. The one file
+of a run that holds pickles, a spilled batch in ``_txtopo/staging``, is never read by another run.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tarfile
+
+import pytest
+from deltalake import DeltaTable
+
+from state import read_tables
+from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, TRANSACTIONS, expected_rows, topology
+from tests.legacy.tables import tables_in
+from txtopo.errors import DivergenceError
+from txtopo.testing.inline import run_inline
+
+HERE = pathlib.Path(__file__).parent
+FOLDERS = sorted(path.name.removesuffix(".tar.gz") for path in HERE.glob("*.tar.gz"))
+MODULE = "from tests.legacy.interrupted import topology\n"
+
+
+def unpack(name: str, folder: pathlib.Path) -> None:
+    """Unpack a folder as if it had been written just now: logs are cleaned up by their files' age."""
+    with tarfile.open(HERE / f"{name}.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    for path in folder.rglob("*"):
+        os.utime(path)
+
+
+def config_of(name: str):
+    return EXECUTORS_CONFIG if name.endswith("executors") else CONFIG
+
+
+def staged_in(folder: pathlib.Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("*/_txtopo/staged-*"))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_an_interrupted_folder_goes_on(command_line, tmp_path, name):
+    """It is sound though a group is under way; resumed it ends exactly as an undisturbed run, and can be proved."""
+    unpack(name, tmp_path)
+    command_line.write_module("interrupted", MODULE)
+    assert len(staged_in(tmp_path)) == 4
+    assert command_line("repair", "interrupted").stdout.endswith("nothing to repair\n")
+    assert read_tables(tmp_path).txid == 124
+    report = run_inline(topology(tmp_path), config_of(name))
+    assert (report.committed_txid, report.transactions) == (TRANSACTIONS, TRANSACTIONS - 136)
+    assert tables_in(tmp_path) == expected_rows()
+    assert staged_in(tmp_path) == []
+    audit = command_line("audit", str(tmp_path))
+    assert (audit.exit_code, f"{TRANSACTIONS} transactions, 1 to {TRANSACTIONS}, each once" in audit.stdout) == (
+        0,
+        True,
+    )
+    for txid in ("130", "200"):
+        replay = command_line("replay", "interrupted", txid)
+        assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
+    assert command_line("repair", "interrupted").stdout.endswith("nothing to repair\n")
+
+
+def test_compacted_while_it_was_down(tmp_path):
+    """A group whose files to replace were compacted is finished from what was staged."""
+    unpack("0.1.0-executors", tmp_path)
+    for name in expected_rows(0):
+        DeltaTable(tmp_path / name).optimize.compact()
+    run_inline(topology(tmp_path), EXECUTORS_CONFIG, until=150)
+    assert tables_in(tmp_path) == expected_rows(150)
+
+
+def test_vacuumed_while_it_was_down(command_line, tmp_path):
+    """Earlier versions staged files where a vacuum removes them: repair rolls back what was written of the group."""
+    unpack("0.1.0-executors", tmp_path)
+    command_line.write_module("interrupted", MODULE)
+    for name in ("folded", "rows"):
+        table = DeltaTable(tmp_path / name)
+        table.optimize.compact()
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    with pytest.raises(DivergenceError, match=r"staged-2-136.json, which needs the file .* gone"):
+        run_inline(topology(tmp_path), EXECUTORS_CONFIG)
+    result = command_line("repair", "interrupted", "--yes")
+    assert "'totals' to transaction 124; the coordinator state is made anew, at transaction 124" in result.stdout
+    assert result.exit_code == 0
+    run_inline(topology(tmp_path), EXECUTORS_CONFIG, until=150)
+    assert tables_in(tmp_path) == expected_rows(150)
+    assert command_line("audit", str(tmp_path)).exit_code == 0
+
+
+def test_there_are_folders():
+    """Both ways of staging are among them."""
+    assert {name.partition("-")[2] for name in FOLDERS} == {"driver", "executors"}

@@ -1,0 +1,78 @@
+"""Somebody else compacts and vacuums the tables at any moment, and keeps no old file: no run notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
+from tests.legacy.tables import tables_in
+from txtopo.errors import InternalError
+from txtopo.failpoints import armed
+from txtopo.testing.inline import run_inline
+
+TRANSACTIONS = 24
+"""Two groups of four tables, at least."""
+
+WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+STEPS = ("group.stage.after", "group.begin.after", "table.write.after", "delta.write.checked")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+def tidy_up(output) -> None:
+    """Compact and vacuum every table, as the eager owner of a cluster may."""
+    for name in expected_rows(0):
+        if (output / name / "_delta_log").exists():
+            table = DeltaTable(output / name)
+            table.optimize.compact()
+            for full in (False, True):
+                table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
+
+
+def run(output, config, handler) -> None:
+    with armed(handler):
+        run_inline(topology(output, TRANSACTIONS), config)
+
+
+@WAYS
+def test_at_every_step_of_a_run(tmp_path, config):
+    """Between staging, note, and each Delta write, and between the look at a table and the write to it."""
+    reached = Counter()
+
+    def handler(name):
+        reached[name] += 1
+        is_second_try = name == "delta.write.checked" and reached[name] % 2 == 0
+        if name in STEPS and not is_second_try:
+            tidy_up(tmp_path)
+
+    run(tmp_path, config, handler)
+    assert all(reached[step] >= TRANSACTIONS // 12 for step in STEPS)
+    assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [("group.stage.after", 6), ("group.begin.after", 2), *(("table.write.after", times) for times in (5, 6, 7))],
+)
+def test_while_a_coordinator_is_down(tmp_path, config, step, times):
+    """What was staged is finished, or begun anew, by the next start."""
+    left, is_dead = times, False
+
+    def handler(name):
+        nonlocal left, is_dead
+        left -= name == step
+        is_dead = is_dead or left == 0
+        if is_dead and not name.startswith(("spout.", "bolt.")):
+            raise CrashError(name)
+
+    with pytest.raises((CrashError, InternalError)):
+        run(tmp_path, config, handler)
+    tidy_up(tmp_path)
+    run(tmp_path, config, lambda name: None)
+    assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)

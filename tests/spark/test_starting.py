@@ -1,0 +1,68 @@
+"""A Spark that does not start says why in one line, and prints nothing else."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from txtopo.spark.starting import why_it_did_not_start
+
+DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+
+
+@pytest.mark.parametrize(
+    ("output", "cause", "hint"),
+    [
+        (
+            "Invalid maximum heap size: -Xmx2x\nError: Could not create the Java Virtual Machine.\n",
+            "Invalid maximum heap size: -Xmx2x",
+            "spark.driver.memory",
+        ),
+        ("Unrecognized VM option 'Foo'\nError: Could not create\n", "Unrecognized VM option 'Foo'", "extraJavaOptions"),
+        (
+            "Error occurred during initialization of VM\nToo small maximum heap\n",
+            "Too small maximum heap",
+            "spark.driver.memory",
+        ),
+        (
+            'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: a#b;4.1.0: not found]\n',
+            "unresolved dependency: a#b;4.1.0: not found",
+            "Maven",
+        ),
+        (
+            "env: /nowhere/bin/java: No such file or directory\n",
+            "env: /nowhere/bin/java: No such file or directory",
+            "",
+        ),
+    ],
+)
+def test_jvm_that_dies(output: str, cause: str, hint: str) -> None:
+    """What the JVM has said last is the cause, and what to look at follows."""
+    line = why_it_did_not_start(DIED, output)
+    assert line.startswith(f"Spark did not start: {cause}")
+    assert hint in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        ("spark.driver.memory=2x", "heap"),
+        ("spark.driver.extraJavaOptions=-agentlib:nowhere", "agent library nowhere"),
+        ("spark.driver.memory=100m", "System memory"),
+        ("spark.driver.host=nowhere.invalid", "see SPARK_LOCAL_IP, spark.driver.host"),
+    ],
+)
+def test_command_line(tmp_path: pathlib.Path, setting: str, cause: str) -> None:
+    """``txtopo run`` whose Spark can't start prints one line with the cause, and nothing of Java's."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "500"}
+    command = [sys.executable, "-m", "txtopo.cli", "run", "examples.global_count", "--set", setting]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: Spark did not start: ")
+    assert cause in done.stderr
+    assert done.stderr.count("\n") == 1

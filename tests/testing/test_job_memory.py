@@ -1,0 +1,162 @@
+"""What the simulator remembers of jobs: told again only where a run would come to the same."""
+
+from __future__ import annotations
+
+import collections
+
+import attrs
+import pytest
+
+import examples.orders
+import examples.ring
+from spouts import Coordinator, Emitter
+from state import MemoryState
+from txtopo import BatchBolt, Fields, ICommitter, TransactionalSpout, TransactionalTopologyBuilder
+from txtopo.testing.simulation import memory
+from txtopo.testing.simulation.memory import JobMemory
+from txtopo.testing.simulation.schedules import make_subject, run_schedule, run_schedules
+from txtopo.testing.simulation.workloads import Failures
+from txtopo.testing.simulation.world import Subject, World
+
+runs: collections.Counter[str] = collections.Counter()
+
+
+class Numbers(TransactionalSpout, Coordinator, Emitter):
+    """Emits its transaction's number, and from some attempt on another one."""
+
+    output_fields = Fields("attempt", "n")
+
+    def __init__(self, changes_after: int | None = None) -> None:
+        self.changes_after = changes_after
+
+    def coordinator(self, config, context):
+        return self
+
+    def emitter(self, config, context):
+        return self
+
+    def initialize_transaction(self, txid, previous_metadata):
+        return txid
+
+    def emit_batch(self, attempt, metadata, collector):
+        runs["emit"] += 1
+        is_other = self.changes_after is not None and runs["emit"] > self.changes_after
+        collector.emit((attempt, metadata + is_other))
+
+
+class Sum(BatchBolt, ICommitter):
+    counts_runs = False
+
+    def prepare(self, config, context, collector, attempt):
+        self.state, self.sum = context.state("sum"), 0
+
+    def execute(self, tuple):
+        runs["execute"] += 1
+        self.sum += tuple["n"] + self.counts_runs * runs["execute"]
+
+    def finish_batch(self):
+        self.state.update("n", lambda old: (old or 0) + self.sum)
+
+
+class CountRuns(Sum):
+    counts_runs = True
+
+
+def subject(spout: TransactionalSpout, bolt: Sum) -> Subject:
+    runs.clear()
+    builder = TransactionalTopologyBuilder("numbers", "spout", spout, 1)
+    builder.set_committer_bolt("sum", bolt, 1).global_grouping("spout")
+    builder.set_state("sum", MemoryState(Fields("name"), Fields("n")))
+    return make_subject(builder.build(), until=6)
+
+
+def story(world: World) -> tuple:
+    """Return all that a schedule came to."""
+    tables = {name: (t.newest.number, t.newest.txid, dict(t.newest.rows)) for name, t in world.tables.items()}
+    return world.struck, world.clock.now_ms, world.random.random(), tables
+
+
+@pytest.mark.parametrize("name", ["ring", "orders"])
+def test_what_is_remembered_changes_no_schedule(name, tmp_path):
+    """The same seeds come to the very same, with what earlier schedules have left and without."""
+    made = examples.ring.topology() if name == "ring" else examples.orders.topology(output=str(tmp_path))
+    module = getattr(examples, name)
+    remembering = make_subject(made, until=12, invariant=module.check_state)
+    seeds = range(1, 41 if name == "ring" else 21)
+    with_memory = [story(run_schedule(remembering, seed)[0]) for seed in seeds]
+    assert remembering.memory.told > len(seeds) / 2, "jobs were told again"
+    without = attrs.evolve(remembering, memory=JobMemory(is_on=False))
+    assert [story(run_schedule(without, seed)[0]) for seed in seeds] == with_memory
+    assert without.memory.told == 0
+
+
+def test_a_spout_is_asked_each_time_and_bolts_are_not():
+    """Known jobs cost the bolts nothing, but the spout emits for each of them, and what it emits is compared."""
+    plain = subject(Numbers(), Sum())
+    for seed in range(1, 61):
+        assert run_schedule(plain, seed)[1] is None
+    assert plain.memory.told > 60
+    assert runs["execute"] < runs["emit"] / 2
+
+
+def test_what_a_fault_struck_is_told_again_too(monkeypatch):
+    """Where a fault has struck a bolt at the same step twice before, no bolt is run for it any more."""
+    monkeypatch.setattr(memory, "RUN_ALL_THE_SAME", 1_000_000)
+    plain = subject(Numbers(), Sum())
+    stories = []
+    for _ in range(3):
+        runs.clear()
+        stories.append([story(run_schedule(plain, seed, [Failures])[0]) for seed in range(1, 61)])
+    assert any("bolt.execute" in fault for struck, *_ in stories[0] for _, fault in struck)
+    assert runs["execute"] == 0
+    assert stories[0] == stories[1] == stories[2]
+
+
+def test_processes_learn_from_each_other():
+    """What one process has seen once and another once more is known to those that start after them."""
+    plain = subject(Numbers(), Sum())
+    result = run_schedules(plain, range(1, 101), processes=2)
+    assert result.failures == ()
+    told = plain.memory.told
+    run_schedule(plain, 1)
+    assert plain.memory.told > told
+
+
+def test_a_process_that_trusts_its_memory_no_more_tells_the_others():
+    """A bolt that depends on something else than its batch is found in one process, and run in all."""
+    counting = subject(Numbers(), CountRuns())
+    distrusting, trusting = JobMemory(), JobMemory()
+    for seed in range(1, 11):
+        run_schedule(attrs.evolve(counting, memory=distrusting), seed)
+    plain = attrs.evolve(subject(Numbers(), Sum()), memory=trusting)
+    for seed in range(1, 21):
+        run_schedule(plain, seed)
+    told = trusting.told
+    assert told > 0
+    trusting.learn(distrusting.take_learned())
+    run_schedule(plain, 1)
+    assert trusting.told == told
+
+
+def test_a_spout_that_emits_something_else_is_found():
+    """Its jobs were told again for long; from its first other tuple on they are run, and the schedule fails."""
+    changing = subject(Numbers(changes_after=800), Sum())
+    seed = 0
+    while runs["emit"] <= 800:
+        seed += 1
+        run_schedule(changing, seed)
+    told = changing.memory.told
+    assert told > 50
+    failures = [run_schedule(changing, later)[1] for later in range(seed + 1, seed + 6)]
+    assert changing.memory.told == told
+    assert any(
+        failure and "as if every transaction had run once (promise 8)" in failure.violation for failure in failures
+    )
+
+
+def test_a_bolt_that_depends_on_something_else_is_always_run():
+    """A job that comes to something else the second time is remembered no more, nor is any other."""
+    counting = subject(Numbers(), CountRuns())
+    failures = [run_schedule(counting, seed)[1] for seed in range(1, 11)]
+    assert counting.memory.told == 0
+    assert any(failures)

@@ -1,0 +1,105 @@
+"""``txtopo settings``: what can be set, and to what; ``docs/settings.md`` is made by it."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.formats import format_option
+from txtopo.config import SETTINGS, Setting, find_setting
+from txtopo.errors import ConfigError
+
+PAGE = """\
+# Settings
+
+<!-- Made by `txtopo settings --format markdown > docs/settings.md`; don't change it by hand. -->
+
+Every setting can be given in Python, `Config(max_spout_pending=8)`, by its dotted name,
+`Config({{"topology.max.spout.pending": 8}})`, or on the command line, `--set max_spout_pending=8`. A wrong name is
+refused, and the nearest right one named. `txtopo settings` prints this table, `txtopo settings NAME` one setting.
+
+| in Python | dotted name | value | default | meaning |
+|---|---|---|---|---|
+{rows}
+
+Names in bold are Storm's; the others are txtopo's own.
+
+- Names that begin with `spark.` go to the Spark session, as in `--set spark.driver.memory=3g`.
+- Other dotted names are your own, for your bolts and spouts to read: `config["shop.discount"]`.
+- A topology's own parameters, those of its function, are given by `--set` too. They become what their annotation
+  says, or else the type of their default: `def topology(every: int = 3)` takes `--set every=7` as the number 7. Known
+  types are str, int, float, bool (true, false), Path, Literal, Enum, each `| None` (none), and lists, tuples and sets
+  of them (1,2,3).
+"""
+
+
+@click.command("settings", cls=Command)
+@click.argument("name", required=False)
+@format_option("table", "markdown")
+def settings_command(name: str | None, form: str) -> None:
+    """Show what can be set: all settings, or the one called NAME in full.
+
+    NAME is a setting's dotted name, which is Storm's where Storm has it, or its name in Python.
+    """
+    if name is not None:
+        try:
+            setting = find_setting(name)
+        except ConfigError as error:
+            raise CommandLineError(str(error)) from error
+        click.echo(in_full(setting))
+    elif form == "markdown":
+        click.echo(page(), nl=False)
+    else:
+        _print_table()
+
+
+def page() -> str:
+    """Return the page ``docs/settings.md``."""
+    return PAGE.format(rows="\n".join(map(_row, SETTINGS.values())))
+
+
+def in_full(setting: Setting) -> str:
+    """Return all that is known of a setting, in lines."""
+    origin = "a setting of Storm's" if setting.is_storms else "txtopo's own"
+    return "\n".join(
+        [
+            f"{setting.name} ({origin})",
+            f"  meaning       {setting.purpose}",
+            f"  value         {setting.kind.words}",
+            f"  default       {default_text(setting)}",
+            f"  in Python     Config({setting.keyword}=…)",
+            f"  command line  --set {setting.keyword}=…",
+        ]
+    )
+
+
+def default_text(setting: Setting) -> str:
+    """Return a default as ``--set`` takes it."""
+    default = setting.default
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _row(setting: Setting) -> str:
+    name = f"**`{setting.name}`**" if setting.is_storms else f"`{setting.name}`"
+    cells = (f"`{setting.keyword}`", name, setting.kind.words, f"`{default_text(setting)}`", setting.purpose)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _print_table() -> None:
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("name", "default", "value", "meaning"):
+        drawn.add_column(Text(title), overflow="fold", no_wrap=title == "name")
+    for setting in SETTINGS.values():
+        texts = (setting.name, default_text(setting), setting.kind.words, setting.purpose)
+        drawn.add_row(*map(Text, texts))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=1000)
+    console.print(drawn)

@@ -1,0 +1,188 @@
+"""Lines of user code on their way from executors to the driver, as they come: by TCP, one connection for a task.
+
+A line is sent before ``print`` returns, so what a killed worker has printed arrives: the kernel has it. A task ends
+once the driver has taken all its lines, so they are logged before the attempt commits, and none comes twice. A task
+that prints nothing opens no connection. Where the driver can't be reached, lines go to the executor's own standard
+error, where they went before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import selectors
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from txtopo.phases.user_output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
+from txtopo.spark.progress import address_family
+
+_LENGTH = struct.Struct("!I")
+_KEY_BYTES = 16
+_FRAME_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
+_TIMEOUT_SECS = 5.0
+_CHUNK_BYTES = 1 << 16
+
+logger = logging.getLogger("txtopo")
+
+
+@attrs.frozen
+class LinesAddress:
+    """Where the driver takes lines.
+
+    Args:
+        host: of the driver.
+        port: of the driver.
+        level: the least level of log records that it wants.
+    """
+
+    host: str
+    port: int
+    level: int
+
+
+class LineListener:
+    """Takes lines in the driver and gives them to the logger.
+
+    Args:
+        host: the address that executors reach the driver by.
+        run_key: 16 bytes that a connection of this run begins with; others are closed.
+        bind_host: the address that it has here, where that is another one.
+        take: is given each line.
+    """
+
+    def __init__(
+        self, host: str, run_key: bytes, bind_host: str | None = None, take: Callable[[Line], None] = log_line
+    ) -> None:
+        self._run_key = run_key
+        self._take = take
+        self._socket = socket.create_server((bind_host or host, 0), family=address_family(bind_host or host))
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+        self._wake, self._woken = socket.socketpair()
+        self._buffers: dict[socket.socket, bytearray] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._listen, name="txtopo-lines", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take what has arrived, and stop."""
+        self._wake.close()
+        self._thread.join(_TIMEOUT_SECS)
+
+    def _listen(self) -> None:
+        is_closing = False
+        while not is_closing:
+            ready = [key.fileobj for key, _ in self._selector.select()]
+            is_closing = self._woken in ready
+            while ready:  # when closing: until nothing is left
+                for source in ready:
+                    if source is self._socket:
+                        self._accept()
+                    elif source is not self._woken:
+                        self._read(source)  # type: ignore[arg-type]
+                ready = [key.fileobj for key, _ in self._selector.select(0) if key.fileobj is not self._woken]
+        for connection in list(self._buffers):
+            self._forget(connection)
+        self._selector.close()
+        self._socket.close()
+        self._woken.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._socket.accept()
+            connection.setblocking(False)
+            self._buffers[connection] = bytearray()
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            content = connection.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            content = b""
+        if not content or not self._take_frames(connection, content):
+            self._forget(connection)
+
+    def _take_frames(self, connection: socket.socket, content: bytes) -> bool:
+        """Take the lines that are whole; return False for a connection that is not one of this run's."""
+        buffer = self._buffers[connection]
+        is_new = len(buffer) < _KEY_BYTES  # the key stays at the buffer's beginning
+        buffer += content
+        if is_new and not self._run_key.startswith(bytes(buffer[:_KEY_BYTES])):
+            return False
+        while len(buffer) >= _KEY_BYTES + _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, _KEY_BYTES)
+            end = _KEY_BYTES + _LENGTH.size + length
+            if length > _FRAME_BYTES_MAX:
+                return False
+            if len(buffer) < end:
+                break
+            frame = bytes(buffer[_KEY_BYTES + _LENGTH.size : end])
+            del buffer[_KEY_BYTES:end]
+            try:
+                self._take(Line(*json.loads(frame)))
+            except Exception:
+                logger.exception("a line of user code could not be logged")
+        return True
+
+    def _forget(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._buffers[connection]
+        connection.close()
+
+
+class LineSender:
+    """Sends the lines of one Spark task.
+
+    Args:
+        address: where the driver takes them.
+        run_key: the run's 16 bytes.
+    """
+
+    def __init__(self, address: LinesAddress, run_key: bytes) -> None:
+        self._address = address
+        self._run_key = run_key
+        self._socket: socket.socket | None = None
+        self._is_cut_off = False
+
+    def send(self, line: Line) -> None:
+        """Send a line; the kernel has it on return."""
+        content = json.dumps(attrs.astuple(line)).encode()
+        if not self._is_cut_off:
+            try:
+                if self._socket is None:
+                    self._socket = socket.create_connection((self._address.host, self._address.port), _TIMEOUT_SECS)
+                    self._socket.sendall(self._run_key)
+                self._socket.sendall(_LENGTH.pack(len(content)) + content)
+            except OSError:
+                self._is_cut_off = True
+        if self._is_cut_off and sys.__stderr__ is not None:
+            print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)
+
+    def close(self) -> None:
+        """Wait until the driver has taken all lines."""
+        if self._socket is not None:
+            with self._socket, contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+                self._socket.recv(1)
+
+
+@contextlib.contextmanager
+def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[None]:
+    """Send to the driver what this process prints and logs within the context: in a Spark task."""
+    sender = LineSender(address, run_key)
+    try:
+        with capturing(Capture(sender.send, is_worker=True), address.level):
+            yield
+    finally:
+        sender.close()

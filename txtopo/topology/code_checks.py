@@ -1,0 +1,213 @@
+"""Mistakes in the code of a component, found by looking at its class before anything runs.
+
+Methods of the wrong number of parameters, methods by Storm's names, and tuples emitted on a stream that is not
+declared. What can't be looked at, for want of a source, is passed over: a run finds it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, DataFrameBolt
+from txtopo.contracts.spout import AnySpout, DataFrameSpout
+from txtopo.contracts.tuples import DEFAULT_STREAM
+
+_PREPARE = ("config", "context", "collector", "attempt")
+
+_EXPECTED: tuple[tuple[Any, Mapping[str, Sequence[str]]], ...] = (
+    (BasicBolt, {"prepare": ("config", "context"), "execute": ("tuple", "collector"), "cleanup": ()}),
+    (BatchBolt, {"prepare": _PREPARE, "execute": ("tuple",), "execute_batch": ("batch",), "finish_batch": ()}),
+    (ArrowBatchBolt, {"prepare": _PREPARE, "execute": ("batch",), "finish_batch": ()}),
+    (DataFrameBolt, {"transform": ("frame",)}),
+    (DataFrameSpout, {"coordinator": ("config", "context"), "read": ("spark", "metadata")}),
+    (AnySpout, {"coordinator": ("config", "context"), "emitter": ("config", "context")}),
+)
+"""The methods that txtopo calls, with what it calls them with, by kind."""
+
+_DECLARATION = {"declare_output_fields": ("declarer",)}
+
+_EMITS = frozenset({"emit", "emit_direct", "emit_batch"})
+_STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
+"""Where the stream stands among the arguments."""
+
+
+def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
+    """Find methods that can't be called as txtopo calls them, and such by another spelling of their names.
+
+    Args:
+        component_id: the spout's or bolt's id.
+        component: the spout or bolt.
+    """
+    of_kind = next((methods for kind, methods in _EXPECTED if isinstance(component, kind)), {})
+    expected = {**of_kind, **_DECLARATION}
+    name = type(component).__name__
+    for method, arguments in expected.items():
+        found = getattr(component, method, None)
+        written = f"def {method}({', '.join(('self', *arguments))})"
+        if not callable(found):
+            yield f"{component_id!r}: {name} has no method {method}(); write {written}"
+        elif not _takes(found, len(arguments)):
+            yield (
+                f"{component_id!r}: {name}.{method}{_shown(found)} cannot be called with {_count(len(arguments))}; "
+                f"write {written}"
+            )
+    by_letters = {_letters(method): method for method in expected}
+    for owner in _own_classes(component):
+        for other, value in vars(owner).items():
+            method = by_letters.get(_letters(other), other)
+            if isinstance(value, types.FunctionType) and method != other and not other.startswith("_"):
+                yield f"{component_id!r}: {owner.__name__}.{other}() is never called; its name is {method}() here"
+
+
+def undeclared_streams(component_id: str, component: object, streams: Mapping[str, object]) -> Iterator[str]:
+    """Find tuples that are emitted on a stream that a bolt does not declare.
+
+    Args:
+        component_id: the bolt's id.
+        component: the bolt.
+        streams: what it declares.
+    """
+    if not isinstance(component, (BasicBolt, BatchBolt, ArrowBatchBolt)):
+        return
+    seen: set[tuple[str, str]] = set()
+    for method, tree, collectors in _methods(component):
+        for call in ast.walk(tree):
+            stream = _stream_of(call, collectors)
+            if stream is None or stream in streams or (method, stream) in seen:
+                continue
+            seen.add((method, stream))
+            where = f"{component_id!r}: {type(component).__name__}.{method}()"
+            if stream == DEFAULT_STREAM:
+                remedy = "set output_fields = Fields('attempt', …)"
+            else:
+                remedy = f"declare it in declare_output_fields(): declarer.declare_stream({stream!r}, Fields(…))"
+            yield f"{where} emits on stream {stream!r}, which is not declared; {remedy}"
+
+
+@attrs.frozen
+class SharedDefault:
+    """A mutable class attribute of a bolt, which all attempts in a process share."""
+
+    owner: type
+    name: str
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """What it is, and what to do."""
+        return (
+            f"{self.owner.__module__}.{self.owner.__qualname__}.{self.name} is a {self.kind} of the class, which all "
+            f"attempts and tasks in a process share: what a failed attempt leaves in it is found by the next one; set "
+            f"self.{self.name} in prepare(), or write its name in capitals if it is never changed"
+        )
+
+
+def shared_defaults(component: object) -> Iterator[SharedDefault]:
+    """Find lists, dictionaries and sets among the class attributes of a spout or bolt.
+
+    A name in capitals is a constant's; one that an object has of its own is not shared.
+    """
+    own = getattr(component, "__dict__", {})
+    hidden: set[str] = set()
+    for owner in _own_classes(component):
+        for name, value in vars(owner).items():
+            is_mutable = isinstance(value, (list, dict, set, deque, bytearray))
+            is_hidden = name in hidden or name in own or name.startswith("__")
+            hidden.add(name)
+            if is_mutable and not is_hidden and name.upper() != name:
+                yield SharedDefault(owner, name, type(value).__name__)
+
+
+def _takes(method: Any, count: int) -> bool:
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # not written in Python
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(method: Any) -> str:
+    names = [str(parameter) for parameter in inspect.signature(method).parameters.values()]
+    return f"({', '.join(['self', *names])})"
+
+
+def _count(arguments: int) -> str:
+    return "no argument" if arguments == 0 else "1 argument" if arguments == 1 else f"{arguments} arguments"
+
+
+def _letters(name: str) -> str:
+    """Return a name as it is the same in both spellings, ``finish_batch`` and ``finishBatch``."""
+    return name.replace("_", "").lower()
+
+
+def _own_classes(component: object) -> list[type]:
+    """Return the classes of a component that are the user's: those before the framework's own."""
+    return [each for each in type(component).__mro__ if each is not object and not _is_ours(each)]
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in {"txtopo", "abc", "typing"}
+
+
+def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
+    """Yield the user's methods: name, source, and what the collector is called there."""
+    seen: set[str] = set()
+    for owner in _own_classes(component):
+        for name, value in vars(owner).items():
+            if name in seen or not isinstance(value, types.FunctionType):
+                continue
+            seen.add(name)
+            tree = _source_of(value)
+            if tree is not None and not _asks_what_is_declared(tree):
+                yield name, tree, _collectors_of(component, name, value)
+
+
+def _source_of(function: types.FunctionType) -> ast.AST | None:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+
+
+def _asks_what_is_declared(tree: ast.AST) -> bool:
+    """Whether a method looks at the declared fields, and so may emit only where there are some."""
+    return any(isinstance(each, ast.Attribute) and each.attr == "output_fields" for each in ast.walk(tree))
+
+
+def _collectors_of(component: object, name: str, function: types.FunctionType) -> set[str]:
+    names = {"collector", "_collector"}
+    position = {("execute", True): 2, ("prepare", False): 3}.get((name, isinstance(component, BasicBolt)))
+    if position is not None and position < function.__code__.co_argcount:
+        names.add(function.__code__.co_varnames[position])
+    return names
+
+
+def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
+    """Return the stream of a call that emits on a collector; None for any other, or if it can't be told."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _EMITS:
+        return None
+    on = call.func.value
+    holder = on.attr if isinstance(on, ast.Attribute) else on.id if isinstance(on, ast.Name) else None
+    if holder not in collectors:
+        return None
+    position = _STREAM_AT[call.func.attr]
+    given: ast.AST | None = next((each.value for each in call.keywords if each.arg == "stream"), None)
+    if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    if given is None and len(call.args) > position:
+        given = call.args[position]
+    if given is None:
+        return DEFAULT_STREAM
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
