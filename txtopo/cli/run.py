@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import shlex
@@ -95,12 +96,20 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
     if not config.debug:
         # py4j tells of connections that a stop cuts off, and it does so by the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
+    context = click.get_current_context()
     # What bolts log in the driver comes from loggers of their own, which have the root's level.
-    logging.basicConfig(handlers=[handler], level=min(user_level, logging.WARNING), format="%(message)s")
-    logging.getLogger("txtopo").setLevel(logging.DEBUG if config.debug else logging.WARNING)
-    if click.get_current_context().meta.get("txtopo.debug"):
-        logging.getLogger("txtopo.spark").setLevel(logging.DEBUG)  # all that Spark says of a job that it has lost
-    logging.getLogger(USER_LOGGER).setLevel(user_level)
+    levels = {"txtopo": logging.DEBUG if config.debug else logging.WARNING, USER_LOGGER: user_level}
+    if not logging.getLogger().handlers:
+        levels[""] = min(user_level, logging.WARNING)
+        handler.setFormatter(handler.formatter or logging.Formatter("%(message)s"))
+        logging.getLogger().addHandler(handler)
+        context.call_on_close(functools.partial(logging.getLogger().removeHandler, handler))
+    if context.meta.get("txtopo.debug"):
+        levels["txtopo.spark"] = logging.DEBUG  # all that Spark says of a job that it has lost
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        context.call_on_close(functools.partial(logger.setLevel, logger.level))  # the process may go on after us
+        logger.setLevel(level)
 
 
 def _is_asked_for(record: logging.LogRecord) -> bool:
