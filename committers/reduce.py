@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from committers.travelling import TravellingRows
-from txtopo import OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Combiner, Reduction, is_reducible, reduced
-from txtopo.contracts.state import pairs_of
-from txtopo.contracts.tuples import TupleSource
+from committers.spill import SpillingCommitter
+from txtopo import BatchOutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.reduction import Combiner, Reduction, is_reducible, reduced
+from txtopo.api.state import pairs_of
+from txtopo.api.tuples import TupleSource
 
 ROWS_WAITING_MAX = 1_000_000
 """Rows that wait to be reduced together, at least."""
@@ -27,7 +27,7 @@ _ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
 """Classes whose values fit a type all or none, but for numbers that are too large; what counts there is the sum."""
 
 
-class ReduceCommitter(TravellingRows):
+class ReduceCommitter(SpillingCommitter):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
     *You* group the stream by the key fields, so that a key is one task's business, and give a function that
@@ -67,7 +67,7 @@ class ReduceCommitter(TravellingRows):
         self,
         config: Mapping[str, Any],
         context: TopologyContext,
-        collector: OutputCollector,
+        collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
         """Begin with nothing folded."""
@@ -116,7 +116,7 @@ class ReduceCommitter(TravellingRows):
         if self.__dict__.get("_rows"):
             if self._rows_waiting >= ROWS_REDUCED_MIN:
                 self._reduce()
-            self._stay_behind(self._key)
+            self._spill(self._key)
         state = super().__getstate__()
         for name in ("_source", "_key_of", "_value_at", "_known"):  # how tuples of the processing phase are read
             state.pop(name, None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from committers.rows import RowsCommitter
-from txtopo.contracts.reduction import Rows
-from txtopo.contracts.state import MapState
+from txtopo.api.reduction import Rows
+from txtopo.api.state import MapState
 
 
 class ReplaceCommitter(RowsCommitter):

@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from committers.travelling import TravellingRows
-from txtopo import Fields, OutputCollector, TopologyContext, TransactionAttempt, Tuple
-from txtopo.contracts.reduction import Rows
-from txtopo.contracts.state import MapState
+from committers.spill import SpillingCommitter
+from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.reduction import Rows
+from txtopo.api.state import MapState
 
 TUPLES_WAITING_MAX = 10_000
 """Tuples that wait to be made columns of."""
 
 
-class RowsCommitter(TravellingRows):
+class RowsCommitter(SpillingCommitter):
     """Gathers the rows of a batch for a table of rows.
 
     Args:
@@ -34,7 +34,7 @@ class RowsCommitter(TravellingRows):
         self,
         config: Mapping[str, Any],
         context: TopologyContext,
-        collector: OutputCollector,
+        collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
         """Begin with no rows."""
@@ -82,7 +82,7 @@ class RowsCommitter(TravellingRows):
         """Make columns of what waits before it travels to the commit phase; what is large stays behind, in a file."""
         if "_rows" in self.__dict__:
             self._make_columns()
-            self._stay_behind(self._state.partition_by)
+            self._spill(self._state.partition_by)
         return super().__getstate__()
 
     def _positions_in(self, fields: Fields) -> list[int]:

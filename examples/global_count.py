@@ -16,10 +16,10 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from txtopo import (
     BatchBolt,
+    BatchOutputCollector,
     Config,
     Fields,
     ICommitter,
-    OutputCollector,
     Topology,
     TopologyContext,
     TransactionalTopologyBuilder,
@@ -42,7 +42,7 @@ class BatchCount(BatchBolt):
 
     output_fields = Fields("attempt", "count")
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Start at zero: each attempt has a fresh object."""
         self.count = 0
 
@@ -58,7 +58,7 @@ class BatchCount(BatchBolt):
 class UpdateGlobalCount(BatchBolt, ICommitter):
     """Adds the parts to the total, one transaction after another."""
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Get the state that the total is kept in."""
         self.state = context.state("global-count")
         self.sum = 0

@@ -24,11 +24,12 @@ from spouts import Coordinator, Emitter
 from state import DeltaState, read_table
 from txtopo import (
     BasicBolt,
+    BasicOutputCollector,
     BatchBolt,
+    BatchOutputCollector,
     CustomStreamGrouping,
     Fields,
     ICommitter,
-    OutputCollector,
     OutputFieldsDeclarer,
     Topology,
     TopologyContext,
@@ -108,7 +109,7 @@ class OrdersEmitter(Emitter):
         self._task = context.this_task_index
         self._tasks = len(context.component_tasks(context.this_component_id))
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: OutputCollector) -> None:
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
         """Read the range anew; orders do not change."""
         if self._task == 0:
             for product, cents in self._database.execute("SELECT product, cents FROM prices ORDER BY product"):
@@ -158,7 +159,7 @@ class Check(BasicBolt):
         declarer.declare(ORDER)
         declarer.declare_stream("refused", Fields("attempt", "reason"))
 
-    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
         """Look at one order."""
         if tuple["pieces"] > 0:
             collector.emit(tuple.values)
@@ -171,7 +172,7 @@ class Trim(BasicBolt):
 
     output_fields = ORDER
 
-    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
         """Keep the last word of each name."""
         attempt, number, customer, product, pieces = tuple.values
         collector.emit((attempt, number, customer.split()[-1], product.split()[-1], pieces))
@@ -188,7 +189,7 @@ class Size(BasicBolt):
         """See how many tills there are."""
         self.tills = context.component_tasks("price")
 
-    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
         """Choose a till."""
         others = self.tills[1:] or self.tills
         till = self.tills[0] if tuple["pieces"] >= LARGE else others[tuple["number"] % len(others)]
@@ -203,7 +204,7 @@ class Price(BatchBolt):
         declarer.declare(Fields("attempt", "customer", "product", "pieces", "cents"))
         declarer.declare_stream("refused", Fields("attempt", "reason"))
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Begin with nothing."""
         self.cents: dict[str, int] = {}
         self.orders: list[tuple[str, str, int]] = []
@@ -242,7 +243,7 @@ class CountProducts(BatchBolt):
 
     output_fields = Fields("attempt", "product", "pieces")
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Begin with nothing."""
         self.pieces: Counter[str] = Counter()
 
@@ -270,7 +271,7 @@ class Adder(BatchBolt, ICommitter):
     def __init__(self, state: str, key: str, amount: str | None) -> None:
         self.state_name, self.key, self.amount = state, key, amount
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Get the state."""
         self.state = context.state(self.state_name)
         self.amounts: Counter[str] = Counter()
@@ -291,7 +292,7 @@ class Book(BasicBolt):
 
     output_fields = Fields("attempt", "account", "cents")
 
-    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
         """Book a change of a balance."""
         collector.emit((tuple.attempt, "owed", tuple["change"]))
 

@@ -17,8 +17,16 @@ from rich.console import Console
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
-from txtopo import BatchBolt, Fields, ICommitter, OutputCollector, Topology, TopologyContext, Tuple
-from txtopo import TransactionalTopologyBuilder as Builder
+from txtopo import (
+    BatchBolt,
+    BatchOutputCollector,
+    Fields,
+    ICommitter,
+    Topology,
+    TopologyContext,
+    TransactionalTopologyBuilder as Builder,
+    Tuple,
+)
 
 OUTPUT = "txtopo-data/ring"
 NODES = 7
@@ -28,7 +36,7 @@ TURNS = 24
 class Rethread(BatchBolt, ICommitter):
     """Swaps two neighbours for each tuple, one after another."""
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Get both tables."""
         self.next = context.state("next")
         self.back = context.state("back")

@@ -19,10 +19,11 @@ from spouts import FilesTransactionalSpout
 from state import DeltaState
 from txtopo import (
     BasicBolt,
+    BasicOutputCollector,
     BatchBolt,
+    BatchOutputCollector,
     Config,
     Fields,
-    OutputCollector,
     Topology,
     TopologyContext,
     TransactionalTopologyBuilder,
@@ -41,7 +42,7 @@ class SplitAndCount(BatchBolt):
 
     output_fields = Fields("attempt", "word: string", "count: long")
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Start with no words."""
         self.counts: Counter[str] = Counter()
 
@@ -60,7 +61,7 @@ class CountUpdater(BatchBolt):
 
     output_fields = Fields("attempt", "word: string", "new: long", "old: long")
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Get the words' totals."""
         self.totals = context.state("word-counts")
         self.counts: Counter[str] = Counter()
@@ -85,7 +86,7 @@ class Bucketize(BasicBolt):
 
     output_fields = Fields("attempt", "bucket: long", "delta: long")
 
-    def execute(self, tuple: Tuple, collector: OutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
         """Compare the buckets of one word's new and old total; an old total of 0 is a word never seen."""
         new, old = tuple["new"] // BUCKET_SIZE, tuple["old"] // BUCKET_SIZE
         if tuple["old"] == 0:
@@ -98,7 +99,7 @@ class Bucketize(BasicBolt):
 class BucketUpdater(BatchBolt):
     """Counts the words in each bucket: a committer below a committer."""
 
-    def prepare(self, config: Any, context: TopologyContext, collector: OutputCollector, attempt: Any) -> None:
+    def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
         """Get the buckets."""
         self.buckets = context.state("buckets")
         self.deltas: Counter[int] = Counter()

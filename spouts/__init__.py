@@ -1,33 +1,49 @@
 """Spouts: ready-made sources of transactions, and the contracts to subclass for your own."""
 
-from spouts.files import FilesTransactionalSpout
-from spouts.memory import MemoryTransactionalSpout
-from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
-from txtopo.contracts.spout import (
-    Coordinator,
-    DataFrameSpout,
-    Emitter,
-    OpaquePartitionedEmitter,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedCoordinator,
-    PartitionedEmitter,
-    PartitionedTransactionalSpout,
-    SpoutTable,
-    TransactionalSpout,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Coordinator",
-    "DataFrameSpout",
-    "Emitter",
-    "FilesTransactionalSpout",
-    "MemoryTransactionalSpout",
-    "OpaqueMemoryTransactionalSpout",
-    "OpaquePartitionedEmitter",
-    "OpaquePartitionedTransactionalSpout",
-    "PartitionedCoordinator",
-    "PartitionedEmitter",
-    "PartitionedTransactionalSpout",
-    "SpoutTable",
-    "TransactionalSpout",
-]
+from txtopo.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from spouts.files.spout import (
+        FilesTransactionalSpout as FilesTransactionalSpout,
+    )
+    from spouts.memory import (
+        MemoryTransactionalSpout as MemoryTransactionalSpout,
+    )
+    from spouts.opaque_memory import (
+        OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout,
+    )
+    from txtopo.api.spout import (
+        Coordinator as Coordinator,
+        DataFrameSpout as DataFrameSpout,
+        Emitter as Emitter,
+        OpaquePartitionedEmitter as OpaquePartitionedEmitter,
+        OpaquePartitionedTransactionalSpout as OpaquePartitionedTransactionalSpout,
+        PartitionedCoordinator as PartitionedCoordinator,
+        PartitionedEmitter as PartitionedEmitter,
+        PartitionedTransactionalSpout as PartitionedTransactionalSpout,
+        SpoutTable as SpoutTable,
+        TransactionalSpout as TransactionalSpout,
+    )
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "spouts.files.spout": ("FilesTransactionalSpout",),
+        "spouts.memory": ("MemoryTransactionalSpout",),
+        "spouts.opaque_memory": ("OpaqueMemoryTransactionalSpout",),
+        "txtopo.api.spout": (
+            "Coordinator",
+            "DataFrameSpout",
+            "Emitter",
+            "OpaquePartitionedEmitter",
+            "OpaquePartitionedTransactionalSpout",
+            "PartitionedCoordinator",
+            "PartitionedEmitter",
+            "PartitionedTransactionalSpout",
+            "SpoutTable",
+            "TransactionalSpout",
+        ),
+    },
+)

@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.copying import copied
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.spout import Coordinator, Emitter, Metadata, TransactionalSpout
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.copying import copied
+from txtopo.api.fields import Fields
+from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
 
 Partition = int | str
@@ -107,7 +107,7 @@ class MemoryRows:
         partition: Partition,
         start: int,
         end: int,
-        collector: OutputCollector,
+        collector: BatchOutputCollector,
     ) -> None:
         """Emit the rows ``start`` to ``end - 1`` of a partition.
 
@@ -245,7 +245,7 @@ class _MemoryEmitter(Emitter):
         self._task = task
         self._tasks = tasks
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: OutputCollector) -> None:
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         # The shares follow from the metadata alone, so partitions that come meanwhile shift none.
         partitions = [partition for partition in self._rows.lengths() if str(partition) in metadata]
         if len(partitions) != len(metadata):

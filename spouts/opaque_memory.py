@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from spouts.memory import Data, MemoryRows, Partition, checked_take
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.partitioned import partition_key
-from txtopo.contracts.spout import (
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.fields import Fields
+from txtopo.api.partitioned import partition_key
+from txtopo.api.spout import (
     Metadata,
     OpaquePartitionedEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
 )
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 
 
@@ -114,7 +114,7 @@ class _OpaqueMemoryEmitter(OpaquePartitionedEmitter):
     def emit_batch(
         self,
         attempt: TransactionAttempt,
-        collector: OutputCollector,
+        collector: BatchOutputCollector,
         partition: Any,
         previous_metadata: Metadata,
     ) -> Metadata:

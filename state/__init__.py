@@ -6,45 +6,76 @@ no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one 
 ``read_tables`` all of a topology as of one transaction.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from state.delta import DeltaState, read_table
-from state.delta_consistent import ConsistentView, read_tables
-from state.delta_plain import DeltaRows
-from state.memory import MemoryState
-from state.memory_store import MemoryStore
-from state.sqlite import SqliteStore
-from state.transactional import RotatingTransactionalState, TransactionalState
-from state.values import NonTransactionalValue, OpaqueValue, TransactionalValue
-from txtopo.contracts.state import MapState, StateKind
+from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from state.zookeeper import ZooKeeperStore
+    from state.delta.keyed.state import (
+        DeltaState as DeltaState,
+        read_table as read_table,
+    )
+    from state.delta.read.consistent import (
+        ConsistentView as ConsistentView,
+        read_tables as read_tables,
+    )
+    from state.delta.rows.state import (
+        DeltaRows as DeltaRows,
+    )
+    from state.memory import (
+        MemoryState as MemoryState,
+    )
+    from state.stores.memory import (
+        MemoryStore as MemoryStore,
+    )
+    from state.stores.sqlite import (
+        SqliteStore as SqliteStore,
+    )
+    from state.stores.zookeeper import (
+        ZooKeeperStore as ZooKeeperStore,
+    )
+    from state.transactional import (
+        RotatingTransactionalState as RotatingTransactionalState,
+        TransactionalState as TransactionalState,
+    )
+    from state.values import (
+        NonTransactionalValue as NonTransactionalValue,
+        OpaqueValue as OpaqueValue,
+        TransactionalValue as TransactionalValue,
+    )
+    from txtopo.api.state import (
+        MapState as MapState,
+        StateKind as StateKind,
+    )
 
-__all__ = [
-    "ConsistentView",
-    "DeltaRows",
-    "DeltaState",
-    "MapState",
-    "MemoryState",
-    "MemoryStore",
-    "NonTransactionalValue",
-    "OpaqueValue",
-    "RotatingTransactionalState",
-    "SqliteStore",
-    "StateKind",
-    "TransactionalState",
-    "TransactionalValue",
-    "ZooKeeperStore",
-    "read_table",
-    "read_tables",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what few need when it is asked for: the client of ZooKeeper."""
-    if name == "ZooKeeperStore":
-        from state.zookeeper import ZooKeeperStore  # noqa: PLC0415 - only here, see above
-
-        return ZooKeeperStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "state.delta.keyed.state": (
+            "DeltaState",
+            "read_table",
+        ),
+        "state.delta.read.consistent": (
+            "ConsistentView",
+            "read_tables",
+        ),
+        "state.delta.rows.state": ("DeltaRows",),
+        "state.memory": ("MemoryState",),
+        "state.stores.memory": ("MemoryStore",),
+        "state.stores.sqlite": ("SqliteStore",),
+        "state.stores.zookeeper": ("ZooKeeperStore",),
+        "state.transactional": (
+            "RotatingTransactionalState",
+            "TransactionalState",
+        ),
+        "state.values": (
+            "NonTransactionalValue",
+            "OpaqueValue",
+            "TransactionalValue",
+        ),
+        "txtopo.api.state": (
+            "MapState",
+            "StateKind",
+        ),
+    },
+)

@@ -14,12 +14,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from state.delta_rows import TXID_FIELD, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.values import KeptValue, bulk_rules, first_value
-from txtopo.contracts.copying import Copying, copying_of_value
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Reducible
-from txtopo.contracts.state import (
+from txtopo.api.copying import Copying, copying_of_value
+from txtopo.api.fields import Fields
+from txtopo.api.reduction import Reducible
+from txtopo.api.state import (
     BulkRules,
     Key,
     OpenedState,
@@ -30,8 +30,8 @@ from txtopo.contracts.state import (
     Writes,
     pairs_of,
 )
+from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
-from txtopo.phases.rows_file import in_memory
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
 
@@ -47,7 +47,7 @@ _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 class _Owner:
     topology_id: str
     state: str
-    life: str
+    incarnation: str
 
 
 @attrs.frozen
@@ -110,16 +110,16 @@ class MemoryState(State):
         """
         return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
 
-    def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedMemoryState:
+    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedMemoryState:
         """Open the state for writing, and fence whoever opened it with an earlier epoch.
 
         Raises:
-            DivergenceError: it was opened for another topology, state name or life before.
+            DivergenceError: it was opened for another topology, state name or incarnation before.
             LostLead: a newer epoch has opened it.
         """
         if name == "epoch":
             raise ConfigError("a state cannot be named 'epoch', for a DeltaState has a use for that name; rename it")
-        owner = _Owner(topology_id, name, life)
+        owner = _Owner(topology_id, name, incarnation)
         table = self._table
         if table.owner is not None and table.owner != owner:
             raise DivergenceError(

@@ -17,8 +17,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo.contracts.store import Delete, Lead, Put, Store
-from txtopo.core.attempts import FIRST_TXID
+from txtopo.api.store import Delete, Lead, Put, Store
+from txtopo.attempts import FIRST_TXID
 from txtopo.errors import StateAccessError
 
 __all__ = ["ENTRIES_MAX", "Initializer", "RotatingTransactionalState", "TransactionalState"]
@@ -33,7 +33,7 @@ Initializer = Callable[[int, Any], Any]
 class TransactionalState:
     """A tree of JSON values below one path of a store.
 
-    It works over every :class:`~txtopo.contracts.store.Store`. Reads go to the store, writes through the
+    It works over every :class:`~txtopo.api.store.Store`. Reads go to the store, writes through the
     lead, which fences them. It owns neither: closing it leaves both open.
 
     Args:

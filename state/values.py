@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, assert_never
 
 import attrs
 
-from txtopo.contracts.copying import Copy
-from txtopo.contracts.state import BulkRules, StateKind
+from txtopo.api.copying import Copy
+from txtopo.api.state import BulkRules, StateKind
 from txtopo.errors import StateAccessError
 
 __all__ = [

@@ -5,76 +5,133 @@ another, in order, into tables that hold the last txid beside each value. A tran
 replayed as a whole, and every total is as if it had run once.
 """
 
-from txtopo.config import Config
-from txtopo.contracts.bolt import (
-    ArrowBatchBolt,
-    BasicBolt,
-    BatchBolt,
-    DataFrameBolt,
-    ICommitter,
-    OutputFieldsDeclarer,
-)
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import Combiner
-from txtopo.contracts.spout import (
-    Coordinator,
-    DataFrameSpout,
-    Emitter,
-    OpaquePartitionedEmitter,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedCoordinator,
-    PartitionedEmitter,
-    PartitionedTransactionalSpout,
-    TransactionalSpout,
-)
-from txtopo.contracts.state import MapState, State, StateKind
-from txtopo.contracts.tuples import Tuple
-from txtopo.core.attempts import TransactionAttempt
-from txtopo.errors import FailedException, ReportedFailedException, TxtopoError
-from txtopo.monitor.report import Progress, RunReport
-from txtopo.runner import run
-from txtopo.topology.builder import TransactionalTopologyBuilder
-from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer
-from txtopo.topology.groupings import CustomStreamGrouping
-from txtopo.topology.plan import Topology
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ArrowBatchBolt",
-    "BasicBolt",
-    "BatchBolt",
-    "BoltDeclarer",
-    "Combiner",
-    "ComponentDeclarer",
-    "Config",
-    "Coordinator",
-    "CustomStreamGrouping",
-    "DataFrameBolt",
-    "DataFrameSpout",
-    "Emitter",
-    "FailedException",
-    "Fields",
-    "ICommitter",
-    "MapState",
-    "OpaquePartitionedEmitter",
-    "OpaquePartitionedTransactionalSpout",
-    "OutputCollector",
-    "OutputFieldsDeclarer",
-    "PartitionedCoordinator",
-    "PartitionedEmitter",
-    "PartitionedTransactionalSpout",
-    "Progress",
-    "ReportedFailedException",
-    "RunReport",
-    "State",
-    "StateKind",
-    "Topology",
-    "TopologyContext",
-    "TransactionAttempt",
-    "TransactionalSpout",
-    "TransactionalTopologyBuilder",
-    "Tuple",
-    "TxtopoError",
-    "run",
-]
+from txtopo.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from txtopo.api.bolt import (
+        ArrowBatchBolt as ArrowBatchBolt,
+        BasicBolt as BasicBolt,
+        BatchBolt as BatchBolt,
+        DataFrameBolt as DataFrameBolt,
+        ICommitter as ICommitter,
+        OutputFieldsDeclarer as OutputFieldsDeclarer,
+    )
+    from txtopo.api.collector import (
+        BasicOutputCollector as BasicOutputCollector,
+        BatchOutputCollector as BatchOutputCollector,
+    )
+    from txtopo.api.context import (
+        TopologyContext as TopologyContext,
+    )
+    from txtopo.api.fields import (
+        Fields as Fields,
+    )
+    from txtopo.api.groupings import (
+        CustomStreamGrouping as CustomStreamGrouping,
+    )
+    from txtopo.api.reduction import (
+        Combiner as Combiner,
+    )
+    from txtopo.api.spout import (
+        Coordinator as Coordinator,
+        DataFrameSpout as DataFrameSpout,
+        Emitter as Emitter,
+        OpaquePartitionedEmitter as OpaquePartitionedEmitter,
+        OpaquePartitionedTransactionalSpout as OpaquePartitionedTransactionalSpout,
+        PartitionedCoordinator as PartitionedCoordinator,
+        PartitionedEmitter as PartitionedEmitter,
+        PartitionedTransactionalSpout as PartitionedTransactionalSpout,
+        TransactionalSpout as TransactionalSpout,
+    )
+    from txtopo.api.state import (
+        MapState as MapState,
+        State as State,
+        StateKind as StateKind,
+    )
+    from txtopo.api.tuples import (
+        Tuple as Tuple,
+    )
+    from txtopo.attempts import (
+        TransactionAttempt as TransactionAttempt,
+    )
+    from txtopo.config import (
+        Config as Config,
+    )
+    from txtopo.engine.report import (
+        Progress as Progress,
+        RunReport as RunReport,
+    )
+    from txtopo.engine.runner import (
+        run as run,
+    )
+    from txtopo.errors import (
+        FailedException as FailedException,
+        ReportedFailedException as ReportedFailedException,
+        TxtopoError as TxtopoError,
+    )
+    from txtopo.topology.builder import (
+        TransactionalTopologyBuilder as TransactionalTopologyBuilder,
+    )
+    from txtopo.topology.graph import (
+        BoltDeclarer as BoltDeclarer,
+        ComponentDeclarer as ComponentDeclarer,
+    )
+    from txtopo.topology.plan import (
+        Topology as Topology,
+    )
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "txtopo.api.bolt": (
+            "ArrowBatchBolt",
+            "BasicBolt",
+            "BatchBolt",
+            "DataFrameBolt",
+            "ICommitter",
+            "OutputFieldsDeclarer",
+        ),
+        "txtopo.api.collector": ("BasicOutputCollector", "BatchOutputCollector"),
+        "txtopo.api.context": ("TopologyContext",),
+        "txtopo.api.fields": ("Fields",),
+        "txtopo.api.groupings": ("CustomStreamGrouping",),
+        "txtopo.api.reduction": ("Combiner",),
+        "txtopo.api.spout": (
+            "Coordinator",
+            "DataFrameSpout",
+            "Emitter",
+            "OpaquePartitionedEmitter",
+            "OpaquePartitionedTransactionalSpout",
+            "PartitionedCoordinator",
+            "PartitionedEmitter",
+            "PartitionedTransactionalSpout",
+            "TransactionalSpout",
+        ),
+        "txtopo.api.state": (
+            "MapState",
+            "State",
+            "StateKind",
+        ),
+        "txtopo.api.tuples": ("Tuple",),
+        "txtopo.attempts": ("TransactionAttempt",),
+        "txtopo.config": ("Config",),
+        "txtopo.engine.report": (
+            "Progress",
+            "RunReport",
+        ),
+        "txtopo.engine.runner": ("run",),
+        "txtopo.errors": (
+            "FailedException",
+            "ReportedFailedException",
+            "TxtopoError",
+        ),
+        "txtopo.topology.builder": ("TransactionalTopologyBuilder",),
+        "txtopo.topology.graph": (
+            "BoltDeclarer",
+            "ComponentDeclarer",
+        ),
+        "txtopo.topology.plan": ("Topology",),
+    },
+)

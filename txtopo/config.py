@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -180,7 +181,7 @@ SETTINGS: Mapping[str, Setting] = {
             "how long a lost leader keeps the lead",
         ),
         Setting("topology.jobs.in.flight.max", 2, _whole(1), "Spark jobs at a time"),
-        Setting("topology.pack.transactions.max", 256, _whole(1), "transactions in one Spark job"),
+        Setting("topology.job.transactions.max", 256, _whole(1), "transactions in one Spark job"),
         Setting("topology.group.transactions.max", 512, _whole(1), "transactions in one commit group"),
         Setting(
             "topology.received.bytes.max",
@@ -218,6 +219,12 @@ SETTINGS: Mapping[str, Setting] = {
 """Every name that txtopo knows."""
 
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
+
+_FORMER_NAMES = {
+    "topology.pack.transactions.max": "topology.job.transactions.max",
+    "pack_transactions_max": "job_transactions_max",
+}
+"""Names that settings had in earlier versions; they are accepted with a notice."""
 
 
 class Config(Mapping[str, Any]):
@@ -271,6 +278,7 @@ class Config(Mapping[str, Any]):
 
 
 def _check(name: str, value: Any) -> tuple[str, Any]:
+    name = _present_name(name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:
         if not isinstance(name, str) or "." not in name or name.startswith(_RESERVED) or _is_misspelt(name):
@@ -280,6 +288,17 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
         return setting.name, setting.kind.convert(value)
     except (ValueError, TypeError, LookupError, OverflowError):
         raise ConfigError(f"{setting.name} is {value!r}; it must be {setting.kind.words} ({setting.purpose})") from None
+
+
+def _present_name(name: str) -> str:
+    """Return the name that a setting has now; give notice if it was another one."""
+    present = _FORMER_NAMES.get(name)
+    if present is None:
+        return name
+    warnings.warn(
+        f"setting {name!r} is called {present!r} now; the old name goes away in 1.0", FutureWarning, stacklevel=4
+    )
+    return present
 
 
 def _is_misspelt(name: str) -> bool:
@@ -296,6 +315,7 @@ def find_setting(name: str) -> Setting:
     Raises:
         ConfigError: there is none; the message names the nearest one.
     """
+    name = _present_name(name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:
         raise ConfigError(_unknown(name))

@@ -16,7 +16,7 @@
     │   ├── TimeoutFailure          no progress within topology.message.timeout.secs
     │   ├── TupleTreeFailure        producers' and consumers' tuples of an edge differ
     │   ├── StateFailure            a state's table cannot be read or written just now
-    │   └── JobFailure              Spark could not run the job of a pack
+    │   └── JobFailure              Spark could not run a job
     ├── StopError                 stop: going on would lose or double something
     │   ├── LostLead                another coordinator leads this topology now
     │   ├── AlreadyRunning          a live process holds this topology
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txtopo.attempt_numbers import attempt_words
+from txtopo.attempts import attempt_words
 
 __all__ = [
     "AlreadyRunning",
@@ -165,7 +165,7 @@ class StateFailure(FailedException):
 
 
 class JobFailure(FailedException):
-    """Spark could not run the job of a pack."""
+    """Spark could not run a job."""
 
 
 class StopError(TxtopoError):

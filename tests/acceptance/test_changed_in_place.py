@@ -40,10 +40,10 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from txtopo.contracts.copying import copied
-from txtopo.contracts.state import KEYED_KINDS, StateKind
+from txtopo.api.copying import copied
+from txtopo.api.groupings import CustomStreamGrouping
+from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.testing.inline import run_inline
-from txtopo.topology.groupings import CustomStreamGrouping
 
 TYPED = Fields(
     "key: string", "tags: array<string>", "counts: map<string, long>", "point: struct<x: long, ys: array<long>>"
@@ -436,8 +436,8 @@ HOWS = ("one_by_one", "many", "update", "multi_update", "multi_reduce", "remove"
 class NeverFolds(MemoryState):
     """Takes rows to fold, and then can't: the group runs a second time, key by key."""
 
-    def open(self, topology_id, name, life, epoch):
-        opened = super().open(topology_id, name, life, epoch)
+    def open(self, topology_id, name, incarnation, epoch):
+        opened = super().open(topology_id, name, incarnation, epoch)
         return OpenedNeverFolds(opened._table, opened._rows, opened._owner, epoch)
 
 

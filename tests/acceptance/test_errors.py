@@ -23,7 +23,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.contracts.bolt import Bolt
+from txtopo.api.bolt import Bolt
 from txtopo.errors import FieldsError, PoisonTransaction, StateAccessError, UserCodeError
 
 DATA = {0: [[f"w{i}"] for i in range(40)]}

@@ -6,8 +6,7 @@ import time
 from collections import Counter
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from committers import ReduceCommitter
 from spouts import Coordinator, DataFrameSpout, MemoryTransactionalSpout

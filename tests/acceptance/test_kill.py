@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from state.delta import read_table
-from state.sqlite import SqliteStore
+from state.delta.keyed.state import read_table
+from state.stores.sqlite import SqliteStore
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
 
 DATA = make_data(3, 900)

@@ -13,9 +13,9 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
-from txtopo.phases.tasks import user_code
+from txtopo.tasks.bolt_tasks import user_code
 from txtopo.testing.inline import run_inline
 
 WORDS = [[f"word {number}"] for number in range(40)]
@@ -229,15 +229,15 @@ def test_a_late_tuple_of_the_last_transaction(monkeypatch):
     """It stops the run that was about to end well."""
     _later[:] = [Later()]
 
-    def end(shell):
+    def end(run_loop):
         _later[0].go.set()
         assert _later[0].done.wait(DEADLINE_SECS)
-        return inner(shell)
+        return inner(run_loop)
 
-    from txtopo.runtime.shell import Shell
+    from txtopo.engine.run_loop import RunLoop
 
-    inner = Shell.end
-    monkeypatch.setattr(Shell, "end", end)
+    inner = RunLoop.end
+    monkeypatch.setattr(RunLoop, "end", end)
     with pytest.raises(UserCodeError, match="its batch was over"):
         run_inline(topology(EmitsLater()), until=2)
 
@@ -300,8 +300,8 @@ def test_an_attempt_that_is_forgotten_is_named(bolt, remedy):
 def test_input_that_is_missing_is_found_before_spark(tmp_path):
     """A folder that is not there is an error before anything is started or written."""
     from spouts import FilesTransactionalSpout
+    from txtopo.engine.runner import Environment, run_with
     from txtopo.errors import InputError
-    from txtopo.runner import Outfit, run_with
 
     def make_runner(plan, config, prototypes):
         pytest.fail("Spark was started")
@@ -309,5 +309,5 @@ def test_input_that_is_missing_is_found_before_spark(tmp_path):
     spout = FilesTransactionalSpout(tmp_path / "missing")
     table = DeltaState(tmp_path / "out" / "total", key=Fields("name: string"), value=Fields("n: long"))
     with pytest.raises(InputError, match="missing"):
-        run_with(topology(spout=spout, state=table), Config(), Outfit(make_runner))
+        run_with(topology(spout=spout, state=table), Config(), Environment(make_runner))
     assert list(pathlib.Path(tmp_path).iterdir()) == []

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo import BatchBolt, FailedException, Fields, ICommitter, TransactionalTopologyBuilder, run
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 
 logger = logging.getLogger("mine")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spouts.memory import MemoryTransactionalSpout
-from state.delta import DeltaState
+from state.delta.keyed.state import DeltaState
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -148,7 +148,7 @@ def words_topology(
 
 def read_words(output: str | os.PathLike[str]) -> dict[str, int]:
     """Return the words table as a dictionary, checking that each word stands once."""
-    from state.delta import read_table
+    from state.delta.keyed.state import read_table
 
     table: Any = read_table(pathlib.Path(output) / "words").to_pydict()
     assert len(set(table["word"])) == len(table["word"])
@@ -157,7 +157,7 @@ def read_words(output: str | os.PathLike[str]) -> dict[str, int]:
 
 def read_total(output: str | os.PathLike[str]) -> int:
     """Return the total."""
-    from state.delta import read_table
+    from state.delta.keyed.state import read_table
 
     table: Any = read_table(pathlib.Path(output) / "total").to_pydict()
     assert table["name"] == ["all"]

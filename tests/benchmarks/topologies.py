@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from committers import ReduceCommitter
 from spouts import FilesTransactionalSpout
@@ -17,10 +16,10 @@ from tests.benchmarks.inputs.rows import DrawnWords, TouchedKeys
 from tests.benchmarks.word_spouts import BatchSpout, FileSpout, WordSpout
 from txtopo import (
     BatchBolt,
+    BatchOutputCollector,
     DataFrameBolt,
     Fields,
     ICommitter,
-    OutputCollector,
     Topology,
     TopologyContext,
     TransactionalTopologyBuilder,
@@ -43,7 +42,7 @@ class PartialCount(BatchBolt):
     output_fields = Fields("attempt", "word", "n")
 
     def prepare(
-        self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector, attempt: Any
+        self, config: Mapping[str, Any], context: TopologyContext, collector: BatchOutputCollector, attempt: Any
     ) -> None:
         """Start with no words."""
         self.counts: dict[str, int] = defaultdict(int)
@@ -66,7 +65,7 @@ class AddCounts(BatchBolt, ICommitter):
         self,
         config: Mapping[str, Any],
         context: TopologyContext,
-        collector: OutputCollector,
+        collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
         """Get the table, and start with no words."""

@@ -13,9 +13,9 @@ from spouts import Coordinator, Emitter
 from tests.benchmarks.inputs.files import SCHEMA, file_names
 from tests.benchmarks.inputs.rows import DrawnWords, Rows
 from txtopo import (
+    BatchOutputCollector,
     DataFrameSpout,
     Fields,
-    OutputCollector,
     TopologyContext,
     TransactionalSpout,
     TransactionAttempt,
@@ -79,7 +79,7 @@ class WordEmitter(Emitter):
         self._words = words
         self._task = task
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: OutputCollector) -> None:
+    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
         """Emit this task's share."""
         emit = collector.emit
         for word in self._words.share(metadata, self._task):
@@ -121,7 +121,7 @@ class BatchEmitter(Emitter):
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: OutputCollector) -> None:
+    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
         """Emit all rows."""
         for batch in self._rows.batch(metadata).to_batches(max_chunksize=100_000):
             collector.emit_batch(batch)

@@ -11,14 +11,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaState
-from state.delta_audit import read_histories
-from tests.state.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
+from state.delta.read.audit import read_histories
+from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.audit.checks import audit
 from txtopo.cli.audit import _telling_method
-from txtopo.monitor import journal
-from txtopo.monitor.audit import audit
-from txtopo.monitor.journal import FOLDER, read_journal
-from txtopo.monitor.journal_end import HOME
+from txtopo.journal import journal
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import FOLDER, read_journal
 from txtopo.testing.inline import run_inline
 
 ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
@@ -26,8 +26,8 @@ ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
 
 def audited(output):
     """Return what an audit of an output folder finds."""
-    parts = read_journal(output / HOME / FOLDER)
-    return audit(parts, read_histories(output / HOME, parts[-1].header.tables, with_rows=True))
+    parts = read_journal(output / METADATA_DIR / FOLDER)
+    return audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True))
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
@@ -39,7 +39,7 @@ def test_green_at_every_crash(tmp_path, opaque):
         def make(output=output):
             return two_tables(output, opaque=opaque)
 
-        if not run_with_crash(make, crash) and (output / HOME / FOLDER).is_dir():
+        if not run_with_crash(make, crash) and (output / METADATA_DIR / FOLDER).is_dir():
             report = audited(output)
             assert report.findings == [], (crash.name, report)
             in_flight += report.in_flight is not None
@@ -99,7 +99,7 @@ def output(tmp_path):
 
 
 def lines_of(output):
-    file = next((output / HOME / FOLDER).iterdir())
+    file = next((output / METADATA_DIR / FOLDER).iterdir())
     return file, file.read_text().splitlines(keepends=True)
 
 
@@ -116,7 +116,7 @@ def test_the_module_finds_the_output(command_line, output):
     """A module's topology says where its tables are; ``--quick`` leaves out the rows."""
     command_line.write_module(
         "words",
-        "import pathlib\nfrom tests.state.crashing_runs import two_tables\n"
+        "import pathlib\nfrom tests.state.delta.crashing_runs import two_tables\n"
         f"def topology(out: str = {str(output)!r}):\n    return two_tables(pathlib.Path(out))\n",
     )
     result = command_line("audit", "words")
@@ -309,7 +309,7 @@ def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     settings = {"max_spout_pending": 6, "group_transactions_max": 1, "topology.journal.bytes.max": 3_000}
     for epoch in range(1, epochs + 1):
         run_inline(many(tmp_path), Config(settings), until=10 * epoch)
-    files = [path.name for path in journal.journal_files(tmp_path / HOME / FOLDER)]
+    files = [path.name for path in journal.journal_files(tmp_path / METADATA_DIR / FOLDER)]
     assert files[0] > "0000000001-000000.jsonl", "the oldest was dropped"
     assert {name[:10] for name in files} >= {f"{epochs:010d}"}
     report = audited(tmp_path)
@@ -380,10 +380,10 @@ def test_green_after_repairs(command_line, output):
     """A table that a repair has taken back, or whose foreign change it has adopted, is proved as it is."""
 
     def lead():
-        epoch = read_journal(output / HOME / FOLDER)[-1].header.epoch + 1
+        epoch = read_journal(output / METADATA_DIR / FOLDER)[-1].header.epoch + 1
         states = two_tables(output).plan.states
-        life = read_journal(output / HOME / FOLDER)[0].header.life
-        return {name: state.open("crash", name, life, epoch) for name, state in states.items()}
+        incarnation = read_journal(output / METADATA_DIR / FOLDER)[0].header.incarnation
+        return {name: state.open("crash", name, incarnation, epoch) for name, state in states.items()}
 
     change_row(output)
     assert len(audited(output).findings) == 2

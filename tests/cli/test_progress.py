@@ -8,11 +8,11 @@ import attrs
 import pytest
 from rich.console import Console
 
-from txtopo.cli.live import LiveDisplay
-from txtopo.cli.plain import PlainLines
-from txtopo.cli.rate import TupleRate
-from txtopo.cli.wording import activity
-from txtopo.monitor.report import Progress, RunReport
+from txtopo.cli.display.live import LiveDisplay
+from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.display.rate import TupleRate
+from txtopo.cli.display.wording import activity
+from txtopo.engine.report import Progress, RunReport
 
 PROGRESS = Progress(
     topology_id="words",

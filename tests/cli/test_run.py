@@ -93,7 +93,7 @@ def test_a_bug_in_a_bolt_names_its_place_and_ends_with_status_1(command_line, sp
     command_line.write_module("failing", FAILING)
     result = command_line("run", "failing")
     assert result.exit_code == 1
-    assert re.match(r"error: \[component 'bug', txid [1-9], attempt ", result.stderr)  # whichever pack was first
+    assert re.match(r"error: \[component 'bug', txid [1-9], attempt ", result.stderr)  # whichever job was first
     assert "ValueError: a bug in a bolt" in result.stderr
     assert "command.py" not in result.stderr
 

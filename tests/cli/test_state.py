@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from state import DeltaState
 from txtopo import Fields
-from txtopo.monitor.journal import (
+from txtopo.journal.journal import (
     FOLDER,
     JournalEntry,
     JournalHeader,

@@ -28,8 +28,8 @@ from tests.cluster.seen import JobsSeen, executors_alive, jobs_of_packs, look_at
 from tests.cluster.standalone import HOST, StandaloneCluster, java_options, running_cluster
 from tests.cluster.topology import LARGE_TRANSACTIONS, Lines, topology_of
 from txtopo import Config, run
+from txtopo.engine.report import Progress, RunReport
 from txtopo.errors import TxtopoError
-from txtopo.monitor.report import Progress, RunReport
 from txtopo.spark.session import spark_session
 from txtopo.testing.checkers import Violation
 
@@ -144,12 +144,12 @@ class Comparison:
         self.outcomes.append(Outcome(name, report, jobs, tables))
 
     def _check_executors(self, session: SparkSession) -> None:
-        sights = look_at_executors(session.sparkContext, WORKERS)
-        found = {name for sight in sights for name in sight.found}
-        if found or len(sights) != WORKERS:
-            raise Violation(f"{len(sights)} executors can import {sorted(found)} before anything is shipped")
+        descriptions = look_at_executors(session.sparkContext, WORKERS)
+        found = {name for description in descriptions for name in description.found}
+        if found or len(descriptions) != WORKERS:
+            raise Violation(f"{len(descriptions)} executors can import {sorted(found)} before anything is shipped")
         self.console.print(
-            f"{len(sights)} executors, each in a folder of its own; before the first run "
+            f"{len(descriptions)} executors, each in a folder of its own; before the first run "
             f"none can import {', '.join(HIDDEN)}",
             highlight=False,
         )

@@ -48,7 +48,7 @@ def executors_alive(context: SparkContext) -> int:
 
 @attrs.frozen
 class JobsSeen:
-    """The jobs of packs so far.
+    """jobs so far.
 
     Args:
         together: those of one stage, in which each transaction ran in one place.
@@ -65,7 +65,7 @@ class JobsSeen:
 
 
 def jobs_of_packs(context: SparkContext) -> JobsSeen:
-    """Return what Spark's own record of jobs, which ``spark.ui.retainedJobs`` bounds, says of those of packs."""
+    """Return what Spark's own record of jobs, which ``spark.ui.retainedJobs`` bounds, says of those of jobs."""
     jobs = context._jsc.sc().statusStore().jobsList(None)
     together = spread = tasks_lost = 0
     for index in range(jobs.size()):

@@ -12,10 +12,10 @@ from examples.transactional_words import BUCKET_SIZE, Bucketize, BucketUpdater, 
 from spouts import TransactionalSpout
 from state import DeltaState
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
-from txtopo.contracts.spout import Coordinator, Emitter
+from txtopo.api.spout import Coordinator, Emitter
 
 LARGE_TRANSACTIONS = 3
-"""So many come first, each too large for one place, and with a rest behind it: so the first has a pack to itself."""
+"""So many come first, each too large for one place, and with a rest behind it: so the first has a job to itself."""
 
 _LARGE_LINES = 24_000
 _SMALL_LINES = 20

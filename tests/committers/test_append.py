@@ -7,17 +7,17 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-import committers.travelling
-import txtopo.runner
+import committers.spill
+import txtopo.engine.runner
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
-from tests.runtime.crashes import CrashError, CrashingStore, Fuse
-from tests.state.crashing_runs import Crash, run_with_crash
+from tests.recovery.crashes import CrashError, CrashingStore, Fuse
+from tests.state.delta.crashing_runs import Crash, run_with_crash
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure, StateAccessError
-from txtopo.testing.inline import InlinePackRunner, run_inline
+from txtopo.testing.inline import InlineJobRunner, run_inline
 
 CONFIG = Config(max_spout_pending=4, group_transactions_max=2)
 
@@ -47,14 +47,14 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
     """What is large stays in files until the commit phase, and comes out the same; the files are gone then."""
-    monkeypatch.setattr(committers.travelling, "FILE_ROWS_MIN", 1)
+    monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
     written = []
 
     def write(folder, name, rows, keys):
         written.append((name, tuple(keys)))
-        return txtopo.phases.rows_file.write_rows_file(folder, name, rows, keys)
+        return txtopo.columnar.rows_file.write_rows_file(folder, name, rows, keys)
 
-    monkeypatch.setattr(committers.travelling, "write_rows_file", write)
+    monkeypatch.setattr(committers.spill, "write_rows_file", write)
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
     run_inline(rows_topology(tmp_path, fields=fields), config)
     check(tmp_path)
@@ -120,7 +120,7 @@ def test_failing_transactions_leave_no_rows(tmp_path) -> None:
 
 def test_work_that_executors_lose_is_done_again(tmp_path, monkeypatch) -> None:
     """Work that is lost while executors write replays the transactions; what was written of it shows nowhere."""
-    lost, compute = [], InlinePackRunner.compute
+    lost, compute = [], InlineJobRunner.compute
 
     def lose(runner, function, items):
         done = compute(runner, function, items)
@@ -129,7 +129,7 @@ def test_work_that_executors_lose_is_done_again(tmp_path, monkeypatch) -> None:
             raise JobFailure("an executor was lost")
         return done
 
-    monkeypatch.setattr(InlinePackRunner, "compute", lose)
+    monkeypatch.setattr(InlineJobRunner, "compute", lose)
     config = Config({"topology.driver.rows.max": 0}, max_spout_pending=4, group_transactions_max=2)
     run_inline(rows_topology(tmp_path), config)
     assert len(lost) == 2
@@ -172,13 +172,13 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
 
     for stride in (5, 7):
         output = tmp_path / str(stride)
-        for lives in range(100):
-            fuse = Fuse(stride, before=lives % 2 == 0)
+        for incarnations in range(100):
+            fuse = Fuse(stride, before=incarnations % 2 == 0)
 
             def make_store(plan, config, fuse=fuse, output=output):
                 return CrashingStore(SqliteStore(output / "store.sqlite"), fuse)
 
-            monkeypatch.setattr(txtopo.runner, "make_store", make_store)
+            monkeypatch.setattr(txtopo.engine.runner, "make_store", make_store)
             try:
                 run_inline(rows_topology(output, upkeep_every_writes=1, files_max=1), CONFIG)
                 break
@@ -186,7 +186,7 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
                 continue
         else:
             pytest.fail(f"no progress with a crash every {stride} steps")
-        assert lives > 0, "it crashed"
+        assert incarnations > 0, "it crashed"
         check(output)
 
 

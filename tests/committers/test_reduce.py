@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import committers.reduce
-import committers.travelling
+import committers.spill
 from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
@@ -91,7 +91,7 @@ def test_two_sources(tmp_path, fields) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone after their commit."""
-    monkeypatch.setattr(committers.travelling, "FILE_ROWS_MIN", 1)
+    monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
     run_inline(
         topology(tmp_path, ReduceCommitter("words", "word", "n")), Config({"topology.driver.rows.max": rows_max})
     )

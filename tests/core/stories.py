@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from txtopo.testing.playbook import Playbook, ask, begun, recovered, run, save
+from txtopo.testing.scenario import Scenario, ask, begun, recovered, run, save
 
 
-def begin(story: Playbook, count: int) -> None:
-    """Begin as many transactions as fit the window, and process all of them in one pack."""
+def begin(story: Scenario, count: int) -> None:
+    """Begin as many transactions as fit the window, and process all of them in one job."""
     txids = range(1, count + 1)
     story >> recovered() << ask(1, story.coordinator.limits.window)
     story >> begun(*txids) << save(*txids) << run(1, *(f"{txid}:1" for txid in txids))
 
 
-def begin_opaque(story: Playbook, count: int) -> None:
+def begin_opaque(story: Scenario, count: int) -> None:
     """Begin transactions of an opaque spout: what they hold is not known before they are processed."""
     txids = range(1, count + 1)
     story >> recovered() << ask(1, count)

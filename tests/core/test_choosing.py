@@ -1,14 +1,14 @@
-"""Which transactions go into the next pack and the next commit group."""
+"""Which transactions go into the next job and the next commit group."""
 
 from __future__ import annotations
 
 import pytest
 
-from txtopo.core.choosing import choose_group, choose_pack, window_end
+from txtopo.core.choosing import choose_group, choose_job, window_end
 from txtopo.core.limits import Limits
 from txtopo.core.transactions import Transaction, Tries
 from txtopo.core.transitions import Status
-from txtopo.testing.playbook import limits
+from txtopo.testing.scenario import limits
 
 STATUSES = {
     "r": Status.READY,
@@ -23,21 +23,21 @@ NOW_MS = 1_000
 def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
     """Transactions by letter: their status; a for ready but alone, l for ready later."""
     window = {}
-    for txid, letter in enumerate(text, committed + 1):
-        tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
-        window[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
+    for txid, given_up in enumerate(text, committed + 1):
+        tries = Tries(alone=given_up == "a", not_before_ms=NOW_MS + 1 if given_up == "l" else NOW_MS)
+        window[txid] = Transaction(txid, None, tries, STATUSES.get(given_up, Status.READY))
     return window
 
 
 def _pack(text: str, bounds: Limits, committed: int = 0) -> list[int]:
     return [
         each.txid
-        for each in choose_pack(_window(text, committed), committed, NOW_MS, bounds, bounds.pack_transactions_max)
+        for each in choose_job(_window(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "pack"),
+    ("text", "job"),
     [
         ("", []),
         ("r", [1]),
@@ -55,26 +55,26 @@ def _pack(text: str, bounds: Limits, committed: int = 0) -> list[int]:
         ("llll", []),
     ],
 )
-def test_packs(text: str, pack: list[int]) -> None:
+def test_packs(text: str, job: list[int]) -> None:
     """The lowest ready one and those ready right behind it, bounded; one that a job was lost with goes alone."""
-    assert _pack(text, limits(window=9, pack=3)) == pack
+    assert _pack(text, limits(window=9, job=3)) == job
 
 
 @pytest.mark.parametrize(
-    ("text", "pack"),
+    ("text", "job"),
     [("rr", [1, 2]), ("PcdrrP", [4, 5]), ("prr", []), ("lrr", []), ("Plr", []), ("ar", [1]), ("pPr", [])],
 )
-def test_packs_of_an_opaque_spout(text: str, pack: list[int]) -> None:
+def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
     """All before it must be known: processed, or given up with what it emitted."""
-    assert _pack(text, limits(window=9, pack=3, opaque=True)) == pack
+    assert _pack(text, limits(window=9, job=3, opaque=True)) == job
 
 
 def test_packs_stay_in_the_window() -> None:
     """Nothing is processed beyond the window or beyond the transaction asked for."""
-    assert _pack("rrrr", limits(window=2, pack=9), committed=5) == [6, 7]
-    assert _pack("pprr", limits(window=2, pack=9), committed=5) == []
-    assert _pack("rrrr", limits(window=9, pack=9, until=8), committed=5) == [6, 7, 8]
-    assert _pack("pppr", limits(window=9, pack=9, until=8), committed=5) == []
+    assert _pack("rrrr", limits(window=2, job=9), committed=5) == [6, 7]
+    assert _pack("pprr", limits(window=2, job=9), committed=5) == []
+    assert _pack("rrrr", limits(window=9, job=9, until=8), committed=5) == [6, 7, 8]
+    assert _pack("pppr", limits(window=9, job=9, until=8), committed=5) == []
 
 
 @pytest.mark.parametrize(

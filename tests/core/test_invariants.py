@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.core.stories import begin
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.invariants import validate
 from txtopo.core.transitions import Status
-from txtopo.testing.playbook import Playbook, commit, limits, processed
+from txtopo.testing.scenario import Scenario, commit, limits, processed
 
 
 def _committing() -> Coordinator:
     """Return a coordinator with 1 and 2 in a commit group, 3 being processed and 4 processed."""
-    story = Playbook(limits(window=4))
+    story = Scenario(limits(window=4))
     begin(story, 4)
     story >> processed("4:1") >> processed("2:1")
     story >> processed("1:1") << commit(1, "1:1", "2:1")
@@ -33,15 +33,15 @@ def _gap(broken: Coordinator) -> None:
 
 
 def _jobs(broken: Coordinator) -> None:
-    broken._packs.update({pack_id: (pack_id,) for pack_id in range(2, 9)})
+    broken._jobs.update({job_id: (job_id,) for job_id in range(2, 9)})
 
 
 def _large_pack(broken: Coordinator) -> None:
-    broken._packs[1] = (1, 2, 3, 4, 5)
+    broken._jobs[1] = (1, 2, 3, 4, 5)
 
 
 def _scattered_pack(broken: Coordinator) -> None:
-    broken._packs[1] = (1, 3)
+    broken._jobs[1] = (1, 3)
 
 
 def _wrong_place(broken: Coordinator) -> None:
@@ -65,7 +65,7 @@ def _beyond(broken: Coordinator) -> None:
 
 
 def _no_pack(broken: Coordinator) -> None:
-    broken._packs.clear()
+    broken._jobs.clear()
 
 
 def _no_group(broken: Coordinator) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from txtopo.testing.playbook import limits
+from txtopo.testing.scenario import limits
 
 
 def test_limits_do_not_change() -> None:
-    """A coordinator's bounds are the same for its whole life."""
+    """A coordinator's bounds are the same for its whole incarnation."""
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         limits().window = 5  # type: ignore[misc]

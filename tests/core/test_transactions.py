@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.transactions import Transaction, Tries
 from txtopo.core.transitions import Trigger
 from txtopo.errors import InternalError
 
 
 def test_the_live_attempt() -> None:
-    """An attempt is live from its beginning until the transaction has none; then it is in no pack either."""
+    """An attempt is live from its beginning until the transaction has none; then it is in no job either."""
     transaction = Transaction(7, "m7", Tries())
     attempt = transaction.begin_attempt(1, Trigger.START)
-    transaction.pack_id = 3
+    transaction.job_id = 3
     assert attempt == TransactionAttempt(7, 1)
     assert transaction.is_live(attempt)
     transaction.move(Trigger.PROCESSED)
-    assert (transaction.is_live(attempt), transaction.pack_id) == (True, 3)
+    assert (transaction.is_live(attempt), transaction.job_id) == (True, 3)
     transaction.move(Trigger.FAIL)
-    assert (transaction.is_live(attempt), transaction.attempt, transaction.pack_id) == (False, None, None)
+    assert (transaction.is_live(attempt), transaction.attempt, transaction.job_id) == (False, None, None)
 
 
 def test_attempts_rise_when_a_transaction_is_begun_anew() -> None:
-    """Tries outlive the transaction, so its next life goes on counting."""
+    """Tries outlive the transaction, so its next incarnation goes on counting."""
     tries = Tries()
     first = Transaction(7, "m", tries).begin_attempt(1, Trigger.START)
     second = Transaction(7, "M", tries).begin_attempt(1, Trigger.START)
@@ -35,5 +35,5 @@ def test_no_attempt_begins_in_a_wrong_status() -> None:
     """A transition that is not in the table leaves all as it was."""
     transaction = Transaction(7, "m7", Tries())
     with pytest.raises(InternalError):
-        transaction.begin_attempt(1, Trigger.BURY)
+        transaction.begin_attempt(1, Trigger.WRITE_DEAD_LETTER)
     assert (transaction.attempt, transaction.tries.attempts) == (None, 0)

@@ -45,7 +45,7 @@ def test_a_commit_can_be_reached_from_anywhere() -> None:
 def test_only_a_commit_or_a_letter_commits() -> None:
     """COMMITTED is reached in a turn only: through a commit phase or a dead letter."""
     sources = {source for (source, _), target in TRANSITIONS.items() if target is Status.COMMITTED}
-    assert sources == {Status.COMMITTING, Status.BURYING}
+    assert sources == {Status.COMMITTING, Status.WRITING_DEAD_LETTER}
 
 
 def test_live_statuses() -> None:

@@ -9,8 +9,8 @@ from contextlib import closing
 from examples.orders import LARGE, ORDERS, check_state, topology
 from state import read_table
 from txtopo import Config
+from txtopo.api.groupings import GroupingKind
 from txtopo.testing.inline import run_inline
-from txtopo.topology.groupings import GroupingKind
 
 
 def test_it_has_every_grouping_and_several_streams(tmp_path):

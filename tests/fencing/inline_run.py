@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from state.zookeeper import ZooKeeperStore
+from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.deadline import DEADLINE_SECS
 from tests.fencing.topologies import words
 from txtopo.config import Config
+from txtopo.engine.report import RunReport
+from txtopo.engine.runner import Environment, run_with
 from txtopo.failpoints import armed
-from txtopo.monitor.report import RunReport
-from txtopo.runner import Outfit, run_with
-from txtopo.testing.inline import InlinePackRunner
+from txtopo.testing.inline import InlineJobRunner
 from txtopo.topology.plan import Plan
 
 
@@ -31,15 +31,15 @@ class InlineRun:
 
     def __init__(self, output: pathlib.Path, transactions: int, store: ZooKeeperStore, window: int = 4) -> None:
         @contextlib.contextmanager
-        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[InlinePackRunner]:
-            runner = InlinePackRunner(plan, config, prototypes)
+        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[InlineJobRunner]:
+            runner = InlineJobRunner(plan, config, prototypes)
             yield runner
             runner.close()
 
-        outfit = Outfit(make_runner, make_store=lambda: store)
+        environment = Environment(make_runner, make_store=lambda: store)
         topology, config = words(str(output), transactions), Config(max_spout_pending=window)
         self._pool = ThreadPoolExecutor(1, "coordinator")
-        self._ended: Future[RunReport] = self._pool.submit(run_with, topology, config, outfit)
+        self._ended: Future[RunReport] = self._pool.submit(run_with, topology, config, environment)
         self._pool.shutdown(wait=False)
 
     def has_ended(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from state.zookeeper import ZooKeeperStore
+from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.deadline import until
 from tests.fencing.delta_log import check_epochs, check_totals, last_txid
 from tests.fencing.inline_run import InlineRun

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from state.zookeeper import ZooKeeperStore
+from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.deadline import until
 from tests.fencing.delta_log import all_versions, check_epochs, check_totals
 from tests.fencing.inline_run import InlineRun, holding, stopping

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from state.zookeeper import ZooKeeperStore
+from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.deadline import until
 from tests.fencing.delta_log import all_versions, check_epochs, check_totals
 from tests.fencing.inline_run import InlineRun

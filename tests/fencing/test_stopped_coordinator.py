@@ -6,7 +6,7 @@ import pathlib
 import re
 import signal
 
-from state.zookeeper import ZooKeeperStore
+from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_process
 from tests.fencing.deadline import until
 from tests.fencing.delta_log import all_versions, check_epochs, check_totals

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from state.zookeeper_session import _PATIENCE_MARGIN_SECS
+from state.stores.zookeeper_session import _PATIENCE_MARGIN_SECS
 from tests.fencing.deadline import DEADLINE_SECS, until
 from tests.fencing.zookeeper_view import viewing
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -19,8 +19,8 @@ PATIENCE_SECS = SESSION_SECS + _PATIENCE_MARGIN_SECS
 SILENT_SECS = 0.2
 PROGRAM = """
 import itertools, sys
-from state.zookeeper import ZooKeeperStore
-from txtopo.contracts.store import Put
+from state.stores.zookeeper import ZooKeeperStore
+from txtopo.api.store import Put
 lead = ZooKeeperStore(sys.argv[1], sys.argv[2], float(sys.argv[3])).take_lead("words", "test")
 for number in itertools.count():
     print(number, flush=True)

@@ -1,6 +1,6 @@
 """A process of the topology: ``python -m tests.soak.child SETUP``, the setup being JSON.
 
-It says on standard output when a pack's job is lost because a Python worker died.
+It says on standard output when a job is lost because a Python worker died.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from tests.soak.topology import Setup, config_of, topology_of
 from txtopo import run
-from txtopo.core.events import PackFailed
+from txtopo.core.events import JobLost
 from txtopo.testing.inline import run_inline
 
 DIED = "a Python worker died"
@@ -19,12 +19,12 @@ _SPARK_SAYS = "Python worker exited unexpectedly"
 
 
 class DeadWorkers(logging.Handler):
-    """Prints when a pack was lost with a Python worker; others are lost because they were cancelled."""
+    """Prints when a job was lost with a Python worker; others are lost because they were cancelled."""
 
     def emit(self, record: logging.LogRecord) -> None:
         event = record.args[0] if isinstance(record.args, tuple) and record.args else None
-        if isinstance(event, PackFailed) and _SPARK_SAYS in event.error:
-            print(f"{DIED}, and pack {event.pack_id} with it", flush=True)
+        if isinstance(event, JobLost) and _SPARK_SAYS in event.error:
+            print(f"{DIED}, and pack {event.job_id} with it", flush=True)
 
 
 def main() -> None:

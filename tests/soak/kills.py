@@ -149,7 +149,7 @@ class Plan:
 
     def _at(self, failpoint: str) -> Kill:
         if failpoint in _USER_CODE and not self.inline and (failpoint == _EMIT or self.rng.random() < 1 / 2):
-            # Each worker counts for itself, so each pack must come through with far fewer.
+            # Each worker counts for itself, so each job must come through with far fewer.
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_USER_CODE_MAX, 2 * _USER_CODE_MAX))
         most = _USER_CODE_MAX if failpoint in _USER_CODE else _AT_START.get(step_of(failpoint), _STEPS_MAX)
         victim = Victim.ALL if self.inline else self.rng.choice([Victim.ALL, Victim.ALL, Victim.DRIVER])

@@ -1,4 +1,4 @@
-"""Rounds: one output folder, and the lives of the processes that work on it, one after another."""
+"""Rounds: one output folder, and the incarnations of the processes that work on it, one after another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.soak.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
 from tests.soak.oracle import Judge
 from tests.soak.processes import java_of, kill_process, kill_session, pause, workers_of
 from tests.soak.topology import TOPOLOGY_ID, Setup, config_of, topology_of
+from txtopo.engine.runner import make_store
 from txtopo.failpoints import ENVIRONMENT
-from txtopo.monitor.journal_end import JournalEnd, read_end
-from txtopo.runner import make_store
-from txtopo.runtime.ledger import Ledger
+from txtopo.journal.ending import JournalEnd, read_end
+from txtopo.recovery.coordinator_state import CoordinatorState
 from txtopo.testing.checkers import Violation
 
 STALL_SECS = 120.0
@@ -38,7 +38,7 @@ _LOG_TAIL_CHARACTERS = 4000
 
 @attrs.frozen
 class Death:
-    """How a life has ended.
+    """How an incarnation has ended.
 
     Args:
         kills: the kills that have struck, in order.
@@ -64,7 +64,7 @@ class Round:
         self.setup = attrs.evolve(setup, output=str(folder / "tables"))
         self.judge = Judge(self.setup)
         self.leftover = Leftover.NOTHING
-        self.lives = 0
+        self.incarnations = 0
         self._orphans: set[int] = set()
         for scratch in ("tmp", "spark"):
             (folder / scratch).mkdir(parents=True)
@@ -78,34 +78,34 @@ class Round:
         Raises:
             Violation: it ended otherwise, makes no progress, or its tables are wrong.
         """
-        self.lives += 1
-        life = _Life(self, kills)
-        earlier, self._orphans = self._orphans, {life.process.pid}
+        self.incarnations += 1
+        incarnation = _Life(self, kills)
+        earlier, self._orphans = self._orphans, {incarnation.process.pid}
         try:
-            death = life.run()
+            death = incarnation.run()
         except BaseException:
-            self.bury()
+            self.write_dead_letter()
             raise
-        finally:  # what an earlier driver has left alone has had the time of this life
+        finally:  # what an earlier driver has left alone has had the time of this incarnation
             for session in earlier:
                 kill_session(session)
-        if not life.spares_others:
-            self.bury()
+        if not incarnation.spares_others:
+            self.write_dead_letter()
         self.judge.check_view()
         self.leftover = self._leftover(death)
         return death
 
     def check_end(self) -> int:
-        """See that all is exact once a life has finished; return the number of transactions."""
+        """See that all is exact once an incarnation has finished; return the number of transactions."""
         topology, config = topology_of(self.setup), config_of(self.setup)
         store = make_store(topology.plan, config)
         try:
-            committed = Ledger(store, None, TOPOLOGY_ID).committed().txid
+            committed = CoordinatorState(store, None, TOPOLOGY_ID).committed().txid
         finally:
             store.close()
         return self.judge.check_end(committed)
 
-    def bury(self) -> None:
+    def write_dead_letter(self) -> None:
         """Kill all processes that are left of earlier lives."""
         while self._orphans:
             kill_session(self._orphans.pop())
@@ -130,10 +130,12 @@ class Round:
         if failpoint not in NOTED or end is None or end.last is None:
             return Leftover.NOTHING
         states = topology_of(self.setup).plan.states
-        sights = {name: states[name].table().look() for name in end.last.states}
-        if not any(sight is not None and sight.last_txid == end.last.last for sight in sights.values()):
+        descriptions = {name: states[name].table().look() for name in end.last.states}
+        if not any(
+            description is not None and description.last_txid == end.last.last for description in descriptions.values()
+        ):
             return Leftover.UNWRITTEN
-        return Leftover.STAGED if len(sights) > 1 else Leftover.WRITTEN
+        return Leftover.STAGED if len(descriptions) > 1 else Leftover.WRITTEN
 
 
 def _committed(end: JournalEnd) -> int:
@@ -155,7 +157,7 @@ class _Life:
         end = read_end(owner.judge.journal)
         self._epoch_before = 0 if end is None else end.header.epoch
         self._moment_from: int | None = None
-        self.log = owner.folder / f"life-{owner.lives:03d}.log"
+        self.log = owner.folder / f"life-{owner.incarnations:03d}.log"
         command = [sys.executable, "-m", "tests.soak.child", json.dumps(attrs.asdict(setup))]
         environment = {
             **os.environ,

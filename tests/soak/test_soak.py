@@ -56,7 +56,7 @@ def soaked(tmp_path: Path) -> Iterator[Round]:
     """A round without Spark; its processes are gone at the end."""
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, inline=True))
     yield round_
-    round_.bury()
+    round_.write_dead_letter()
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids="+".join)

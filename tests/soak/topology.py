@@ -10,7 +10,7 @@ import attrs
 
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
-from state.delta import DeltaState
+from state.delta.keyed.state import DeltaState
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -21,8 +21,8 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
 )
-from txtopo.contracts.spout import OpaquePartitionedEmitter
-from txtopo.contracts.state import StateKind
+from txtopo.api.spout import OpaquePartitionedEmitter
+from txtopo.api.state import StateKind
 from txtopo.failpoints import ENVIRONMENT
 
 TOPOLOGY_ID, SPOUT = "soak", "spout"

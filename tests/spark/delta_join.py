@@ -10,8 +10,7 @@ import re
 import sys
 from collections import Counter
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from committers import ReduceCommitter
 from spouts import Coordinator, DataFrameSpout

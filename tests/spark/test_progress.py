@@ -11,28 +11,28 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import UserCodeError
-from txtopo.phases.places import prototypes_of
-from txtopo.phases.watch import Watch
 from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress
-from txtopo.spark.worker import RunPackage, close_workshops, pack_up, workshop_of
+from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
+from txtopo.tasks.factory import prototypes_of
+from txtopo.tasks.progress_probe import ProgressProbe
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 
 def test_told() -> None:
-    """Datagrams of this run and pack reach the listener; another run's and pack's do not."""
+    """Datagrams of this run and job reach the listener; another run's and job's do not."""
     listener = ProgressListener("127.0.0.1", KEY)
     told: queue.Queue[str] = queue.Queue()
     listener.listen(1, lambda: told.put("pack 1"))
-    watches = [Watch() for _ in range(4)]
-    places = [(OTHER, 1), (KEY, 2), (KEY, 1)]
-    senders = [ProgressSender(listener.address, *place, watch) for place, watch in zip(places, watches, strict=False)]
+    watches = [ProgressProbe() for _ in range(4)]
+    slots = [(OTHER, 1), (KEY, 2), (KEY, 1)]
+    senders = [ProgressSender(listener.address, *slot, probe) for slot, probe in zip(slots, watches, strict=False)]
     try:
         for sender in senders:
             sender.__enter__()
-        for watch in watches:
-            watch.rows = iter([1, 2, 3])
+        for probe in watches:
+            probe.rows = iter([1, 2, 3])
         assert told.get(timeout=30) == "pack 1"
         assert told.empty()
     finally:
@@ -46,10 +46,10 @@ def test_told_by_another_name() -> None:
     listener = ProgressListener("localhost", KEY, bind_host="127.0.0.1")
     told: queue.Queue[str] = queue.Queue()
     listener.listen(1, lambda: told.put("pack 1"))
-    watch = Watch()
+    probe = ProgressProbe()
     try:
-        with ProgressSender(listener.address, KEY, 1, watch):
-            watch.rows = iter([1])
+        with ProgressSender(listener.address, KEY, 1, probe):
+            probe.rows = iter([1])
             assert told.get(timeout=30) == "pack 1"
         assert listener.address[0] == "localhost"
     finally:
@@ -58,11 +58,11 @@ def test_told_by_another_name() -> None:
 
 def test_position_moves_tuple_by_tuple() -> None:
     """A watch sees each row that is taken, without the work counting anything."""
-    watch = Watch()
-    watch.rows = rows = iter([1, 2, 3])
-    before = watch.position()
+    probe = ProgressProbe()
+    probe.rows = rows = iter([1, 2, 3])
+    before = probe.position()
     next(rows)
-    assert watch.position() != before
+    assert probe.position() != before
 
 
 def test_standing_still() -> None:
@@ -71,7 +71,7 @@ def test_standing_still() -> None:
     told: queue.Queue[None] = queue.Queue()
     listener.listen(1, lambda: told.put(None))
     try:
-        with ProgressSender(listener.address, KEY, 1, Watch()), pytest.raises(queue.Empty):
+        with ProgressSender(listener.address, KEY, 1, ProgressProbe()), pytest.raises(queue.Empty):
             told.get(timeout=0.8)
     finally:
         listener.close()
@@ -103,12 +103,12 @@ def test_an_executor_tells_what_is_done_too_late() -> None:
     try:
         lines = LinesAddress("127.0.0.1", 0, 0)
         package = RunPackage(KEY, pack_up(plan, {}, prototypes_of(plan)), (), listener.address, lines)
-        workshop_of(package).note_late(UserCodeError("too late", component="words"))
+        task_factory_of(package).note_late(UserCodeError("too late", component="words"))
         deadline = time.monotonic() + 30
         told = None
         while told is None and time.monotonic() < deadline:
             told = listener.take_late()
         assert (str(told), listener.take_late()) == ("[component 'words'] too late", None)
     finally:
-        close_workshops()
+        close_task_factories()
         listener.close()

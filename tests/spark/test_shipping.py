@@ -75,7 +75,7 @@ def test_own_sources_only(names: set[str]) -> None:
     )
     assert "ship_package/below/notes.txt" not in names
     assert "ship_package/out-put/part.py" not in names
-    assert {"txtopo/spark/worker.py", "spouts/memory.py", "committers/reduce.py", "state/delta.py"} <= names
+    assert {"txtopo/spark/worker.py", "spouts/memory.py", "committers/reduce.py", "state/delta/keyed/state.py"} <= names
 
 
 def test_same_sources_same_file() -> None:

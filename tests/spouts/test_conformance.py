@@ -5,10 +5,10 @@ from pyspark.sql import SparkSession
 
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
-from txtopo.core.attempts import TransactionAttempt
-from txtopo.testing.spouts import (
+from txtopo.api.fields import Fields
+from txtopo.api.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
+from txtopo.attempts import TransactionAttempt
+from txtopo.testing.conformance.spout import (
     DataFrameSpoutConformance,
     OpaquePartitionedTransactionalSpoutConformance,
     TransactionalSpoutConformance,

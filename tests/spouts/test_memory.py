@@ -6,12 +6,12 @@ import pickle
 import pytest
 
 from spouts.memory import MemoryTransactionalSpout
-from txtopo.contracts.fields import Fields
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
 from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
-from txtopo.testing.spouts import TransactionalSpoutConformance
 
 WORDS = {
     0: [["cat"], ["dog"], ["chicken"], ["cat"], ["dog"], ["apple"]],

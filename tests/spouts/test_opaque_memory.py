@@ -5,12 +5,12 @@ import pickle
 import pytest
 
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
-from txtopo.contracts.fields import Fields
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.conformance.spout import OpaquePartitionedTransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
-from txtopo.testing.spouts import OpaquePartitionedTransactionalSpoutConformance
 
 ATTEMPT = TransactionAttempt(1, 1)
 

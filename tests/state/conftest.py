@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("txtopo.testing.stores")
+pytest.register_assert_rewrite("txtopo.testing.conformance.store")
 
 _ROOTS = itertools.count(1)
 

@@ -9,10 +9,10 @@ import pytest
 
 from state.memory import SNAPSHOT_WRITES_MAX, MemoryState
 from state.values import TransactionalValue
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import State, StateKind
+from txtopo.api.fields import Fields
+from txtopo.api.state import State, StateKind
 from txtopo.errors import StateAccessError
-from txtopo.testing.states import COUNT, WORD, StateConformance, StatePlace, rows_of
+from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace, rows_of
 
 
 class MemoryPlace(StatePlace):
@@ -30,7 +30,7 @@ class MemoryPlace(StatePlace):
 
 class TestMemoryState(StateConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> StatePlace:
+    def write_rows(self, tmp_path: Path) -> StatePlace:
         return MemoryPlace()
 
 

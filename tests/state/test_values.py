@@ -6,11 +6,10 @@ import pickle
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue, first_value
-from txtopo.contracts.state import KEYED_KINDS, StateKind
+from txtopo.api.state import KEYED_KINDS, StateKind
 
 AMOUNTS = st.integers(-100, 100)
 SAME_REPLAYS = st.lists(st.tuples(AMOUNTS, st.integers(1, 4)), min_size=1, max_size=12)

@@ -1,6 +1,6 @@
 """The coordinator in random but legal worlds: see :mod:`tests.stateful.world` for what must hold.
 
-Several packs in flight; answers in any order, lost, doubled and late; failures in both phases; time; crashes at
+Several jobs in flight; answers in any order, lost, doubled and late; failures in both phases; time; crashes at
 any moment, in the middle of a list of actions too; new leaders with other limits. At the end the faults stop,
 and all must be committed within a bounded number of steps.
 """
@@ -23,7 +23,7 @@ def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
     """Small limits, so that all of them are met."""
     return Limits(
         window=draw(st.integers(1, 6)),
-        pack_transactions_max=draw(st.integers(1, 4)),
+        job_transactions_max=draw(st.integers(1, 4)),
         jobs_max=draw(st.integers(1, 3)),
         group_transactions_max=draw(st.integers(1, 4)),
         timeout_ms=1_000,
@@ -122,8 +122,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.is_running and self.world.jobs)
     @rule(job=INDEX, is_lost=st.booleans())
     def a_job_ends(self, job: int, *, is_lost: bool) -> None:
-        pack_ids = sorted(self.world.jobs)
-        self.world.end_job(pack_ids[job % len(pack_ids)], is_lost=is_lost)
+        job_ids = sorted(self.world.jobs)
+        self.world.end_job(job_ids[job % len(job_ids)], is_lost=is_lost)
 
     # Late.
 

@@ -1,6 +1,6 @@
 """A plain model of the world round a coordinator: what is durable, what is under way, and what must hold.
 
-It carries out actions as a shell would, at once, and answers when it is told to. Nothing in it is clever: what
+It carries out actions as a run loop would, at once, and answers when it is told to. Nothing in it is clever: what
 is durable is a list of commits and a dictionary of metadata. Each check names the promise it keeps.
 
 A repeatable source makes metadata that is different each time it is made, so that a second metadata for one
@@ -15,21 +15,21 @@ from typing import Any, assert_never
 
 import attrs
 
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
     Action,
-    CancelPack,
+    AssignedAttempt,
+    CancelJob,
     CleanUp,
     Commit,
     CreateMetadata,
     DeadLetter,
     InterruptCommit,
-    PackedAttempt,
     Process,
     SaveMetadata,
     Stop,
     StopReason,
 )
-from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import (
     Committed,
@@ -37,9 +37,9 @@ from txtopo.core.events import (
     Failed,
     Fenced,
     GroupEnded,
+    JobEnded,
+    JobLost,
     MetadataCreated,
-    PackEnded,
-    PackFailed,
     Processed,
     Recovered,
     SourceStatus,
@@ -72,7 +72,7 @@ class Span:
 
 @attrs.define(eq=False)
 class Job:
-    """A pack under way, and the attempts it has not answered for."""
+    """A job under way, and the attempts it has not answered for."""
 
     unanswered: list[TransactionAttempt]
 
@@ -160,7 +160,7 @@ class World:
 
     def tell(self, event: Event) -> None:
         """Hand an event in, check the coordinator, and carry out what it says."""
-        if isinstance(event, (Processed, Failed, PackEnded, PackFailed)):
+        if isinstance(event, (Processed, Failed, JobEnded, JobLost)):
             self.past.append(event)
         self._note(event)
         self.checker.hear(self.core, [event])
@@ -186,7 +186,7 @@ class World:
         actions = zombie.handle(Fenced(error))
         stops = [action for action in actions if isinstance(action, Stop)]
         assert [stop.error for stop in stops] == [error], "it stops at once, and says why"
-        assert all(isinstance(action, (Stop, CancelPack)) for action in actions), "and does nothing more"
+        assert all(isinstance(action, (Stop, CancelJob)) for action in actions), "and does nothing more"
         assert zombie.handle(Ticked(self.now_ms + 10_000)) == [], "for ever"
 
     def tell_too_late(self, event: Event) -> None:
@@ -221,10 +221,10 @@ class World:
         else:
             self.tell(Processed(attempt, metadata))
 
-    def end_job(self, pack_id: int, *, is_lost: bool) -> None:
+    def end_job(self, job_id: int, *, is_lost: bool) -> None:
         """End a job; what it has not answered for may come late."""
-        self.unsaid += self.jobs.pop(pack_id).unanswered
-        self.tell(PackFailed(pack_id, ERROR) if is_lost else PackEnded(pack_id))
+        self.unsaid += self.jobs.pop(job_id).unanswered
+        self.tell(JobLost(job_id, ERROR) if is_lost else JobEnded(job_id))
 
     def commit(self, count: int, *, fails: bool) -> None:
         """Run the group: its first ``count`` attempts are durable at once; the next one fails, if told to."""
@@ -272,10 +272,10 @@ class World:
                 if group.to_tell is None:
                     self.commit(len(group.attempts), fails=False)
                 self.tell_of_group()
-            case pack_id if self.jobs[pack_id].unanswered:
-                self.answer(self.jobs[pack_id], 0, fails=False)
-            case pack_id:
-                self.end_job(pack_id, is_lost=False)
+            case job_id if self.jobs[job_id].unanswered:
+                self.answer(self.jobs[job_id], 0, fails=False)
+            case job_id:
+                self.end_job(job_id, is_lost=False)
 
     def finish(self, limits: Limits) -> None:
         """Go on without any faults, and see that all is committed within a bounded number of steps."""
@@ -305,8 +305,8 @@ class World:
                 self._save(action.begun)
             case Process():
                 self._process(action)
-            case CancelPack():
-                held = self.jobs[action.pack_id].unanswered
+            case CancelJob():
+                held = self.jobs[action.job_id].unanswered
                 is_of_use = any(self._is_processing(attempt) for attempt in held)
                 assert self.core.has_stopped or not is_of_use, "nothing of use is stopped"
             case Commit():
@@ -315,7 +315,7 @@ class World:
                     assert each.attempt in self.processed, "only what is processed commits"
             case DeadLetter():
                 self._start_group(action.group_id, (action.letter,), is_letter=True)
-                self._bury(action)
+                self._write_dead_letter(action)
             case InterruptCommit():
                 assert self.group is not None, "there is something to interrupt"
                 assert self.group.group_id == action.group_id, "it interrupts what runs"
@@ -345,29 +345,29 @@ class World:
 
     def _process(self, action: Process) -> None:
         end = action.previous_metadata or 0
-        for packed in action.pack:
-            attempt = packed.attempt
+        for assigned in action.attempts:
+            attempt = assigned.attempt
             self._rise(attempt)
             if self.is_opaque:
                 assert end != UNKNOWN, "the chain of metadata has no hole"
-                assert packed.metadata == UNKNOWN, "it is begun anew"
+                assert assigned.metadata == UNKNOWN, "it is begun anew"
                 start, end = end, min(self.total, end + 1 + (attempt.txid + attempt.attempt) % 3)
                 self.emitted[attempt] = Span(start, end)
             else:
-                assert packed.metadata == self.metadata[attempt.txid], "it is durable before (promise 2)"
+                assert assigned.metadata == self.metadata[attempt.txid], "it is durable before (promise 2)"
                 assert attempt.txid not in self.kept, "what was processed keeps its work (promise 5)"
         if not self.is_opaque:
-            before = self.metadata.get(action.pack[0].attempt.txid - 1)
+            before = self.metadata.get(action.attempts[0].attempt.txid - 1)
             assert action.previous_metadata == before, "a pack goes on from the one before"
-        self.jobs[action.pack_id] = Job([packed.attempt for packed in action.pack])
+        self.jobs[action.job_id] = Job([assigned.attempt for assigned in action.attempts])
 
-    def _start_group(self, group_id: int, group: tuple[PackedAttempt, ...], *, is_letter: bool = False) -> None:
+    def _start_group(self, group_id: int, group: tuple[AssignedAttempt, ...], *, is_letter: bool = False) -> None:
         assert self.group is None, "commit phases never overlap (promise 1)"
         assert len(group) <= self.core.limits.group_transactions_max, "a group is bounded"
         metadata = {each.attempt: each.metadata for each in group}
         self.group = Group(group_id, tuple(metadata), metadata, is_letter)
 
-    def _bury(self, action: DeadLetter) -> None:
+    def _write_dead_letter(self, action: DeadLetter) -> None:
         limits = self.core.limits
         self._rise(action.letter.attempt)
         assert limits.give_up_policy is GiveUpPolicy.SKIP, "the policy says so"

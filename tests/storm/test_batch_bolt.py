@@ -6,10 +6,10 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.storm.test_topology import Capture, CountingBatchBolt
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.contracts.tuples import TupleSource
-from txtopo.phases.batch_run import BatchRun, Parcel
-from txtopo.phases.chunks import Chunk, decode
-from txtopo.phases.places import Workshop, prototypes_of
+from txtopo.api.tuples import TupleSource
+from txtopo.columnar.chunks import Chunk, decode
+from txtopo.tasks.batch_run import BatchRun, ShuffleMessage
+from txtopo.tasks.factory import TaskFactory, prototypes_of
 
 
 class Executor:
@@ -21,18 +21,18 @@ class Executor:
         builder.set_bolt("capture", Capture("count")).global_grouping("count")
         builder.set_state("captured", MemoryState(Fields("component", "tx"), Fields("tuples")))
         self.plan = builder.build().plan
-        self.workshop = Workshop(self.plan, {}, prototypes_of(self.plan))
+        self.task_factory = TaskFactory(self.plan, {}, prototypes_of(self.plan))
         self.runs: dict[TransactionAttempt, BatchRun] = {}
-        self.sent: list[Parcel] = []
+        self.sent: list[ShuffleMessage] = []
 
     def execute(self, attempt: TransactionAttempt) -> None:
         source = TupleSource("spout", "default", 0, self.plan.spout.streams["default"])
         encoded = Chunk(source, rows=[(attempt, "word")]).encode()
         run = self.runs.setdefault(
             attempt,
-            BatchRun(self.workshop, attempt, is_local=lambda name, _: name == "count", send=self.sent.append),
+            BatchRun(self.task_factory, attempt, is_local=lambda name, _: name == "count", send=self.sent.append),
         )
-        run.receive(Parcel(attempt, 0, 0, 0, 0, 1, encoded))
+        run.receive(ShuffleMessage(attempt, 0, 0, 0, 0, 1, encoded))
 
     def finish(self, attempt: TransactionAttempt) -> list[tuple[object, ...]]:
         """Finish a batch and return what was emitted since the last time."""

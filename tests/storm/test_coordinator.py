@@ -1,7 +1,7 @@
 """Storm's ``test-coordinator`` (transactional_test.clj), event by event.
 
 Storm's script: four transactions may be pending; a new transaction's metadata is the spout's state, 10 at first
-and 12 later, and while it is nil nothing is ready. Packs and groups of one mirror Storm's single emissions:
+and 12 later, and while it is nil nothing is ready. Jobs and groups of one mirror Storm's single emissions:
 ``batch`` stands for a tuple on Storm's batch stream, ``commit`` for one on its commit stream.
 
 What is better here, and so reads otherwise:
@@ -15,9 +15,9 @@ What is better here, and so reads otherwise:
 from __future__ import annotations
 
 from txtopo.core.actions import Process
-from txtopo.testing.playbook import (
+from txtopo.testing.scenario import (
     WAITING,
-    Playbook,
+    Scenario,
     ask,
     begun,
     clean_up,
@@ -37,7 +37,7 @@ from txtopo.testing.playbook import (
 
 def test_coordinator() -> None:
     """Storm's whole script: its emissions stand above each event, and which promise asks for a difference."""
-    with Playbook(limits(window=4, pack=1, group=1, jobs=4)) as story:
+    with Scenario(limits(window=4, pack=1, group=1, jobs=4)) as story:
         # (reset! coordinator-state 10) (.nextTuple)  ⇒  BATCH [1 10] [2 10] [3 10] [4 10]
         _begin_four(story)
         # (.nextTuple)  ⇒  nothing: four are pending
@@ -93,7 +93,7 @@ def test_coordinator() -> None:
 
 def test_a_late_failure_changes_nothing() -> None:
     """A late failure makes Storm drop the live attempt; here only the live one's answers count (promise 3)."""
-    with Playbook(limits(window=4, pack=1, group=1, jobs=4)) as story:
+    with Scenario(limits(window=4, pack=1, group=1, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
         story >> pack_ended(1) << _batch(5, "1:2", 10, previous=None)
@@ -106,7 +106,7 @@ def test_a_late_failure_changes_nothing() -> None:
 
 def test_a_failure_leaves_later_attempts_alone() -> None:
     """The later attempts that Storm would start anew are live as before: their answers count (promise 5)."""
-    with Playbook(limits(window=4, pack=1, group=4, jobs=4)) as story:
+    with Scenario(limits(window=4, pack=1, group=4, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
         story >> pack_ended(1) << _batch(5, "1:2", 10, previous=None)
@@ -114,12 +114,12 @@ def test_a_failure_leaves_later_attempts_alone() -> None:
         story >> processed("1:2") << commit(1, "1:2", "2:1", "3:1", "4:1", metadata=10)
 
 
-def _begin_four(story: Playbook) -> None:
+def _begin_four(story: Scenario) -> None:
     story >> recovered() << ask(1, 4)
     story >> begun(1, 2, 3, 4, metadata=10) << save(1, 2, 3, 4, metadata=10)
     story << _batch(1, "1:1", 10, previous=None) << _batch(2, "2:1", 10)
     story << _batch(3, "3:1", 10) << _batch(4, "4:1", 10)
 
 
-def _batch(pack_id: int, attempt: str, metadata: int, *, previous: int | None = 10) -> Process:
-    return run(pack_id, attempt, metadata=metadata, previous=previous)
+def _batch(job_id: int, attempt: str, metadata: int, *, previous: int | None = 10) -> Process:
+    return run(job_id, attempt, metadata=metadata, previous=previous)

@@ -6,10 +6,10 @@ it. The promises are the same.
 
 import pytest
 
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.partitioned import as_transactional
-from txtopo.contracts.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.fields import Fields
+from txtopo.api.partitioned import as_transactional
+from txtopo.api.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
+from txtopo.attempts import TransactionAttempt
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from state.memory_store import MemoryPlace, MemoryStore
-from state.sqlite import SqliteStore
+from state.stores.memory import MemoryPlace, MemoryStore
+from state.stores.sqlite import SqliteStore
+from state.stores.zookeeper import ZooKeeperStore
 from state.transactional import RotatingTransactionalState, TransactionalState
-from state.zookeeper import ZooKeeperStore
 from txtopo.errors import RuleError, StateAccessError
 
 

@@ -24,8 +24,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.phases.batch_run import BatchRun
-from txtopo.phases.places import Workshop, prototypes_of
+from txtopo.tasks.batch_run import BatchRun
+from txtopo.tasks.factory import TaskFactory, prototypes_of
 from txtopo.testing.inline import run_inline
 from txtopo.topology.plan import Phase
 
@@ -226,13 +226,13 @@ def test_failed_transaction_is_replayed_alone() -> None:
 def test_who_works_ahead() -> None:
     """Promise 13: sum and global emit in the processing phase; count, count2 and gcommit in the commit phase only."""
     plan = transactional_topology(FIRST_DATA, captured_state()).plan
-    workshop = Workshop(plan, {}, prototypes_of(plan))
+    task_factory = TaskFactory(plan, {}, prototypes_of(plan))
     coordinator = plan.spout.component.coordinator({}, None)
     metadata = coordinator.initialize_transaction(1, None)
     attempt = TransactionAttempt(1, 1)
-    ahead = BatchRun(workshop, attempt)
+    ahead = BatchRun(task_factory, attempt)
     for task in range(plan.spout.tasks):
-        ahead.emit(task, lambda c, task=task: workshop.emitter(task).emit_batch(attempt, metadata, c))
+        ahead.emit(task, lambda c, task=task: task_factory.emitter(task).emit_batch(attempt, metadata, c))
     for component in plan.of_phase(Phase.PROCESSING)[1:]:
         ahead.finish(component)
     emitted = Counter({plan.edges[edge].source: tally.sent for edge, tally in ahead.tallies.items() if tally.sent})

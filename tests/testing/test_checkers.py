@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from state import OpaqueValue, TransactionalValue
-from txtopo.core.attempts import TransactionAttempt
-from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.attempts import TransactionAttempt
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.testing.checkers import AttemptChecker, Oracle, TableChecker, Version, Violation, check_input, check_journal
 
 ORACLE = Oracle({"t": [(1, {"a": TransactionalValue(1, 5)}), (3, {"a": TransactionalValue(3, 9)})]}, 9, 3)

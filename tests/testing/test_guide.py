@@ -9,7 +9,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from txtopo import Fields
-from txtopo.testing.spouts import PartitionedTransactionalSpoutConformance, wrong_class
+from txtopo.testing.conformance.spout import PartitionedTransactionalSpoutConformance, wrong_class
 
 GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "testing.md"
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from state.delta.read.audit import read_histories
+from txtopo.api.partitioned import spout_as_written
+from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
+from txtopo.audit.checks import AuditReport, TableProof, audit
+from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
+from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import load_target, set_option
-from txtopo.cli.wording import count_of
-from txtopo.contracts.partitioned import spout_as_written
-from txtopo.contracts.spout import AnySpout, PartitionedTransactionalSpout
+from txtopo.engine.runner import metadata_dir_of
 from txtopo.errors import ConfigError
-from txtopo.monitor.audit import AuditReport, TableProof, audit
-from txtopo.monitor.journal import JournalPart, find_journal, read_journal
-from txtopo.monitor.journal_end import home_below, home_with_journal
-from txtopo.monitor.table_history import TableHistory
-from txtopo.runner import home_of
-
-HISTORY_READER = "state.delta_audit:read_histories"
-"""What reads the histories of tables; resolved by name, for the framework imports no state of its users."""
+from txtopo.journal.ending import metadata_dir_below, metadata_dir_with_journal
+from txtopo.journal.journal import JournalPart, find_journal, read_journal
 
 FINDINGS_SHOWN = 20
 TRIES_MAX = 5
@@ -78,13 +74,13 @@ def _journal(target: str, pairs: tuple[str, ...]) -> tuple[Path, AnySpout | None
     if Path(target).is_dir():
         if pairs:
             raise ConfigError(f"{target} is a folder; --set is for a MODULE")
-        return find_journal(home_below(target)), None
+        return find_journal(metadata_dir_below(target)), None
     if os.sep in target and not target.endswith(".py"):
         raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
     loaded = load_target(target, pairs)
     plan = loaded.topology.plan
-    home = home_with_journal(home_of(plan, loaded.config))
-    return find_journal(home, loaded.topology.id), spout_as_written(plan.spout.component)
+    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, loaded.config))
+    return find_journal(metadata_dir, loaded.topology.id), spout_as_written(plan.spout.component)
 
 
 def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
@@ -93,8 +89,6 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
     1. The journal is read. 2. Tables are read: they may have gone on. 3. The journal is read again: if it has only
     grown, tables count up to where it ended at first; if another coordinator has begun, all begins anew.
     """
-    module, _, attribute = HISTORY_READER.partition(":")
-    read_histories: Any = getattr(importlib.import_module(module), attribute)
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:

@@ -8,16 +8,16 @@ import sys
 
 import click
 
+from txtopo.api.store import Store
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.repair_text import diagnosis_lines, remedy_text
 from txtopo.cli.target import Target, load_target, set_option, target_argument
-from txtopo.contracts.store import Store
+from txtopo.engine.runner import address_from, make_store, metadata_dir_of, states_of
 from txtopo.errors import StopError
-from txtopo.monitor.journal_end import HOME
-from txtopo.runner import address_from, home_of, make_store, states_of
-from txtopo.runtime.diagnosis import Adopt, Diagnosis, GoTo, Patient, StartAnew, diagnose
-from txtopo.runtime.ledger import Ledger
-from txtopo.runtime.repair import carry_out
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.recovery.coordinator_state import CoordinatorState
+from txtopo.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
+from txtopo.recovery.repair import carry_out
 
 OWNER = "txtopo repair"
 
@@ -54,52 +54,52 @@ def repair(target: str, pairs: tuple[str, ...], yes: bool, is_accepting: bool, i
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
     loaded = load_target(target, pairs)
-    patient = _patient(loaded)
+    subject = _subject(loaded)
     with contextlib.ExitStack() as stack:
         store = make_store(loaded.topology.plan, loaded.config)
         stack.callback(store.close)
-        ledger = _lead(store, patient, stack, 1)
-        diagnosis = diagnose(patient, ledger)
-        for line in diagnosis_lines(patient, diagnosis):
+        coordinator_state = _lead(store, subject, stack, 1)
+        diagnosis = diagnose(subject, coordinator_state)
+        for line in diagnosis_lines(subject, diagnosis):
             click.echo(line)
         plan = _choose(diagnosis, is_accepting=is_accepting, is_anew=is_anew)
         if plan is None:
             click.echo("nothing to repair")
             return
         _agree(diagnosis, plan, is_agreed=yes)
-        if ledger.epoch < diagnosis.epoch_min:
+        if coordinator_state.epoch < diagnosis.epoch_min:
             stack.pop_all().close()
             store = make_store(loaded.topology.plan, loaded.config)
             stack.callback(store.close)
-            ledger = _lead(store, patient, stack, diagnosis.epoch_min)
-            again = _choose(diagnose(patient, ledger), is_accepting=is_accepting, is_anew=is_anew)
+            coordinator_state = _lead(store, subject, stack, diagnosis.epoch_min)
+            again = _choose(diagnose(subject, coordinator_state), is_accepting=is_accepting, is_anew=is_anew)
             if again is not None and again != plan:
                 raise StopError(f"something changed meanwhile, {NOTHING_CHANGED} here; look again")
-        carry_out(patient, ledger, plan)
+        carry_out(subject, coordinator_state, plan)
     options = [option for pair in pairs for option in ("--set", pair)]
     click.echo(f"done; to go on: {shlex.join(['txtopo', 'run', target, *options])}")
 
 
-def _patient(loaded: Target) -> Patient:
-    plan, home = loaded.topology.plan, home_of(loaded.topology.plan, loaded.config)
+def _subject(loaded: Target) -> RepairSubject:
+    plan, metadata_dir = loaded.topology.plan, metadata_dir_of(loaded.topology.plan, loaded.config)
     states = states_of(plan, loaded.config)
-    return Patient(
+    return RepairSubject(
         topology_id=plan.topology_id,
         spout="opaque" if plan.is_opaque else "repeatable",
         states=states,
-        home=home,
+        metadata_dir=metadata_dir,
         addresses={
-            name: address_from(home.parent, state.address)
+            name: address_from(metadata_dir.parent, state.address)
             for name, state in states.items()
             if state.address is not None
         },
     )
 
 
-def _lead(store: Store, patient: Patient, stack: contextlib.ExitStack, epoch_min: int) -> Ledger:
-    lead = store.take_lead(patient.topology_id, OWNER, epoch_min)
+def _lead(store: Store, subject: RepairSubject, stack: contextlib.ExitStack, epoch_min: int) -> CoordinatorState:
+    lead = store.take_lead(subject.topology_id, OWNER, epoch_min)
     stack.callback(lead.release)
-    return Ledger(store, lead, patient.topology_id)
+    return CoordinatorState(store, lead, subject.topology_id)
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:
@@ -130,8 +130,8 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo 
         why = "; ".join(diagnosis.obstacles) or "there is no journal that tells what was committed"
         raise StopError(
             f"this can't be repaired from what is there: {why}. Restore what is missing: the table, or the coordinator "
-            f"state with the journal (in {HOME!r} beside the tables), from the same moment as the tables; or start "
-            f"anew, by 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
+            f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same moment as the tables; or "
+            f"start anew, by 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
         )
     return diagnosis.go_to
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.runtime.diagnosis import Adopt, Diagnosis, GoTo, Patient, StartAnew
+from txtopo.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew
 
 
-def diagnosis_lines(patient: Patient, diagnosis: Diagnosis) -> Iterator[str]:
+def diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what was found, a line each."""
-    books = diagnosis.books
-    yield f"topology {patient.topology_id!r}"
-    state = "none" if books.life is None else f"at transaction {books.committed.txid}"
+    record = diagnosis.record
+    yield f"topology {subject.topology_id!r}"
+    state = "none" if record.incarnation is None else f"at transaction {record.committed.txid}"
     yield f"  coordinator state: {state}{_group_text(diagnosis)}"
     journal = "none" if diagnosis.journal_txid is None else f"at transaction {diagnosis.journal_txid}"
     yield f"  journal: {diagnosis.journal_problem or journal}"
-    for name, table in patient.tables().items():
-        sight = diagnosis.sights.get(name)
-        at = "none" if sight is None else f"at transaction {sight.last_txid or 0}, version {sight.version}"
+    for name, table in subject.tables().items():
+        description = diagnosis.descriptions.get(name)
+        at = (
+            "none"
+            if description is None
+            else f"at transaction {description.last_txid or 0}, version {description.version}"
+        )
         yield f"  table of state {name!r}: {at}, {table.address}"
     for divergence in diagnosis.divergences:
         yield f"found: {divergence.text}"
@@ -40,7 +44,7 @@ def remedy_text(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt) -> str:
 
 
 def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
-    committed = diagnosis.books.committed.txid
+    committed = diagnosis.record.committed.txid
     rolled_back = ""
     if diagnosis.rolled_back:
         to = ", ".join(f"{name!r} to transaction {plan.states.get(name, 0)}" for name in diagnosis.rolled_back)
@@ -49,13 +53,19 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
         kept = f"the coordinator state stays at transaction {plan.txid}"
         return f"{rolled_back}{kept}, and nothing runs again"
     made = f"the coordinator state is made anew, at transaction {plan.txid}"
-    last = max([committed, diagnosis.journal_txid or 0, *(sight.last_txid or 0 for sight in diagnosis.sights.values())])
+    last = max(
+        [
+            committed,
+            diagnosis.journal_txid or 0,
+            *(description.last_txid or 0 for description in diagnosis.descriptions.values()),
+        ]
+    )
     again = f", and transactions {plan.txid + 1} to {last} run again" if last > plan.txid else ""
     return f"{rolled_back or 'no table is changed; '}{made}{again}"
 
 
 def _group_text(diagnosis: Diagnosis) -> str:
-    group = diagnosis.books.group
+    group = diagnosis.record.group
     return "" if group is None else f", and transactions {group.first} to {group.last} are being written"
 
 

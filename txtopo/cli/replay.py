@@ -9,20 +9,20 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from txtopo.attempt_numbers import attempt_words
+from txtopo.attempts import attempt_words
+from txtopo.audit.replay import Replay
+from txtopo.backend.replay_report import ReplayReport
 from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import load_target, set_option, target_argument
-from txtopo.cli.wording import count_of
 from txtopo.config import Config
-from txtopo.monitor.journal import find_journal, read_journal
-from txtopo.monitor.journal_end import home_with_journal
-from txtopo.monitor.replay_report import ReplayReport
-from txtopo.phases.inline_runner import InlinePackRunner
-from txtopo.phases.pack_runner import PackRunner
-from txtopo.phases.places import prototypes_of
-from txtopo.phases.user_output import user_output_logged
-from txtopo.runner import home_of
-from txtopo.runtime.replay import Replay
+from txtopo.engine.runner import metadata_dir_of
+from txtopo.journal.ending import metadata_dir_with_journal
+from txtopo.journal.journal import find_journal, read_journal
+from txtopo.processing.inline_runner import InlineJobRunner
+from txtopo.processing.job_runner import JobRunner
+from txtopo.tasks.factory import prototypes_of
+from txtopo.tasks.user_output import user_output_logged
 from txtopo.topology.plan import FRAMES, Plan
 
 
@@ -39,10 +39,10 @@ def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str,
     """
     loaded = load_target(target, pairs)
     plan, config = loaded.topology.plan, loaded.config
-    parts = read_journal(find_journal(home_with_journal(home_of(plan, config)), plan.topology_id))
+    parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
     prototypes = prototypes_of(plan)
     with user_output_logged(), _runner(plan, config, prototypes) as runner:
-        replay = Replay(plan, config, prototypes, runner, has_acker=config.acker_executors > 0)
+        replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
             report = replay.run(parts, txid)
     _print(report, Console(highlight=False))
@@ -51,18 +51,18 @@ def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str,
 
 
 @contextlib.contextmanager
-def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[PackRunner]:
-    """Give what runs packs: Spark where the topology has DataFrames, this process otherwise."""
+def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[JobRunner]:
+    """Give what runs jobs: Spark where the topology has DataFrames, this process otherwise."""
     if not any(component.kind in FRAMES for component in plan.components):
-        runner: PackRunner = InlinePackRunner(plan, config, prototypes, places=1)
+        runner: JobRunner = InlineJobRunner(plan, config, prototypes, slots=1)
         with contextlib.closing(runner):
             yield runner
         return
-    from txtopo.spark.pack_runner import SparkPackRunner  # noqa: PLC0415 - pyspark only where Spark runs
+    from txtopo.spark.job_runner import SparkJobRunner  # noqa: PLC0415 - pyspark only where Spark runs
     from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
 
     with spark_session(config, f"{plan.topology_id}-replay", delta_users=plan.delta_users) as session:
-        runner = SparkPackRunner(session, plan, config, prototypes)
+        runner = SparkJobRunner(session, plan, config, prototypes)
         with contextlib.closing(runner):
             yield runner
 

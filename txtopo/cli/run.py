@@ -14,15 +14,15 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
 from txtopo.cli.command import Command, WholeNumber
-from txtopo.cli.interrupts import Interrupts
-from txtopo.cli.live import LiveDisplay
-from txtopo.cli.plain import PlainLines
-from txtopo.cli.summary import is_stopped_early
+from txtopo.cli.display.interrupts import Interrupts
+from txtopo.cli.display.live import LiveDisplay
+from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import load_target, set_option, target_argument
 from txtopo.config import Config
-from txtopo.monitor.report import Progress
-from txtopo.phases.user_output import PRINT, USER_LOGGER
-from txtopo.runner import run as run_topology
+from txtopo.engine.report import Progress
+from txtopo.engine.runner import run as run_topology
+from txtopo.tasks.user_output import PRINT, USER_LOGGER
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

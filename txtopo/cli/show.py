@@ -7,10 +7,10 @@ from rich.console import Console
 
 from txtopo.cli.command import Command
 from txtopo.cli.formats import format_option
-from txtopo.cli.graph_dot import draw_dot
-from txtopo.cli.graph_json import draw_json
-from txtopo.cli.graph_mermaid import draw_mermaid
-from txtopo.cli.graph_text import draw_text
+from txtopo.cli.graph.dot import draw_dot
+from txtopo.cli.graph.json_lines import draw_json
+from txtopo.cli.graph.mermaid import draw_mermaid
+from txtopo.cli.graph.text import draw_text
 from txtopo.cli.target import load_target, set_option, target_argument
 
 PIPE_WIDTH = 1000

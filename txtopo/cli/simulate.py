@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import Target, load_target, set_option, target_argument
-from txtopo.phases.layout import runs_together
+from txtopo.processing.layout import runs_together
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.schedules import (
     Failure,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 import click
 import pyarrow as pa
@@ -16,15 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from state.delta.keyed.state import read_table
+from state.delta.read.consistent import read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.formats import format_option
 from txtopo.errors import ConfigError
-
-READER = "state.delta:read_table"
-"""What reads a table; resolved by name, for the framework imports no state of its users."""
-
-CONSISTENT_READER = "state.delta_consistent:read_tables"
-"""What reads all tables of a topology together."""
 
 TXID = "txid"
 ROWS_SHOWN = 20
@@ -66,7 +60,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     if consistent:
         _show_all(table, txid, limit, keys, form, nearest=nearest)
         return
-    rows = _resolve(READER)(table, txid, nearest)
+    rows = read_table(table, txid, nearest)
     last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
     found = _sorted(_with_keys(rows, keys))
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
@@ -87,7 +81,7 @@ def _show_all(  # noqa: PLR0913 - as above
 ) -> None:
     if keys:
         raise CommandLineError("--key is for one table; leave --consistent out, and name the table")
-    view = _resolve(CONSISTENT_READER)(output, txid, nearest)
+    view = read_tables(output, txid, nearest)
     if form == "csv" and len(view.tables) > 1:
         raise CommandLineError(
             f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format jsonl"
@@ -105,11 +99,6 @@ def _show_all(  # noqa: PLR0913 - as above
                 _print(shown)
         _say(f"{name}: {_count(shown, rows, rows)}")
     _say(f"all tables as of transaction {view.txid}")
-
-
-def _resolve(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    return cast("Callable[..., Any]", getattr(importlib.import_module(module), attribute))
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

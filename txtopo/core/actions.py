@@ -1,4 +1,4 @@
-"""Actions: what the core tells the shell to do. Imperative; frozen; carried out in list order."""
+"""Actions: what the core tells the run loop to do. Imperative; frozen; carried out in list order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.events import TransactionMetadata
 
 
@@ -28,7 +28,7 @@ class SaveMetadata:
 
 
 @attrs.frozen
-class PackedAttempt:
+class AssignedAttempt:
     """An attempt with the metadata to emit it from."""
 
     attempt: TransactionAttempt
@@ -42,16 +42,16 @@ class Process:
     ``previous_metadata`` is that of the transaction before the first one: an opaque spout goes on from it.
     """
 
-    pack_id: int
-    pack: tuple[PackedAttempt, ...]
+    job_id: int
+    attempts: tuple[AssignedAttempt, ...]
     previous_metadata: Any
 
 
 @attrs.frozen
-class CancelPack:
-    """Stop the job of a pack: no attempt in it is live."""
+class CancelJob:
+    """Stop a job: no attempt in it is live."""
 
-    pack_id: int
+    job_id: int
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class Commit:
     """Run the commit phases of a group, one after another, and make their writes together."""
 
     group_id: int
-    group: tuple[PackedAttempt, ...]
+    group: tuple[AssignedAttempt, ...]
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class DeadLetter:
     """Write a transaction that was given up to the dead-letter table, in its turn."""
 
     group_id: int
-    letter: PackedAttempt
+    given_up: AssignedAttempt
     tries: int
     error: str
 
@@ -103,4 +103,4 @@ class Stop:
     error: Exception | None = None
 
 
-Action = CreateMetadata | SaveMetadata | Process | CancelPack | Commit | DeadLetter | InterruptCommit | CleanUp | Stop
+Action = CreateMetadata | SaveMetadata | Process | CancelJob | Commit | DeadLetter | InterruptCommit | CleanUp | Stop

@@ -1,4 +1,4 @@
-"""Which transactions go into the next pack and the next commit group. Pure leaves of the coordinator."""
+"""Which transactions go into the next job and the next commit group. Pure leaves of the coordinator."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ def window_end(committed: int, limits: Limits) -> int:
     return end if limits.until is None else min(end, limits.until)
 
 
-def choose_pack(
+def choose_job(
     window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits, transactions_max: int
 ) -> list[Transaction]:
-    """Return the transactions of the next pack: the lowest ready one and those ready right behind it.
+    """Return the transactions of the next job: the lowest ready one and those ready right behind it.
 
     An earlier run with a larger window may have begun more than the window takes: they wait. A transaction
-    that a whole pack was lost with goes alone. An opaque spout goes on from the transaction before, so that
+    that a whole job was lost with goes alone. An opaque spout goes on from the transaction before, so that
     one must be processed.
     """
-    pack: list[Transaction] = []
+    job: list[Transaction] = []
     end = window_end(committed, limits)
     for transaction in _in_order(window, committed):
         is_due = transaction.status is Status.READY and transaction.tries.not_before_ms <= now_ms
-        fits = is_due and not (pack and transaction.tries.alone)
+        fits = is_due and not (job and transaction.tries.alone)
         if fits and transaction.txid <= end:
-            pack.append(transaction)
-            if transaction.tries.alone or len(pack) >= transactions_max:
-                return pack
-        elif pack:
-            return pack
+            job.append(transaction)
+            if transaction.tries.alone or len(job) >= transactions_max:
+                return job
+        elif job:
+            return job
         elif limits.opaque and transaction.status in {Status.READY, Status.PROCESSING}:
             return []
-    return pack
+    return job
 
 
 def choose_group(window: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:

@@ -1,11 +1,11 @@
 """The coordinator: one door, events in, actions out.
 
 The order of business after every event is always the same: take the event in, then see what can be done
-now: stop, begin transactions, process packs, commit a group. Nothing else decides anything.
+now: stop, begin transactions, process jobs, commit a group. Nothing else decides anything.
 
 A late answer, told as a history (Storm drops the live attempt here; we do not):
 
-1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new pack.
+1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new job.
 2. The executor that held 7:1 wakes up and reports it failed, or processed.
 3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
 
@@ -20,31 +20,31 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, assert_never
 
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
     Action,
-    CancelPack,
+    AssignedAttempt,
+    CancelJob,
     CleanUp,
     Commit,
     CreateMetadata,
     DeadLetter,
     InterruptCommit,
-    PackedAttempt,
     Process,
     SaveMetadata,
     Stop,
     StopReason,
 )
-from txtopo.core.attempts import TransactionAttempt
-from txtopo.core.choosing import choose_group, choose_pack, window_end
+from txtopo.core.choosing import choose_group, choose_job, window_end
 from txtopo.core.events import (
     Committed,
     Event,
     Failed,
     Fenced,
     GroupEnded,
+    JobEnded,
+    JobLost,
     MetadataCreated,
-    PackEnded,
-    PackFailed,
     Processed,
     Progressed,
     Recovered,
@@ -53,8 +53,8 @@ from txtopo.core.events import (
     StopRequested,
     Ticked,
 )
+from txtopo.core.job_sizer import JobSizer
 from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.pace import Pace
 from txtopo.core.transactions import FailedAttempt, Transaction, Tries
 from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
@@ -71,16 +71,16 @@ class Coordinator:
         self.limits = limits
         self.committed = 0
         self._committed_metadata: Any = None
-        self._pace = Pace.at_start(limits)
+        self._job_sizer = JobSizer.at_start(limits)
         self._epoch = 0
         self._now_ms = 0
         self._window: dict[int, Transaction] = {}
         self._tries: dict[int, Tries] = {}
-        self._packs: dict[int, tuple[int, ...]] = {}
+        self._jobs: dict[int, tuple[int, ...]] = {}
         self._abandoned: set[int] = set()
         self._cancelled: set[int] = set()
-        self._next_pack_id = 1
-        self._first_warm_pack_id: int | None = None
+        self._next_job_id = 1
+        self._first_warm_job_id: int | None = None
         self._group: int | None = None
         self._next_group_id = 1
         self._source = SourceStatus.READY
@@ -98,7 +98,7 @@ class Coordinator:
         """Take in one event, or several that came together, and return what to do now, in order.
 
         Answers that come together are best handed in together: what they make possible is then seen at once,
-        and all processed transactions of a pack may commit in one group.
+        and all processed transactions of a job may commit in one group.
         """
         if self._stopped:
             return []
@@ -117,9 +117,9 @@ class Coordinator:
         return MappingProxyType(self._window)
 
     @property
-    def packs(self) -> Mapping[int, tuple[int, ...]]:
-        """The txids of each pack in flight, by pack id."""
-        return MappingProxyType(self._packs)
+    def jobs(self) -> Mapping[int, tuple[int, ...]]:
+        """The txids of each job in flight, by job id."""
+        return MappingProxyType(self._jobs)
 
     @property
     def failures(self) -> tuple[FailedAttempt, ...]:
@@ -129,7 +129,7 @@ class Coordinator:
     @property
     def transaction_us(self) -> int | None:
         """How much of a job's time a transaction takes, for the topology's next run; None if nothing is known."""
-        return self._pace.transaction_us
+        return self._job_sizer.transaction_us
 
     @property
     def is_committing(self) -> bool:
@@ -155,10 +155,10 @@ class Coordinator:
                 self._processed(event)
             case Failed():
                 self._failed(event)
-            case PackEnded():
-                self._learn_pace(event)
-                self._end_pack(event.pack_id, "its job ended without an answer for it")
-            case PackFailed():
+            case JobEnded():
+                self._learn_job_size(event)
+                self._end_pack(event.job_id, "its job ended without an answer for it")
+            case JobLost():
                 self._lose_pack(event)
             case Committed():
                 self._commit(event, actions)
@@ -183,7 +183,7 @@ class Coordinator:
         self._epoch = event.epoch
         self._now_ms = event.now_ms
         self.committed = event.committed
-        self._pace = Pace.at_start(self.limits, event.transaction_us)
+        self._job_sizer = JobSizer.at_start(self.limits, event.transaction_us)
         self._committed_metadata = event.committed_metadata
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
@@ -222,7 +222,9 @@ class Coordinator:
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
-            if transaction.status is Status.BURYING:  # the letter failed, which says nothing of the transaction
+            if (
+                transaction.status is Status.WRITING_DEAD_LETTER
+            ):  # the letter failed, which says nothing of the transaction
                 transaction.move(Trigger.FAIL)
                 continue
             transaction.tries.failures += 1
@@ -255,17 +257,17 @@ class Coordinator:
     def _roll_back(self, first_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
             transaction = self._window.pop(txid)
-            if transaction.pack_id in self._packs and transaction.status is Status.PROCESSING:
-                self._abandoned.add(transaction.pack_id)
+            if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
+                self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
         if self._source is SourceStatus.EXHAUSTED:
             self._source = SourceStatus.READY
 
-    def _lose_pack(self, event: PackFailed) -> None:
-        is_in_flight = event.pack_id in self._packs and event.pack_id not in self._cancelled
-        if is_in_flight and not self._is_to_blame(self._packs[event.pack_id]):
+    def _lose_pack(self, event: JobLost) -> None:
+        is_in_flight = event.job_id in self._jobs and event.job_id not in self._cancelled
+        if is_in_flight and not self._is_to_blame(self._jobs[event.job_id]):
             self._lost_jobs += 1
-        self._end_pack(event.pack_id, event.error)
+        self._end_pack(event.job_id, event.error)
         if self._lost_jobs > self.limits.job_failures_max:
             message = f"Spark lost {self._lost_jobs} jobs in a row; mend what is below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
@@ -276,24 +278,24 @@ class Coordinator:
         failed_before = transaction is not None and transaction.tries.failures > 0
         return len(held) == 1 and failed_before and self.limits.tries_max is not None
 
-    def _learn_pace(self, event: PackEnded) -> None:
-        held = self._packs.get(event.pack_id)
+    def _learn_job_size(self, event: JobEnded) -> None:
+        held = self._jobs.get(event.job_id)
         if held is not None and event.elapsed_ms is not None:
-            if self._first_warm_pack_id is None:
-                self._first_warm_pack_id = self._next_pack_id
-            is_cold = event.pack_id < self._first_warm_pack_id
-            self._pace = self._pace.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
+            if self._first_warm_job_id is None:
+                self._first_warm_job_id = self._next_job_id
+            is_cold = event.job_id < self._first_warm_job_id
+            self._job_sizer = self._job_sizer.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
 
-    def _end_pack(self, pack_id: int, error: str) -> None:
-        held = self._packs.pop(pack_id, ())
-        self._abandoned.discard(pack_id)
-        self._cancelled.discard(pack_id)
-        self._fail_pack(pack_id, held, error)
+    def _end_pack(self, job_id: int, error: str) -> None:
+        held = self._jobs.pop(job_id, ())
+        self._abandoned.discard(job_id)
+        self._cancelled.discard(job_id)
+        self._fail_job(job_id, held, error)
 
-    def _fail_pack(self, pack_id: int, held: tuple[int, ...], error: str) -> None:
-        """Fail what is still being processed in a pack; a transaction that is alone in it is to blame."""
+    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
+        """Fail what is still being processed in a job; a transaction that is alone in it is to blame."""
         for txid in held:
-            if not self._is_processing(txid, pack_id):
+            if not self._is_processing(txid, job_id):
                 continue
             transaction = self._window[txid]
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
@@ -320,7 +322,7 @@ class Coordinator:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         self._group = None
         for transaction in self._window.values():
-            if transaction.status in {Status.COMMITTING, Status.BURYING}:
+            if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
                 transaction.move(Trigger.RETURN)
 
     def _expire(self, actions: list[Action]) -> None:
@@ -330,14 +332,14 @@ class Coordinator:
             for transaction in self._committing():
                 self._renew(transaction)
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
-        for pack_id in sorted({t.pack_id for t in expired if t.status is Status.PROCESSING and t.pack_id}):
-            self._cancel(pack_id, actions)
-            self._fail_pack(pack_id, self._packs.get(pack_id, ()), error)
+        for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
+            self._cancel(job_id, actions)
+            self._fail_job(job_id, self._jobs.get(job_id, ()), error)
 
-    def _cancel(self, pack_id: int, actions: list[Action]) -> None:
-        if pack_id in self._packs and pack_id not in self._cancelled:
-            self._cancelled.add(pack_id)
-            actions.append(CancelPack(pack_id))
+    def _cancel(self, job_id: int, actions: list[Action]) -> None:
+        if job_id in self._jobs and job_id not in self._cancelled:
+            self._cancelled.add(job_id)
+            actions.append(CancelJob(job_id))
 
     # Going on.
 
@@ -368,8 +370,8 @@ class Coordinator:
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
             return
-        for pack_id in self._packs:
-            self._cancel(pack_id, actions)
+        for job_id in self._jobs:
+            self._cancel(job_id, actions)
         self._stopped = True
         actions.append(stop)
 
@@ -378,9 +380,9 @@ class Coordinator:
             return
         first = self._window.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD:
-            letter = PackedAttempt(first.begin_attempt(self._epoch, Trigger.BURY), first.metadata)
+            given_up = AssignedAttempt(first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER), first.metadata)
             self._group = self._take_group_id()
-            actions.append(DeadLetter(self._group, letter, first.tries.failures, first.tries.error))
+            actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
         group = choose_group(self._window, self.committed, self.limits)
         if group:
@@ -388,7 +390,7 @@ class Coordinator:
                 transaction.move(Trigger.COMMIT)
                 self._renew(transaction)
             self._group = self._take_group_id()
-            actions.append(Commit(self._group, _packed(group)))
+            actions.append(Commit(self._group, _assigned(group)))
 
     def _ask_source(self, actions: list[Action]) -> None:
         count = window_end(self.committed, self.limits) - self._last_begun
@@ -398,7 +400,7 @@ class Coordinator:
                 unknown.add(Status.DEAD)
             if any(t.status in unknown for t in self._window.values()):
                 return  # its coordinator can't tell what is left before the emitters have been there
-            count = min(count, self.limits.pack_transactions_max)
+            count = min(count, self.limits.job_transactions_max)
         is_due = self._source is SourceStatus.READY or (
             self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
         )
@@ -407,26 +409,26 @@ class Coordinator:
             actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
 
     def _process_next(self, actions: list[Action]) -> None:
-        for pack_id in sorted(self._abandoned):  # unless some of it is still of use
-            if not any(self._is_processing(txid, pack_id) for txid in self._packs[pack_id]):
-                self._cancel(pack_id, actions)
-        if self._next_pack_id == 1:
+        for job_id in sorted(self._abandoned):  # unless some of it is still of use
+            if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
+                self._cancel(job_id, actions)
+        if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
-            self._pace = self._pace.with_backlog(waiting, self.limits)
+            self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
-        while len(self._packs) < jobs_max:
-            pace = self._pace.behind_the_first(self.limits) if self._packs else self._pace
-            pack = choose_pack(self._window, self.committed, self._now_ms, self.limits, pace.transactions_max)
-            if not pack:
+        while len(self._jobs) < jobs_max:
+            sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
+            job = choose_job(self._window, self.committed, self._now_ms, self.limits, sizer.transactions_max)
+            if not job:
                 return
-            pack_id = self._next_pack_id
-            self._next_pack_id += 1
-            for transaction in pack:
+            job_id = self._next_job_id
+            self._next_job_id += 1
+            for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
-                transaction.pack_id = pack_id
+                transaction.job_id = job_id
                 self._renew(transaction)
-            self._packs[pack_id] = tuple(transaction.txid for transaction in pack)
-            actions.append(Process(pack_id, _packed(pack), self._metadata_of(pack[0].txid - 1)))
+            self._jobs[job_id] = tuple(transaction.txid for transaction in job)
+            actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
 
     # Leaves.
 
@@ -440,9 +442,9 @@ class Coordinator:
     def _tries_of(self, txid: int) -> Tries:
         return self._tries.setdefault(txid, Tries())
 
-    def _is_processing(self, txid: int, pack_id: int) -> bool:
+    def _is_processing(self, txid: int, job_id: int) -> bool:
         transaction = self._window.get(txid)
-        return transaction is not None and transaction.pack_id == pack_id and transaction.status is Status.PROCESSING
+        return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
 
     def _committing(self) -> list[Transaction]:
         return [t for t in self._window.values() if t.status is Status.COMMITTING]
@@ -470,10 +472,10 @@ class Coordinator:
         )
 
 
-def _packed(transactions: Iterable[Transaction]) -> tuple[PackedAttempt, ...]:
-    packed = []
+def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...]:
+    assigned = []
     for transaction in transactions:
         assert transaction.status in LIVE, "only live attempts are handed out"
         assert transaction.attempt is not None, "a live status has an attempt"
-        packed.append(PackedAttempt(transaction.attempt, transaction.metadata))
-    return tuple(packed)
+        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata))
+    return tuple(assigned)

@@ -1,4 +1,4 @@
-"""Events: what the shell tells the core. Past tense; frozen; an attempt names its cause."""
+"""Events: what the run loop tells the core. Past tense; frozen; an attempt names its cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.attempts import TransactionAttempt
 
 
 @attrs.frozen
@@ -84,18 +84,18 @@ class Failed:
 
 
 @attrs.frozen
-class PackEnded:
-    """The job of a pack is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
+class JobEnded:
+    """a job is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
 
-    pack_id: int
+    job_id: int
     elapsed_ms: int | None = None
 
 
 @attrs.frozen
-class PackFailed:
-    """The job of a pack was lost, and with it every attempt in it that has not been answered for."""
+class JobLost:
+    """a job was lost, and with it every attempt in it that has not been answered for."""
 
-    pack_id: int
+    job_id: int
     error: str
 
 
@@ -145,8 +145,8 @@ Event = (
     | Progressed
     | Processed
     | Failed
-    | PackEnded
-    | PackFailed
+    | JobEnded
+    | JobLost
     | Committed
     | GroupEnded
     | Ticked

@@ -7,7 +7,7 @@ from txtopo.core.transitions import LIVE, Status
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Check the window, the live attempts, the packs and the commit group of a coordinator.
+    """Check the window, the live attempts, the jobs and the commit group of a coordinator.
 
     Raises:
         AssertionError: an invariant does not hold.
@@ -16,10 +16,10 @@ def validate(coordinator: Coordinator) -> None:
     first = coordinator.committed + 1
     assert sorted(window) == list(range(first, first + len(window))), "the window has no gap"
     jobs_max = 1 if limits.opaque else limits.jobs_max
-    assert len(coordinator.packs) <= jobs_max, "no more jobs in flight than allowed"
-    for pack in coordinator.packs.values():
-        assert len(pack) <= limits.pack_transactions_max, "a pack is bounded"
-        assert list(pack) == list(range(pack[0], pack[0] + len(pack))), "a pack is consecutive"
+    assert len(coordinator.jobs) <= jobs_max, "no more jobs in flight than allowed"
+    for job in coordinator.jobs.values():
+        assert len(job) <= limits.job_transactions_max, "a pack is bounded"
+        assert list(job) == list(range(job[0], job[0] + len(job))), "a pack is consecutive"
     committing = []
     for txid, transaction in window.items():
         status = transaction.status
@@ -30,8 +30,8 @@ def validate(coordinator: Coordinator) -> None:
         assert transaction.attempt is None or transaction.attempt.txid == txid, "it is its own attempt"
         assert not is_live or txid < first + limits.window, "nothing runs beyond the window"
         if status is Status.PROCESSING:
-            assert transaction.pack_id in coordinator.packs, "what is being processed is in a pack in flight"
-        elif status is Status.COMMITTING or status is Status.BURYING:
+            assert transaction.job_id in coordinator.jobs, "what is being processed is in a pack in flight"
+        elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:
             committing.append(txid)
     if committing:
         low = committing[0]

@@ -22,8 +22,8 @@ class Limits:
 
     Args:
         window: transactions that may have begun and not be committed.
-        pack_transactions_max: transactions in one pack.
-        jobs_max: packs in flight.
+        job_transactions_max: transactions in one job.
+        jobs_max: jobs in flight.
         group_transactions_max: transactions in one commit group.
         timeout_ms: how long an attempt may make no progress.
         tries_max: tries of a transaction in one epoch; None: no bound.
@@ -33,13 +33,13 @@ class Limits:
         retry_delay_ms: pause before a job is tried again, doubled at each loss in a row.
         source_poll_ms: pause before a source that waits is asked again.
         until: the last transaction to commit; None: as many as there are.
-        pack_target_ms: how long the job of a pack should take: packs grow and shrink towards it; None: all packs
+        job_target_ms: how long a job should take: jobs grow and shrink towards it; None: all jobs
             hold what they may.
         opaque: whether the spout may emit other tuples at a later attempt.
     """
 
     window: int
-    pack_transactions_max: int
+    job_transactions_max: int
     jobs_max: int
     group_transactions_max: int
     timeout_ms: int
@@ -49,5 +49,5 @@ class Limits:
     retry_delay_ms: int = 500
     source_poll_ms: int = 50
     until: int | None = None
-    pack_target_ms: int | None = None
+    job_target_ms: int | None = None
     opaque: bool = False

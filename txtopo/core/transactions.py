@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.core.attempts import TransactionAttempt, attempt_number
+from txtopo.attempts import TransactionAttempt, attempt_number
 from txtopo.core.transitions import LIVE, Status, Trigger, after
 
 
@@ -15,13 +15,13 @@ class Tries:
     """How often a transaction was tried in this epoch. Outlives the transaction's being rolled back.
 
     ``attempts`` numbers them; ``failures`` counts only those that are the transaction's own fault, not
-    those in which a whole pack was lost.
+    those in which a whole job was lost.
     """
 
     attempts: int = 0
     failures: int = 0
     alone: bool = False
-    """A pack was lost with it: the next one holds it alone, to find the one at fault."""
+    """A job was lost with it: the next one holds it alone, to find the one at fault."""
     not_before_ms: int = 0
     error: str = ""
     """The last failure."""
@@ -50,7 +50,7 @@ class Transaction:
     tries: Tries
     status: Status = Status.READY
     attempt: TransactionAttempt | None = None
-    pack_id: int | None = None
+    job_id: int | None = None
     deadline_ms: int = 0
 
     def move(self, trigger: Trigger) -> None:
@@ -58,7 +58,7 @@ class Transaction:
         self.status = after(self.status, trigger)
         if self.status not in LIVE:
             self.attempt = None
-            self.pack_id = None
+            self.job_id = None
 
     def begin_attempt(self, epoch: int, trigger: Trigger) -> TransactionAttempt:
         """Make the next attempt the live one."""

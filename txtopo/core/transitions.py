@@ -5,7 +5,7 @@
     READY ──start──▶ PROCESSING ──processed──▶ PROCESSED ──commit──▶ COMMITTING ──committed──▶ COMMITTED
       ▲                  │fail                     │fail   ◀─return──    │fail                     ▲
       ├──────────────────┴─────────────────────────┴─────────────────────┘                         │
-      └──give up──▶ DEAD ──bury──▶ BURYING ──committed─────────────────────────────────────────────┘
+      └──give up──▶ DEAD ──write a dead letter──▶ BURYING ──committed─────────────────────────────────────────────┘
                      ▲───fail, return──┘
 
 A pair that is not in the table is a bug of ours.
@@ -26,14 +26,14 @@ class Status(enum.Enum):
     READY = "ready"
     """Its metadata is known, and no attempt of it is live."""
     PROCESSING = "processing"
-    """Its live attempt is in a pack."""
+    """Its live attempt is in a job."""
     PROCESSED = "processed"
     """Its live attempt waits for its turn to commit."""
     COMMITTING = "committing"
     """Its live attempt is in the commit group."""
     DEAD = "dead"
     """It was tried as often as allowed, and waits for its turn to be given up."""
-    BURYING = "burying"
+    WRITING_DEAD_LETTER = "burying"
     """Its dead letter is being written."""
     COMMITTED = "committed"
     """It is done, and leaves the window."""
@@ -52,7 +52,7 @@ class Trigger(enum.Enum):
     """The group ended before the transaction's turn."""
     COMMITTED = "committed"
     GIVE_UP = "give up"
-    BURY = "bury"
+    WRITE_DEAD_LETTER = "bury"
 
 
 TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
@@ -65,13 +65,13 @@ TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
     (Status.COMMITTING, Trigger.COMMITTED): Status.COMMITTED,
     (Status.COMMITTING, Trigger.RETURN): Status.PROCESSED,
     (Status.COMMITTING, Trigger.FAIL): Status.READY,
-    (Status.DEAD, Trigger.BURY): Status.BURYING,
-    (Status.BURYING, Trigger.COMMITTED): Status.COMMITTED,
-    (Status.BURYING, Trigger.FAIL): Status.DEAD,
-    (Status.BURYING, Trigger.RETURN): Status.DEAD,
+    (Status.DEAD, Trigger.WRITE_DEAD_LETTER): Status.WRITING_DEAD_LETTER,
+    (Status.WRITING_DEAD_LETTER, Trigger.COMMITTED): Status.COMMITTED,
+    (Status.WRITING_DEAD_LETTER, Trigger.FAIL): Status.DEAD,
+    (Status.WRITING_DEAD_LETTER, Trigger.RETURN): Status.DEAD,
 }
 
-LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.BURYING})
+LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.WRITING_DEAD_LETTER})
 """The statuses in which a transaction has a live attempt."""
 
 

@@ -1,1 +1,1 @@
-"""Spark: sessions and the jobs of packs. The only place in the framework that imports pyspark."""
+"""Spark: sessions and jobs. The only place in the framework that imports pyspark."""

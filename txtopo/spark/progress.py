@@ -1,4 +1,4 @@
-"""Progress: executors tell the driver, by small datagrams, that a pack's work gets on.
+"""Progress: executors tell the driver, by small datagrams, that a job's work gets on.
 
 A datagram may be lost, and then only a display lags and a timeout is renewed a little later. Spark's own
 accumulators are told of when a task ends, which is too late for a timeout.
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from txtopo.errors import RuleError, UserCodeError
-from txtopo.phases.watch import Watch
+from txtopo.tasks.progress_probe import ProgressProbe
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
@@ -41,13 +41,13 @@ class ProgressListener:
         self._is_closed = False
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
 
-    def listen(self, pack_id: int, on_progress: Callable[[], None]) -> None:
-        """Call ``on_progress`` whenever a pack's work gets on."""
-        self._listeners[pack_id] = on_progress
+    def listen(self, job_id: int, on_progress: Callable[[], None]) -> None:
+        """Call ``on_progress`` whenever a job's work gets on."""
+        self._listeners[job_id] = on_progress
 
-    def forget(self, pack_id: int) -> None:
-        """Stop listening for a pack."""
-        self._listeners.pop(pack_id, None)
+    def forget(self, job_id: int) -> None:
+        """Stop listening for a job."""
+        self._listeners.pop(job_id, None)
 
     def take_late(self) -> RuleError | None:
         """Return what an executor has told of that was done when its batch was over; None if nothing new."""
@@ -66,8 +66,8 @@ class ProgressListener:
                 if len(message) > _MESSAGE.size and message.startswith(self._run_key):
                     self._take_in_late(message[len(self._run_key) :])
                 elif len(message) == _MESSAGE.size:
-                    run_key, pack_id = _MESSAGE.unpack(message)
-                    listener = self._listeners.get(pack_id)
+                    run_key, job_id = _MESSAGE.unpack(message)
+                    listener = self._listeners.get(job_id)
                     if run_key == self._run_key and listener is not None:
                         listener()
 
@@ -96,15 +96,15 @@ class ProgressSender:
     Args:
         address: where the driver listens.
         run_key: the run's 16 bytes.
-        pack_id: the pack that is worked on.
-        watch: shows where the work stands.
+        job_id: the job that is worked on.
+        probe: shows where the work stands.
     """
 
-    def __init__(self, address: tuple[str, int], run_key: bytes, pack_id: int, watch: Watch) -> None:
+    def __init__(self, address: tuple[str, int], run_key: bytes, job_id: int, probe: ProgressProbe) -> None:
         self._address = address
-        self._message = _MESSAGE.pack(run_key, pack_id)
-        self._watch = watch
-        self._begun_at = watch.position()
+        self._message = _MESSAGE.pack(run_key, job_id)
+        self._probe = probe
+        self._begun_at = probe.position()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
 
@@ -118,7 +118,7 @@ class ProgressSender:
         with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
             while not self._is_over.wait(_LOOK_SECS):
-                before, position = position, self._watch.position()
+                before, position = position, self._probe.position()
                 if position != before:
                     with contextlib.suppress(OSError):
                         out.sendto(self._message, self._address)

@@ -80,7 +80,7 @@ def make_importable(context: SparkContext) -> tuple[str, ...]:
 
 def zipped_sources() -> bytes:
     """Return a zip file of all sources that are shipped."""
-    files = {name: path for place in _places() for name, path in _sources(place)}
+    files = {name: path for slot in _slots() for name, path in _sources(slot)}
     folders = {parent for name in files for parent in name.parents if parent.name}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
@@ -93,7 +93,7 @@ def zipped_sources() -> bytes:
     return archive.getvalue()
 
 
-def _places() -> Iterator[Path]:
+def _slots() -> Iterator[Path]:
     """Yield where the top-level modules and packages lie that are shipped; a package may lie in several folders."""
     for name in _FRAMEWORK:
         importlib.import_module(name)
@@ -102,9 +102,9 @@ def _places() -> Iterator[Path]:
         if "." in name or name.startswith("__") or name in _THEIRS or specification is None:
             continue
         module_file = [specification.origin] if specification.has_location else []
-        for place in map(Path, specification.submodule_search_locations or module_file):
-            if name in _OURS or not _is_installed(place.parent):
-                yield place
+        for slot in map(Path, specification.submodule_search_locations or module_file):
+            if name in _OURS or not _is_installed(slot.parent):
+                yield slot
 
 
 def _is_installed(folder: Path) -> bool:
@@ -114,15 +114,15 @@ def _is_installed(folder: Path) -> bool:
     return any(folder.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
-def _sources(place: Path) -> list[tuple[PurePosixPath, Path]]:
+def _sources(slot: Path) -> list[tuple[PurePosixPath, Path]]:
     """Return the sources of a module or package, with their names in the zip file; none if it can't be shipped."""
-    if place.is_file() and place.suffix == ".py":
-        return [(PurePosixPath(place.name), place)]
+    if slot.is_file() and slot.suffix == ".py":
+        return [(PurePosixPath(slot.name), slot)]
     found = []
-    for folder, subfolders, names in os.walk(place):
+    for folder, subfolders, names in os.walk(slot):
         subfolders[:] = [name for name in subfolders if name.isidentifier() and name != "__pycache__"]
         if any(name.endswith(tuple(EXTENSION_SUFFIXES)) for name in names):
             return []
         paths = [Path(folder) / name for name in names if name.endswith(".py")]
-        found += [(PurePosixPath(path.relative_to(place.parent).as_posix()), path) for path in paths]
+        found += [(PurePosixPath(path.relative_to(slot.parent).as_posix()), path) for path in paths]
     return found

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from txtopo.phases.processing import PackJob, PlacedItem
+from txtopo.processing.stage_run import Job, SlotItem
 from txtopo.spark.worker import run_stage
 
-PartitionFunction = Callable[[int, Iterable[PlacedItem]], Iterator[PlacedItem]]
+PartitionFunction = Callable[[int, Iterable[SlotItem]], Iterator[SlotItem]]
 
 
-def stage_function(package: Any, job: PackJob, stage: int) -> PartitionFunction:
-    """Return what runs one stage of a pack in each partition; the partition's index is the place.
+def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
+    """Return what runs one stage of a job in each partition; the partition's index is the place.
 
     Args:
         package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
-        job: the pack's work.
+        job: what the job does.
         stage: which stage.
     """
 
-    def run(place: int, pairs: Iterable[PlacedItem]) -> Iterator[PlacedItem]:
-        return run_stage(package.value, job, stage, place, (item for _, item in pairs))
+    def run(slot: int, pairs: Iterable[SlotItem]) -> Iterator[SlotItem]:
+        return run_stage(package.value, job, stage, slot, (item for _, item in pairs))
 
     return run
 
 
-def same_place(place: int) -> int:
+def same_slot(slot: int) -> int:
     """Partition pairs by their place itself."""
-    return place
+    return slot

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from py4j.protocol import Py4JJavaError
 
-from txtopo.spark.parting_words import PartingWords
-from txtopo.spark.spark_errors import line_that_matters
+from txtopo.spark.errors import line_that_matters
+from txtopo.spark.last_output import PartingWords
 
 _CHATTER = re.compile(
     rb"Using incubator modules|Using Spark's default log4j profile|Setting Spark log level|Setting default log level"

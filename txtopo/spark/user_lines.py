@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from txtopo.phases.user_output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 from txtopo.spark.progress import address_family
+from txtopo.tasks.user_output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _LENGTH = struct.Struct("!I")
 _KEY_BYTES = 16

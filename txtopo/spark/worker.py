@@ -1,4 +1,4 @@
-"""What runs in a Spark task: one stage of a pack, in one place."""
+"""What runs in a Spark task: one stage of a job, in one place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.phases.garbage import collect_seldom
-from txtopo.phases.places import Workshop
-from txtopo.phases.processing import Item, PackJob, PlacedItem, StageRun
-from txtopo.phases.watch import Watch
+from txtopo.processing.stage_run import Item, Job, SlotItem, StageRun
 from txtopo.spark.progress import ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress, lines_sent
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.garbage import collect_seldom
+from txtopo.tasks.progress_probe import ProgressProbe
 from txtopo.topology.plan import Plan
 
 
@@ -47,48 +47,46 @@ def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) ->
     return content
 
 
-_workshops: dict[bytes, Workshop] = {}
-"""The workshop of the run that this process works for; one at a time."""
+_task_factories: dict[bytes, TaskFactory] = {}
+"""The task factory of the run that this process works for; one at a time."""
 
 
-def workshop_of(package: RunPackage) -> Workshop:
-    """Return this process's workshop for a run; an earlier run's is closed."""
-    workshop = _workshops.get(package.run_key)
-    if workshop is None:
-        close_workshops()
+def task_factory_of(package: RunPackage) -> TaskFactory:
+    """Return this process's task factory for a run; an earlier run's is closed."""
+    task_factory = _task_factories.get(package.run_key)
+    if task_factory is None:
+        close_task_factories()
         sys.path.extend(path for path in package.import_paths if path not in sys.path)
         plan, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
-        workshop = _workshops[package.run_key] = Workshop(plan, config, prototypes)
-        workshop.tell_late = functools.partial(send_late, package.progress_address, package.run_key)
+        task_factory = _task_factories[package.run_key] = TaskFactory(plan, config, prototypes)
+        task_factory.tell_late = functools.partial(send_late, package.progress_address, package.run_key)
         collect_seldom()
-    return workshop
+    return task_factory
 
 
-def close_workshops() -> None:
+def close_task_factories() -> None:
     """Close what this process holds open for a run."""
-    while _workshops:
-        _workshops.popitem()[1].close()
+    while _task_factories:
+        _task_factories.popitem()[1].close()
 
 
-atexit.register(close_workshops)
+atexit.register(close_task_factories)
 
 
-def run_stage(
-    package: RunPackage, job: PackJob, stage_index: int, place: int, items: Iterable[Item]
-) -> Iterator[PlacedItem]:
-    """Run one stage of a pack in this process.
+def run_stage(package: RunPackage, job: Job, stage_index: int, slot: int, items: Iterable[Item]) -> Iterator[SlotItem]:
+    """Run one stage of a job in this process.
 
     Args:
         package: what the run needs.
-        job: the pack's work.
+        job: what the job does.
         stage_index: which stage.
-        place: which place.
+        slot: which place.
         items: what earlier stages sent here.
     """
-    watch = Watch()
+    probe = ProgressProbe()
     with (
         lines_sent(package.lines_address, package.run_key),
-        ProgressSender(package.progress_address, package.run_key, job.pack_id, watch),
+        ProgressSender(package.progress_address, package.run_key, job.job_id, probe),
     ):
-        workshop = workshop_of(package)
-        yield from StageRun(workshop, job, stage_index, place, watch).run(items)
+        task_factory = task_factory_of(package)
+        yield from StageRun(task_factory, job, stage_index, slot, probe).run(items)

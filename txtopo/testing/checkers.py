@@ -11,15 +11,15 @@ from typing import Any
 
 import attrs
 
-from txtopo.contracts.copying import copied
-from txtopo.contracts.state import Key, StateValue
+from txtopo.api.copying import copied
+from txtopo.api.state import Key, StateValue
+from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import Action, Commit, DeadLetter, Process
-from txtopo.core.attempts import TransactionAttempt
 from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Event, Failed, PackEnded, PackFailed, Processed, Progressed, Recovered, Ticked
+from txtopo.core.events import Event, Failed, JobEnded, JobLost, Processed, Progressed, Recovered, Ticked
 from txtopo.core.invariants import validate
 from txtopo.core.transitions import Status
-from txtopo.monitor.journal import JournalEntry, JournalPart, counting_entries
+from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
 
 Rows = Mapping[Key, StateValue]
 """What a table holds."""
@@ -55,14 +55,14 @@ class AttemptChecker:
     highest: dict[int, TransactionAttempt] = attrs.field(factory=dict)
     metadata: dict[int, Any] = attrs.field(factory=dict)
 
-    def began(self, attempt: TransactionAttempt, metadata: Any, *, is_letter: bool = False) -> None:
+    def began(self, attempt: TransactionAttempt, metadata: Any, *, is_dead_letter: bool = False) -> None:
         """An attempt was handed out."""
         highest = self.highest.get(attempt.txid)
         if highest is None or attempt > highest:
             self.highest[attempt.txid] = attempt
         elif attempt.epoch >= highest.epoch:  # otherwise a zombie's, which writes nothing
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
-        if not self.is_opaque and not is_letter and self.metadata.get(attempt.txid, metadata) != metadata:
+        if not self.is_opaque and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
     def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
@@ -76,14 +76,14 @@ class AttemptChecker:
 
 @attrs.define(eq=False)
 class CoreChecker:
-    """One coordinator's life: what it is told, and what it says to that."""
+    """One coordinator's incarnation: what it is told, and what it says to that."""
 
     attempts: AttemptChecker
     is_opaque: bool
     timeout_ms: int
     now_ms: int = 0
     live: dict[int, TransactionAttempt] = attrs.field(factory=dict)
-    pack_of: dict[TransactionAttempt, int] = attrs.field(factory=dict)
+    job_of: dict[TransactionAttempt, int] = attrs.field(factory=dict)
     moved_ms: dict[TransactionAttempt, int] = attrs.field(factory=dict)
     failed: set[TransactionAttempt] = attrs.field(factory=set)
     processed: set[TransactionAttempt] = attrs.field(factory=set)
@@ -100,8 +100,8 @@ class CoreChecker:
                     self._move(event.attempts)
                 case Ticked() | Recovered():
                     self.now_ms = event.now_ms
-                case PackEnded() | PackFailed() if event.pack_id in core.packs:
-                    self.failed |= {a for a, pack in self.pack_of.items() if pack == event.pack_id} - self.processed
+                case JobEnded() | JobLost() if event.job_id in core.jobs:
+                    self.failed |= {a for a, job in self.job_of.items() if job == event.job_id} - self.processed
                 case _:
                     pass
 
@@ -111,13 +111,13 @@ class CoreChecker:
         for action in actions:
             match action:
                 case Process():
-                    for packed in action.pack:
-                        self._begin(packed.attempt, packed.metadata, action.pack_id)
+                    for assigned in action.attempts:
+                        self._begin(assigned.attempt, assigned.metadata, action.job_id)
                 case Commit():
-                    self._commit([packed.attempt for packed in action.group], core)
+                    self._commit([assigned.attempt for assigned in action.group], core)
                 case DeadLetter():
-                    self.attempts.began(action.letter.attempt, action.letter.metadata, is_letter=True)
-                    self.live.pop(action.letter.attempt.txid, None)  # a letter is no try at the transaction
+                    self.attempts.began(action.given_up.attempt, action.given_up.metadata, is_dead_letter=True)
+                    self.live.pop(action.given_up.attempt.txid, None)  # a letter is no try at the transaction
                 case _:
                     pass
         self._see_timeouts(core)
@@ -140,13 +140,13 @@ class CoreChecker:
                 if idle_ms >= self.timeout_ms:
                     raise Violation(f"no attempt goes on without progress (promise 7): {attempt}, {idle_ms} ms")
 
-    def _begin(self, attempt: TransactionAttempt, metadata: Any, pack_id: int) -> None:
+    def _begin(self, attempt: TransactionAttempt, metadata: Any, job_id: int) -> None:
         before = self.live.get(attempt.txid)
         if before is not None and not self.is_opaque:
             require(self._may_be_over(before), f"what was processed keeps its work (promise 5): {before}")
         self.attempts.began(attempt, metadata)
         self.live[attempt.txid] = attempt
-        self.pack_of[attempt] = pack_id
+        self.job_of[attempt] = job_id
         self._move([attempt])
 
     def _commit(self, group: Sequence[TransactionAttempt], core: Coordinator) -> None:
@@ -168,8 +168,8 @@ class CoreChecker:
     def _may_be_over(self, attempt: TransactionAttempt) -> bool:
         if attempt in self.failed:
             return True
-        pack = self.pack_of.get(attempt)
-        mates = [a for a, p in self.pack_of.items() if p == pack] if pack is not None else []
+        job = self.job_of.get(attempt)
+        mates = [a for a, p in self.job_of.items() if p == job] if job is not None else []
         return attempt not in self.processed and any(
             self.now_ms - self.moved_ms.get(mate, 0) >= self.timeout_ms for mate in mates
         )

@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.copying import copied
-from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
-from txtopo.contracts.tuples import DEFAULT_STREAM
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.copying import copied
+from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError
 
 
@@ -25,7 +25,7 @@ class Emitted:
     task: int | None = None
 
 
-class RecordingCollector(OutputCollector):
+class RecordingCollector(BatchOutputCollector):
     """Records tuples in the order they are emitted; the rows of record batches too, the attempt put first.
 
     Args:

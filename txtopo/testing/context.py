@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.state import MapState
+from txtopo.api.context import TopologyContext
+from txtopo.api.state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 
 

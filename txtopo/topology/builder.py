@@ -8,7 +8,7 @@ from typing import Any
 
 import cloudpickle
 
-from txtopo.contracts.bolt import (
+from txtopo.api.bolt import (
     ArrowBatchBolt,
     BasicBolt,
     BatchBolt,
@@ -17,21 +17,21 @@ from txtopo.contracts.bolt import (
     ICommitter,
     OutputFieldsDeclarer,
 )
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.partitioned import as_transactional
-from txtopo.contracts.spout import (
+from txtopo.api.fields import Fields
+from txtopo.api.groupings import Grouping, GroupingKind
+from txtopo.api.partitioned import as_transactional
+from txtopo.api.spout import (
     AnySpout,
     DataFrameSpout,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     SpoutTable,
 )
-from txtopo.contracts.state import State
+from txtopo.api.state import State
 from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology import checks
 from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
-from txtopo.topology.groupings import Grouping, GroupingKind
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
 from txtopo.topology.probe import find_state_mistakes
 

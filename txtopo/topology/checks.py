@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
+from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
+from txtopo.api.groupings import KEYED, GroupingKind
+from txtopo.api.optional import call_if_there
+from txtopo.api.spout import AnySpout, DataFrameSpout, SpoutTable
+from txtopo.api.state import State
 from txtopo.config import Config
-from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
-from txtopo.contracts.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
-from txtopo.contracts.optional import call_if_there
-from txtopo.contracts.spout import AnySpout, DataFrameSpout, SpoutTable
-from txtopo.contracts.state import State
 from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
-from txtopo.topology.groupings import KEYED, GroupingKind
 
 OWN_PREFIX = "spout."
 """What the names begin with of the committers and states that a spout brings along."""

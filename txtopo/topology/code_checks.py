@@ -16,9 +16,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.contracts.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, DataFrameBolt
-from txtopo.contracts.spout import AnySpout, DataFrameSpout
-from txtopo.contracts.tuples import DEFAULT_STREAM
+from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, DataFrameBolt
+from txtopo.api.spout import AnySpout, DataFrameSpout
+from txtopo.api.tuples import DEFAULT_STREAM
 
 _PREPARE = ("config", "context", "collector", "attempt")
 

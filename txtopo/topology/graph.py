@@ -7,12 +7,12 @@ from typing import Any
 
 import attrs
 
-from txtopo.contracts.bolt import Bolt
-from txtopo.contracts.copying import copied
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.spout import AnySpout
-from txtopo.contracts.tuples import DEFAULT_STREAM
-from txtopo.topology.groupings import CustomStreamGrouping, Grouping, GroupingKind
+from txtopo.api.bolt import Bolt
+from txtopo.api.copying import copied
+from txtopo.api.fields import Fields
+from txtopo.api.groupings import CustomStreamGrouping, Grouping, GroupingKind
+from txtopo.api.spout import AnySpout
+from txtopo.api.tuples import DEFAULT_STREAM
 
 
 @attrs.frozen

@@ -15,9 +15,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import State, StateKind
-from txtopo.topology.groupings import Grouping
+from txtopo.api.fields import Fields
+from txtopo.api.groupings import Grouping
+from txtopo.api.state import State, StateKind
 
 
 class Phase(enum.Enum):

@@ -8,12 +8,12 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.context import TopologyContext
-from txtopo.contracts.copying import copied
-from txtopo.contracts.state import Key, MapState, StateValue, Updater
-from txtopo.contracts.tuples import DEFAULT_STREAM
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.copying import copied
+from txtopo.api.state import Key, MapState, StateValue, Updater
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent
 
@@ -89,7 +89,7 @@ class _ProbeState(MapState):
         raise StateAccessError("state can be read and written in the commit phase only")
 
 
-class _SilentCollector(OutputCollector):
+class _SilentCollector(BatchOutputCollector):
     """Takes and forgets."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from tests.benchmarks.inputs.checking import check_totals
 from tests.benchmarks.inputs.files import SCHEMA

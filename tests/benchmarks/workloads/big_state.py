@@ -18,8 +18,7 @@ from tests.benchmarks.measuring import Contender, Sample, measure
 from tests.benchmarks.memory import MemorySampler
 from tests.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.benchmarks.peers.delta_rs import merge_rows
-from tests.benchmarks.topologies import STATE, application
-from tests.benchmarks.topologies import big_state as big_topology
+from tests.benchmarks.topologies import STATE, application, big_state as big_topology
 from tests.benchmarks.txtopo_contender import TXTOPO, run_checked
 from txtopo import Config, RunReport
 
@@ -34,7 +33,7 @@ MERGES = 5
 """Of the peer, in a round."""
 
 WINDOW = 3 * GROUP
-"""A window of which one part is processed, one waits and one is written: packs of ``GROUP``."""
+"""A window of which one part is processed, one waits and one is written: jobs of ``GROUP``."""
 
 REDUCE, UPDATE = f"{TXTOPO}, ReduceCommitter", f"{TXTOPO}, multi_update"
 PEER = "delta-rs MERGE"

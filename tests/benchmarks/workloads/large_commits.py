@@ -12,8 +12,7 @@ from tests.benchmarks.inputs.rows import TouchedKeys, rows_of
 from tests.benchmarks.measuring import Contender, Sample, measure
 from tests.benchmarks.memory import MemorySampler
 from tests.benchmarks.outcome import Outcome, Role, Target, Unit
-from tests.benchmarks.topologies import STATE
-from tests.benchmarks.topologies import big_state as topology
+from tests.benchmarks.topologies import STATE, big_state as topology
 from tests.benchmarks.txtopo_contender import TXTOPO
 from txtopo import Config, run
 

@@ -1,7 +1,7 @@
-"""The simulator: the production core, shell and recovery in a world that fails on purpose.
+"""The simulator: the production core, run loop and recovery in a world that fails on purpose.
 
 A *schedule* is one seeded run: one coordinator after another, and sometimes two at once, over simulated
-tables, a store in memory, a virtual clock, and packs that run in this process. Nothing in it waits, so
+tables, a store in memory, a virtual clock, and jobs that run in this process. Nothing in it waits, so
 thousands of schedules run in a second's time of many machines. The same seed makes the same schedule.
 
 What can go wrong is a *workload* (see ``workloads``); each schedule draws some of them, and how often each

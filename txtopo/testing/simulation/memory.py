@@ -23,15 +23,15 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.contracts.collector import OutputCollector
-from txtopo.contracts.spout import Emitter
-from txtopo.contracts.tuples import DEFAULT_STREAM
-from txtopo.core.attempts import TransactionAttempt
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.spout import Emitter
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
-from txtopo.phases.inline_runner import run_stages
-from txtopo.phases.layout import Placement
-from txtopo.phases.places import Workshop
-from txtopo.phases.processing import PackJob, Report, StageRun
+from txtopo.processing.inline_runner import run_stages
+from txtopo.processing.layout import RowsMode
+from txtopo.processing.stage_run import Job, Report, StageRun
+from txtopo.tasks.factory import TaskFactory
 
 RUN_ALL_THE_SAME = 32
 """Of so many jobs that are known, one is run all the same."""
@@ -52,10 +52,10 @@ class Emission:
     task: int
     calls: list[Emitted]
 
-    def is_repeated_by(self, workshop: Workshop) -> bool:
+    def is_repeated_by(self, task_factory: TaskFactory) -> bool:
         """Let the emitter emit once more; return whether it was the same."""
         listening = _Listening(None)
-        workshop.emitter(self.task).emit_batch(self.attempt, self.metadata, listening)
+        task_factory.emitter(self.task).emit_batch(self.attempt, self.metadata, listening)
         return _are_same(self.calls, listening.calls)
 
 
@@ -201,21 +201,21 @@ class JobMemory:
         self._is_on = is_on
         self._known = 0
 
-    def run(self, job: PackJob, workshop: ListeningWorkshop, reaching: Reaching) -> Sequence[Report]:
+    def run(self, job: Job, task_factory: ListeningTaskFactory, reaching: Reaching) -> Sequence[Report]:
         """Run a job to its end, or tell again what it came to.
 
         Args:
             job: the job; not of an opaque spout, whose emitters may emit something else each time.
-            workshop: makes the tasks' objects.
+            task_factory: makes the tasks' objects.
             reaching: is told of failpoints, and hears those that are reached.
         """
         keys = _keys(job)
-        parts = self._told(keys, job, workshop, reaching) if self._is_on else None
+        parts = self._told(keys, job, task_factory, reaching) if self._is_on else None
         if parts is not None:
             self.told += 1
             return [report for part in parts for report in part.reports]
         reports: list[Report] = []
-        for key, part in zip(keys, _run_parts(job, workshop, reaching), strict=True):
+        for key, part in zip(keys, _run_parts(job, task_factory, reaching), strict=True):
             reports += part.reports
             if self._is_on and part.is_memorable:
                 self._remember((key, part.struck), part)
@@ -235,7 +235,7 @@ class JobMemory:
         self._learned.clear()
 
     def _told(
-        self, keys: Sequence[Hashable], job: PackJob, workshop: ListeningWorkshop, reaching: Reaching
+        self, keys: Sequence[Hashable], job: Job, task_factory: ListeningTaskFactory, reaching: Reaching
     ) -> list[Part] | None:
         """Return the parts of a job as they were before; None if it must be run, with the faults drawn so far."""
         if any(self._known_part(key, ()) is None for key in keys):
@@ -244,8 +244,8 @@ class JobMemory:
         if self._known % RUN_ALL_THE_SAME == 0:
             return None
         try:
-            workshop.cleanup_before(job.committed)
-            told = [self._told_part(key, workshop, reaching) for key in keys]
+            task_factory.cleanup_before(job.committed)
+            told = [self._told_part(key, task_factory, reaching) for key in keys]
         except Exception:  # noqa: BLE001 - whatever the user's emitter raises; the run that follows shows it
             return None
         parts = [part for part in told if part is not None]
@@ -254,14 +254,14 @@ class JobMemory:
         reaching.forget_drawn()
         return parts
 
-    def _told_part(self, key: Hashable, workshop: ListeningWorkshop, reaching: Reaching) -> Part | None:
+    def _told_part(self, key: Hashable, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part | None:
         """Take the steps of a part; None if something is not as it was, or a fault strikes where none did before."""
         part = self._known_part(key, ())
         position = 0
         while part is not None and position < len(part.steps):
             step = part.steps[position]
             if isinstance(step, Emission):
-                if not step.is_repeated_by(workshop):
+                if not step.is_repeated_by(task_factory):
                     return None
             elif reaching.draw(step):
                 part = self._known_part(key, (*part.struck, position))
@@ -289,30 +289,30 @@ class JobMemory:
         self._learned.clear()
 
 
-def _is_apart(job: PackJob) -> bool:
+def _is_apart(job: Job) -> bool:
     """Whether each transaction of a job runs whole in one place, and none touches another."""
-    return [stage.placement for stage in job.layout.stages] == [Placement.BY_TRANSACTION]
+    return [stage.placement for stage in job.layout.stages] == [RowsMode.BY_TRANSACTION]
 
 
-def _keys(job: PackJob) -> list[Hashable]:
+def _keys(job: Job) -> list[Hashable]:
     """Return a name for each part of a job, in the order they run in."""
     named = [(attempt, repr(metadata)) for attempt, metadata in job.attempts]
     if not _is_apart(job):
-        return [(job.layout.places, *named)]
-    return [each for place in range(job.layout.places) for each in named[place :: job.layout.places]]
+        return [(job.layout.slots, *named)]
+    return [each for slot in range(job.layout.slots) for each in named[slot :: job.layout.slots]]
 
 
-def _run_parts(job: PackJob, workshop: ListeningWorkshop, reaching: Reaching) -> Iterator[Part]:
+def _run_parts(job: Job, task_factory: ListeningTaskFactory, reaching: Reaching) -> Iterator[Part]:
     """Run a job, and yield its parts in their order."""
     steps: list[Step] = []
     struck: list[int] = []
-    with workshop.heard(steps), reaching.heard(steps, struck):
+    with task_factory.heard(steps), reaching.heard(steps, struck):
         if not _is_apart(job):
-            reports = run_stages(job, [workshop] * job.layout.places, lambda sent: sent)
+            reports = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
             yield Part(tuple(steps), tuple(struck), tuple(map(_as_it_travels, reports)))
             return
-        for place in range(job.layout.places):
-            for _, report in StageRun(workshop, job, 0, place).run(()):  # an attempt is over when its report comes
+        for slot in range(job.layout.slots):
+            for _, report in StageRun(task_factory, job, 0, slot).run(()):  # an attempt is over when its report comes
                 assert isinstance(report, Report), "nothing leaves the place"
                 yield Part(tuple(steps), tuple(struck), (_as_it_travels(report),))
                 steps.clear()
@@ -326,10 +326,10 @@ def _as_it_travels(report: Report) -> Report:
     return attrs.evolve(report, failure=pickle.loads(pickle.dumps(report.failure)))  # noqa: S301 - our own bytes
 
 
-class _Listening(OutputCollector):
+class _Listening(BatchOutputCollector):
     """Notes what an emitter emits, and hands it on."""
 
-    def __init__(self, to: OutputCollector | None) -> None:
+    def __init__(self, to: BatchOutputCollector | None) -> None:
         self.calls: list[Emitted] = []
         self._to = to
 
@@ -357,15 +357,15 @@ class _ListeningEmitter(Emitter):
         self._task = task
         self._steps = steps
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: OutputCollector) -> None:
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
         listening = _Listening(collector)
         self._steps.append(Emission(attempt, metadata, self._task, listening.calls))
         self._emitter.emit_batch(attempt, metadata, listening)
 
 
 @attrs.define(eq=False)
-class ListeningWorkshop(Workshop):
-    """A workshop whose emitters can be listened to."""
+class ListeningTaskFactory(TaskFactory):
+    """A task factory whose emitters can be listened to."""
 
     _steps: list[Step] | None = attrs.field(default=None, init=False)
 
@@ -380,5 +380,5 @@ class ListeningWorkshop(Workshop):
 
     def emitter(self, task: int) -> Any:
         """Return the emitter of a spout task; one that is listened to, if somebody listens."""
-        emitter = Workshop.emitter(self, task)
+        emitter = TaskFactory.emitter(self, task)
         return emitter if self._steps is None else _ListeningEmitter(emitter, task, self._steps)

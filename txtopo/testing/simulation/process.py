@@ -1,4 +1,4 @@
-"""The processes of a simulated world: a coordinator each, with its core observed and its packs run in place."""
+"""The processes of a simulated world: a coordinator each, with its core observed and its jobs run in place."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from txtopo.core.actions import Action, StopReason
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Event
 from txtopo.core.limits import Limits
+from txtopo.engine.runner import Environment, assembled
 from txtopo.errors import JobFailure
-from txtopo.monitor.journal import JournalEntry, JournalHeader, JournalPart
-from txtopo.phases.inline_runner import run_stages
-from txtopo.phases.pack_runner import PackRunner
-from txtopo.phases.processing import PackJob, Report
-from txtopo.runner import Outfit, assembled
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.processing.inline_runner import run_stages
+from txtopo.processing.job_runner import JobRunner
+from txtopo.processing.stage_run import Job, Report
 from txtopo.testing.checkers import CoreChecker
-from txtopo.testing.simulation.crew import SimulatedCrew
-from txtopo.testing.simulation.memory import JobMemory, ListeningWorkshop, Reaching
+from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
+from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.plan import Topology
 
 if TYPE_CHECKING:
@@ -49,47 +49,52 @@ class ObservedCoordinator(Coordinator):
         return actions
 
 
-class SimulatedRunner(PackRunner):
-    """Runs packs in the calling process."""
+class SimulatedRunner(JobRunner):
+    """Runs jobs in the calling process."""
 
-    places = 2
+    slots = 2
 
     def __init__(
-        self, world: World, process: Process, workshop: ListeningWorkshop, memory: JobMemory | None, reaching: Reaching
+        self,
+        world: World,
+        process: Process,
+        task_factory: ListeningTaskFactory,
+        memory: JobMemory | None,
+        reaching: Reaching,
     ) -> None:
         self._world = world
         self._process = process
         self._memory = memory
         self._reaching = reaching
-        self._workshop = workshop
+        self._task_factory = task_factory
         self._cancelled: set[int] = set()
 
-    def run(self, job: PackJob, on_progress: Callable[[], None]) -> Sequence[Report]:
+    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job to its end."""
-        if job.pack_id in self._cancelled:
+        if job.job_id in self._cancelled:
             raise JobFailure("it was cancelled")
         on_progress()
-        self._process.pack_id = job.pack_id
+        self._process.job_id = job.job_id
         for attempt, metadata in job.attempts:
             self._world.emits(self._process, attempt, metadata)
         self._world.job_runs(is_done=False)
         struck = len(self._world.struck)
         if self._memory is None:
-            reports: Sequence[Report] = run_stages(job, [self._workshop] * job.layout.places, lambda sent: sent)
+            reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
         else:
-            reports = self._memory.run(job, self._workshop, self._reaching)
+            reports = self._memory.run(job, self._task_factory, self._reaching)
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)
         return reports
 
-    def cancel(self, pack_id: int) -> None:
+    def cancel(self, job_id: int) -> None:
         """Note that a job is of no use any more."""
-        self._cancelled.add(pack_id)
+        self._cancelled.add(job_id)
 
     def close(self) -> None:
         """Close the emitters."""
-        self._workshop.close()
+        self._task_factory.close()
 
 
 class Process:
@@ -97,52 +102,52 @@ class Process:
 
     def __init__(self, world: World, number: int) -> None:
         self.number = number
-        self.crew = SimulatedCrew(world.clock, world.is_eager)
+        self.threads = SimulatedThreads(world.clock, world.is_eager)
         self.epoch = 0
         self.is_over = False
         self.is_paused = False
-        self.pack_id = 0
+        self.job_id = 0
         self.reason: StopReason | None = None
         self._world = world
         self._stack = contextlib.ExitStack()
-        self._shell: Any = None
+        self._run_loop: Any = None
 
     @property
     def is_running(self) -> bool:
         """Whether it can make a move."""
         return not self.is_over and not self.is_paused
 
-    def begin(self, topology: Topology, config: Config, outfit: Outfit, until: int | None) -> None:
+    def begin(self, topology: Topology, config: Config, environment: Environment, until: int | None) -> None:
         """Take the lead, recover, and let the core begin."""
-        run = assembled(topology, config, outfit, until=until)
+        run = assembled(topology, config, environment, until=until)
         assembly = self._stack.enter_context(run)
-        self._shell = assembly.shell
-        self._shell.start(assembly.start)
+        self._run_loop = assembly.run_loop
+        self._run_loop.start(assembly.start)
 
     def request_stop(self) -> None:
         """Ask for an orderly stop."""
-        self._shell.request_stop()
+        self._run_loop.request_stop()
 
     def tick(self) -> None:
-        """Let the shell look at the clock, and take in what is being delivered."""
-        if self._shell.is_running:
-            self._shell.step()
+        """Let the run loop look at the clock, and take in what is being delivered."""
+        if self._run_loop.is_running:
+            self._run_loop.step()
 
     def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
         """Do some work, or deliver a letter; return False if nothing waits."""
-        crew = self.crew
-        works, letters = crew.doable(), crew.deliverable()
-        if not works and not letters:
+        threads = self.threads
+        works, deliveries = threads.doable(), threads.deliverable()
+        if not works and not deliveries:
             return False
-        chosen = choose([*works, *letters])
+        chosen = choose([*works, *deliveries])
         if chosen in works:
-            posted = len(crew.letters)
-            crew.do(chosen)
-            for letter in crew.letters[posted:]:
-                if letter.order is None and len(letter.events) > 1:
-                    post(letter, self.pack_id)
+            posted = len(threads.deliveries)
+            threads.do(chosen)
+            for delivery in threads.deliveries[posted:]:
+                if delivery.order is None and len(delivery.events) > 1:
+                    post(delivery, self.job_id)
         else:
-            crew.deliver(chosen)
+            threads.deliver(chosen)
             self.tick()
         return True
 
@@ -152,19 +157,19 @@ class Process:
         Raises:
             TxtopoError: what it stopped for.
         """
-        if self._shell.is_running:
+        if self._run_loop.is_running:
             return None
         self.is_over = True
         with self._stack:
-            self._shell.shut_down()
-            self.reason = StopReason(self._shell.end().reason)
+            self._run_loop.shut_down()
+            self.reason = StopReason(self._run_loop.end().reason)
             return self.reason
 
     def die(self) -> None:
         """Be no more, without a word."""
         self.is_over = True
-        self.crew.works.clear()
-        self.crew.letters.clear()
+        self.threads.works.clear()
+        self.threads.deliveries.clear()
 
 
 class MemoryJournal:
@@ -173,14 +178,14 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.parts: list[JournalPart] = []
 
-    def begin(self, header: JournalHeader) -> Pen:
+    def begin(self, header: JournalHeader) -> SimulatedJournalWriter:
         """Begin a coordinator's part."""
         self.parts.append(JournalPart(header, ()))
-        return Pen(self, len(self.parts) - 1)
+        return SimulatedJournalWriter(self, len(self.parts) - 1)
 
 
 @attrs.frozen
-class Pen:
+class SimulatedJournalWriter:
     """Enters one coordinator's groups."""
 
     journal: MemoryJournal

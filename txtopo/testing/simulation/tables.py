@@ -14,10 +14,10 @@ from typing import Any, Never, Protocol
 import attrs
 import pyarrow as pa
 
-from txtopo.contracts.copying import Copying, copying_of_value
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.reduction import PlacedRows, Placement, Reducible, Reduction, Rows, TransactionRows
-from txtopo.contracts.state import (
+from txtopo.api.copying import Copying, copying_of_value
+from txtopo.api.fields import Fields
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.state import (
     BulkRules,
     Key,
     OpenedState,
@@ -48,7 +48,7 @@ class SimulatedTable:
 
     name: str
     on_version: OnVersion
-    life: str | None = None
+    incarnation: str | None = None
     newest: Version = attrs.field(factory=lambda: Version(0, None, 0, {}))
     staged: dict[tuple[int, int], Writes] = attrs.field(factory=dict)
 
@@ -93,12 +93,12 @@ class SimulatedState(State):
             return super().as_rows(name, rows)
         return self._of.as_rows(name, rows)
 
-    def open(self, topology_id: str, name: str, life: str, epoch: int) -> OpenedState:
+    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedState:
         """Write the marker of ``epoch``; see :meth:`State.open`."""
         table = self._table
-        if table.life is None:
-            table.life = life
-        if table.life != life:
+        if table.incarnation is None:
+            table.incarnation = incarnation
+        if table.incarnation != incarnation:
             raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another life")
         opened = (
             OpenedSimulatedRows(self, name, table, epoch)
@@ -223,7 +223,7 @@ class OpenedSimulatedState(OpenedState):
     def discard_staged(self) -> None:
         """Forget what this coordinator and earlier ones have staged."""
         staged = self._table.staged
-        self._table.staged = {place: values for place, values in staged.items() if place[0] > self._epoch}
+        self._table.staged = {slot: values for slot, values in staged.items() if slot[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return the newest rows; a past transaction's are not kept here."""
@@ -253,20 +253,20 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         """Refuse."""
         raise StateAccessError(f"state {self._name!r} is a table of rows and has no keys")
 
-    def rows_to_place(self, rows: Rows, placement: Placement) -> pa.Table:
+    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table:
         """Return rows with the table's fields."""
-        if placement is Placement.REPLACE and not self._partition_at:
+        if placement is RowsMode.REPLACE and not self._partition_at:
             raise StateAccessError(f"state {self._name!r} has no partitions to replace; declare it with partition_by")
         return self._state.as_rows(self._name, rows)
 
-    def place(self, parts: Sequence[PlacedRows]) -> Writes:
+    def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
         """Return how often each row is to stand in the table after the transactions, where that changes."""
         before = self._table.newest.rows
         txids = {row: list(getattr(count, "txids", ())) for row, count in before.items()}
         last = self.last_txid or 0
         for txid in sorted({part.txid for part in parts if part.txid > last}):
             own = [part for part in parts if part.txid == txid]
-            gone = {self._partition(row) for part in own if part.placement is Placement.REPLACE for row in _rows(part)}
+            gone = {self._partition(row) for part in own if part.placement is RowsMode.REPLACE for row in _rows(part)}
             for row in txids:
                 if self._partition(row) in gone:
                     txids[row] = []
@@ -285,7 +285,7 @@ def _rules_of_values() -> Any:
     return importlib.import_module(VALUES)
 
 
-def _rows(part: PlacedRows) -> list[tuple[Any, ...]]:
+def _rows(part: RowsToWrite) -> list[tuple[Any, ...]]:
     assert isinstance(part.rows, pa.Table), "as it was fitted"
     columns = [list(map(_hashable, column.to_pylist())) for column in part.rows.columns]
     return list(zip(*columns, strict=True))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from txtopo.core.events import PackEnded, PackFailed, Processed
+from txtopo.core.events import JobEnded, JobLost, Processed
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.failpoints import ProcessDeath
-from txtopo.testing.simulation.crew import Letter, Work
+from txtopo.testing.simulation.threads import Delivery, Work
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
@@ -62,8 +62,8 @@ class Workload(ABC):
     def move(self, world: World) -> None:
         """The schedule makes its next move."""
 
-    def post(self, world: World, letter: Letter, pack_id: int) -> None:
-        """A job's answers are on their way; the letter may be changed, or taken out of the crew."""
+    def post(self, world: World, delivery: Delivery, job_id: int) -> None:
+        """A job's answers are on their way; the letter may be changed, or taken out of the threads."""
 
     def run_job(self, world: World, *, is_done: bool) -> None:
         """A job begins, or is done; an exception loses it."""
@@ -149,7 +149,7 @@ class LostLeads(Workload):
 
 
 class LostJobs(Workload):
-    """A pack's job is lost, before or after it was done."""
+    """A job is lost, before or after it was done."""
 
     def run_job(self, world: World, *, is_done: bool) -> None:
         """Lose the job."""
@@ -160,31 +160,31 @@ class LostJobs(Workload):
 class LateAnswers(Workload):
     """Slow work: answers come long after, past the timeout too."""
 
-    def post(self, world: World, letter: Letter, pack_id: int) -> None:
+    def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Hold a letter back."""
-        if world.strikes(self, f"of pack {pack_id}"):
-            letter.due_ms = world.clock.now_ms + world.random.randrange(3 * world.timeout_ms)
+        if world.strikes(self, f"of pack {job_id}"):
+            delivery.due_ms = world.clock.now_ms + world.random.randrange(3 * world.timeout_ms)
 
 
 class LostAnswers(Workload):
     """Answers never come; the job is found lost when it is cancelled."""
 
-    def post(self, world: World, letter: Letter, pack_id: int) -> None:
+    def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Lose a letter."""
-        if world.strikes(self, f"of pack {pack_id}"):
-            letter.events = (PackFailed(pack_id, "its answers were lost"),)
-            letter.due_ms = world.clock.now_ms + 2 * world.timeout_ms
+        if world.strikes(self, f"of pack {job_id}"):
+            delivery.events = (JobLost(job_id, "its answers were lost"),)
+            delivery.due_ms = world.clock.now_ms + 2 * world.timeout_ms
 
 
 class DoubledAnswers(Workload):
     """Answers come a second time, later."""
 
-    def post(self, world: World, letter: Letter, pack_id: int) -> None:
+    def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Post a copy."""
-        if world.strikes(self, f"of pack {pack_id}"):
-            events = tuple(event for event in letter.events if isinstance(event, (Processed, PackEnded)))
+        if world.strikes(self, f"of pack {job_id}"):
+            events = tuple(event for event in delivery.events if isinstance(event, (Processed, JobEnded)))
             due_ms = world.clock.now_ms + world.random.randrange(2 * world.timeout_ms)
-            world.moving.crew.letters.append(Letter(events, None, due_ms))
+            world.moving.threads.deliveries.append(Delivery(events, None, due_ms))
 
 
 class ClockJumps(Workload):
@@ -200,8 +200,8 @@ class SlowWork(Workload):
     """Work that was submitted is not begun for a while."""
 
     def move(self, world: World) -> None:
-        """Let the shell look at the clock while work waits."""
-        works: list[Work] = world.moving.crew.works
+        """Let the run loop look at the clock while work waits."""
+        works: list[Work] = world.moving.threads.works
         if works and world.strikes(self, "waits"):
             world.clock.now_ms += world.random.randrange(world.timeout_ms)
             world.moving.tick()

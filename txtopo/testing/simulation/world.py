@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +11,20 @@ from typing import Any
 
 import attrs
 
+from state.stores.memory import MemoryPlace, MemoryStore
+from txtopo.api.fields import Fields
+from txtopo.api.state import Key, State, StateKind
+from txtopo.api.store import Store
 from txtopo.config import Config
-from txtopo.contracts.fields import Fields
-from txtopo.contracts.state import Key, State, StateKind
-from txtopo.contracts.store import Store
 from txtopo.core.actions import StopReason
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.limits import Limits
+from txtopo.engine.runner import Environment
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
-from txtopo.monitor.journal import JournalHeader, JournalPart
-from txtopo.phases.pack_runner import PackRunner
-from txtopo.phases.places import prototypes_of
-from txtopo.runner import PLUGINS, Outfit
+from txtopo.journal.journal import JournalHeader, JournalPart
+from txtopo.processing.job_runner import JobRunner
+from txtopo.tasks.factory import prototypes_of
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -36,10 +36,16 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.crew import Clock
-from txtopo.testing.simulation.memory import JobMemory, ListeningWorkshop, Reaching
-from txtopo.testing.simulation.process import MemoryJournal, ObservedCoordinator, Pen, Process, SimulatedRunner
+from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
+from txtopo.testing.simulation.process import (
+    MemoryJournal,
+    ObservedCoordinator,
+    Process,
+    SimulatedJournalWriter,
+    SimulatedRunner,
+)
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.threads import Clock
 from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Workload
 from txtopo.topology.plan import Plan, Topology
 
@@ -132,7 +138,7 @@ class World:
         """Those that can strike at a failpoint."""
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
-        self._place: Any = _plugin_module("memory").MemoryPlace()
+        self._slot: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
         self._journal = MemoryJournal()
         self._processes: list[Process] = []
@@ -204,14 +210,14 @@ class World:
     def kill(self, process: Process) -> None:
         """Let a process die; its lead is free, as an flock is."""
         process.die()
-        self._place.forget_holder(self._plan.topology_id)
+        self._slot.forget_holder(self._plan.topology_id)
 
     def pause_current(self) -> None:
         """Stop the process that runs just now, let others work for a while, and let it go on."""
         process = self.moving
         process.is_paused = True
         self._paused += 1
-        self._place.forget_holder(self._plan.topology_id)
+        self._slot.forget_holder(self._plan.topology_id)
         for _ in range(self.random.randrange(1, 80)):
             if self._is_finished(paused_too=False):
                 break
@@ -225,7 +231,7 @@ class World:
 
     def take_lead_away(self) -> None:
         """Free the lead behind its holder's back, and let another process take it."""
-        self._place.forget_holder(self._plan.topology_id)
+        self._slot.forget_holder(self._plan.topology_id)
         self._start()
 
     def switch_partition(self) -> None:
@@ -247,11 +253,11 @@ class World:
         """An attempt is about to emit."""
         with _Kept(self):
             if self._leads(process):
-                durable = self._place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
+                durable = self._slot.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
-        """Transactions of a pack have failed, of which so many were told to."""
+        """Transactions of a job have failed, of which so many were told to."""
         self.has_failures |= bool(txids) and struck == 0
         oracle = self._subject.oracle
         if oracle is not None and not oracle.has_failures and not self._plan.is_opaque:
@@ -317,16 +323,16 @@ class World:
                 transaction_max_attempts_policy="SKIP",
             )
             self.log(f"starts with a window of {window}")
-            process.begin(self._topology, config, self._outfit(process), self._subject.until)
+            process.begin(self._topology, config, self._environment(process), self._subject.until)
             if self._leads(process):
                 self._settled()
             self._look_for_end(process)
 
-    def _outfit(self, process: Process) -> Outfit:
+    def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
-        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PackRunner]:
-            workshop = ListeningWorkshop(plan, config, prototypes)
-            runner = SimulatedRunner(self, process, workshop, self._memory, self._reaching)
+        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
+            task_factory = ListeningTaskFactory(plan, config, prototypes)
+            runner = SimulatedRunner(self, process, task_factory, self._memory, self._reaching)
             yield runner
             runner.close()
 
@@ -334,23 +340,23 @@ class World:
             checker = CoreChecker(self._attempts, self._plan.is_opaque, limits.timeout_ms)
             return ObservedCoordinator(limits, checker, None if self._log is None else self.log)
 
-        def make_journal(header: JournalHeader) -> Pen:
+        def make_journal(header: JournalHeader) -> SimulatedJournalWriter:
             process.epoch = header.epoch
             return self._journal.begin(header)
 
-        return Outfit(
+        return Environment(
             make_runner=make_runner,
-            make_crew=lambda _: process.crew,
+            make_threads=lambda _: process.threads,
             make_coordinator=make_coordinator,
             make_store=self._store,
-            freeze=lambda _: self._subject.prototypes,
+            dump_object=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
         )
 
-    def _post(self, letter: Any, pack_id: int) -> None:
+    def _post(self, delivery: Any, job_id: int) -> None:
         for workload in self._workloads:
-            workload.post(self, letter, pack_id)
+            workload.post(self, delivery, job_id)
 
     def let_go(self, process: Process) -> None:
         """Count a process as over."""
@@ -410,7 +416,7 @@ class World:
         return any(process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes)
 
     def _committed(self) -> int:
-        value = self._place.values.get(f"{self._plan.topology_id}/committed")
+        value = self._slot.values.get(f"{self._plan.topology_id}/committed")
         return 0 if value is None else int(_decoded(value)["txid"])
 
     def _check_end(self) -> None:
@@ -434,10 +440,10 @@ class World:
     # Leaves.
 
     def _leads(self, process: Process) -> bool:
-        return bool(self._place.epochs[self._plan.topology_id] == process.epoch)
+        return bool(self._slot.epochs[self._plan.topology_id] == process.epoch)
 
     def _store(self) -> Store:
-        store: Store = _plugin_module("memory").MemoryStore(self._place)
+        store: Store = MemoryStore(self._slot)
         return store
 
     def _state(self, name: str, of: State | _DeadLetters) -> SimulatedState:
@@ -517,8 +523,3 @@ class _DeadLetters:
 def _decoded(value: bytes) -> Any:
     """Return what a store holds; to be looked at only."""
     return json.loads(value)
-
-
-@functools.cache
-def _plugin_module(name: str) -> Any:
-    return importlib.import_module(PLUGINS[name].partition(":")[0])

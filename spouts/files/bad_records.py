@@ -1,0 +1,357 @@
+"""Bad records of text formats: refused, which is the default, or kept in a table of dead letters.
+
+A record is bad if Arrow, given that record alone, does not take it: so it is bad or good whatever stands around it,
+wherever its file is cut, and at every attempt. Formats read whole blocks and look for bad records only in a block that
+Arrow has refused (:func:`sieve`); input without them costs nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+
+import attrs
+import pyarrow as pa
+
+from spouts.files.format import FileRange
+from txtopo.api.fields import Fields
+from txtopo.errors import ConfigError, InputError
+
+BAD_RECORDS = "bad-records"
+"""The stream that bad records are emitted on, and the name of the table they go to."""
+
+BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
+
+TEXT_BYTES_MAX = 64 * 1024
+"""How much of a bad record is in its dead letter, at most."""
+
+KEPT_BYTES = TEXT_BYTES_MAX + 1
+"""How much is kept of a record that is too long: one byte more shows whether the text ends at a character's end."""
+
+TOO_LONG = "it is longer than {} bytes; is this the file's format?"
+"""What is wrong with a record that is longer than one may be."""
+
+TEXT_SHOWN_MAX = 200
+"""How much of a bad record an error shows."""
+
+_REMEDY = "mend the file, or the spout's fields, or give the spout dead_letter=PATH to go on without bad records"
+
+MISFITS = (pa.ArrowInvalid, UnicodeDecodeError)
+"""What Arrow raises for values that do not fit; an error with bytes in it that are not UTF-8 is the latter."""
+
+ROWS_WAITING_MAX = 4096
+"""Bad records that wait to be emitted."""
+
+TEXTS_WAITING_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of bad records that wait to be emitted."""
+
+SIEVED_RECORDS_MAX = 4096
+"""Records of a block with bad ones that are looked at before they are emitted."""
+
+_COUNTED_BYTES = 1024 * 1024
+"""How much lines are counted in at a time."""
+
+_NUMBERS = re.compile(r"Row #\d+: | in row \d+$|In chunk \d+: Invalid: ")
+
+_WHOLE_TRIES_MAX = 4
+"""Records taken out of a whole block, one by one, before it is looked at in pieces."""
+
+_PIECE_RECORDS = 64
+
+Parse = Callable[[Sequence[bytes]], pa.Table]
+"""Parses records; raises one of ``MISFITS`` if any of them is bad."""
+
+Suspect = Callable[[str, Sequence[bytes]], int | None]
+"""Says by Arrow's message which of some records is likely to be bad; only ever a hint, and checked."""
+
+
+@attrs.frozen
+class Record:
+    """A record as it stands in its file, without what ends it."""
+
+    offset: int
+    """Where it begins."""
+    line: int
+    """The lines between the beginning of its block and its own first one."""
+    content: bytes
+    """Its bytes; of one that is longer than a record may be, the first ones only."""
+    size: int
+    """Its length."""
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether it is longer than a record may be."""
+        return self.size > len(self.content)
+
+
+class LineNumbers:
+    """Counts the lines of files, each byte about once as long as one is asked for file by file, front to back."""
+
+    def __init__(self) -> None:
+        self._file: tuple[str, int, int] | None = None
+        self._counts = [0]
+        """The newlines before each multiple of ``_COUNTED_BYTES``."""
+
+    def before(self, path: str, piece: FileRange, offset: int) -> int:
+        """Return how many lines end before an offset."""
+        file = (path, piece.size, piece.mtime_ns)
+        if file != self._file:
+            self._file, self._counts = file, [0]
+        chunks, rest = divmod(offset, _COUNTED_BYTES)
+        with Path(path).open("rb") as handle:
+            handle.seek((len(self._counts) - 1) * _COUNTED_BYTES)
+            while len(self._counts) <= chunks:
+                self._counts.append(self._counts[-1] + handle.read(_COUNTED_BYTES).count(b"\n"))
+            handle.seek(chunks * _COUNTED_BYTES)
+            return self._counts[chunks] + handle.read(rest).count(b"\n")
+
+
+class BadRecords:
+    """Takes the bad records of one range: refuses the first.
+
+    Args:
+        path: the file.
+        piece: the range.
+        numbers: counts lines.
+    """
+
+    def __init__(self, path: str, piece: FileRange, numbers: LineNumbers) -> None:
+        self.path = path
+        self.piece = piece
+        self._numbers = numbers
+
+    def add(self, block_offset: int, record: Record, reason: str) -> None:
+        """Take a bad record.
+
+        Args:
+            block_offset: where the block begins that the record is in.
+            record: the record.
+            reason: what is wrong with it, the same whatever stands around it.
+
+        Raises:
+            InputError: bad records are refused.
+        """
+        shown = "" if record.is_too_long else f": {_decoded(record.content[:TEXT_SHOWN_MAX])}"
+        raise InputError(f"{self.place(block_offset, record)}: {reason}{shown} (byte {record.offset}); {_REMEDY}")
+
+    def place(self, block_offset: int, record: Record) -> str:
+        """Return the file and the line of a record, for an error."""
+        return f"{self.path}, line {self._line(block_offset, record)}"
+
+    def refuse_long(self, offset: int, size_max: int) -> None:
+        """Refuse a record as soon as it is known to be too long, before its end is found.
+
+        Args:
+            offset: a byte of it.
+            size_max: how long a record may be.
+
+        Raises:
+            InputError: bad records are refused.
+        """
+        line = self._numbers.before(self.path, self.piece, offset) + 1
+        raise InputError(f"{self.path}, line {line}: {TOO_LONG.format(size_max)} {_REMEDY}")
+
+    def add_all(self, block_offset: int, records: Sequence[Record], reasons: Mapping[int, str]) -> None:
+        """Take those of the records of a block that have a reason to be bad, in their order."""
+        for index in sorted(reasons):
+            self.add(block_offset, records[index], reasons[index])
+
+    def finish(self) -> None:
+        """Hand on what waits: the range is read."""
+
+    def _line(self, block_offset: int, record: Record) -> int:
+        return self._numbers.before(self.path, self.piece, block_offset) + record.line + 1
+
+
+class DeadLetters(BadRecords):
+    """Takes the bad records of one range: emits them.
+
+    Args:
+        path: the file.
+        piece: the range.
+        numbers: counts lines.
+        emit: takes batches of :data:`BAD_RECORDS_FIELDS`.
+    """
+
+    def __init__(
+        self, path: str, piece: FileRange, numbers: LineNumbers, emit: Callable[[pa.RecordBatch], None]
+    ) -> None:
+        super().__init__(path, piece, numbers)
+        self._emit = emit
+        self._rows: list[tuple[str, int, int, str, str]] = []
+        self._text_bytes = 0
+        self._block: tuple[int, int] | None = None
+        """Where the last block begins, and how many lines end before it."""
+
+    def add(self, block_offset: int, record: Record, reason: str) -> None:
+        """Take a bad record."""
+        kept = _cut(record.content)
+        if len(kept) < record.size:
+            reason = f"{reason} (the text is its first {len(kept)} bytes of {record.size})"
+        self._rows.append((self.path, record.offset, self._line(block_offset, record), _decoded(kept), reason))
+        self._text_bytes += len(kept)
+        if len(self._rows) >= ROWS_WAITING_MAX or self._text_bytes >= TEXTS_WAITING_BYTES_MAX:
+            self.finish()
+
+    def refuse_long(self, offset: int, size_max: int) -> None:
+        """Refuse nothing: its end is looked for."""
+
+    def finish(self) -> None:
+        """Emit what waits."""
+        if self._rows:
+            columns = [list(column) for column in zip(*self._rows, strict=True)]
+            self._rows, self._text_bytes = [], 0
+            arrays = map(pa.array, columns, BAD_RECORDS_FIELDS.types)
+            self._emit(pa.RecordBatch.from_arrays(list(arrays), names=list(BAD_RECORDS_FIELDS)))
+
+    def _line(self, block_offset: int, record: Record) -> int:
+        if self._block is None or self._block[0] != block_offset:
+            self._block = (block_offset, self._numbers.before(self.path, self.piece, block_offset))
+        return self._block[1] + record.line + 1
+
+
+def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> str:
+    """Return the path of a dead-letter table, which must not be among the files that are read.
+
+    Args:
+        path: as it was given.
+        inputs: absolute paths and globs of what is read.
+
+    Raises:
+        ConfigError: it is.
+    """
+    text = os.fspath(path)
+    if "://" not in text:
+        table = PurePath(os.path.abspath(text))  # noqa: PTH100 - as for the inputs
+        within = next((each for each in inputs if _is_read(table, each)), None)
+        if within is not None:
+            raise ConfigError(
+                f"dead_letter={text!r} lies in {within}, whose files are read; put the table elsewhere, or below a "
+                "name that begins with '_'"
+            )
+    return text
+
+
+def _is_read(table: PurePath, given: str) -> bool:
+    """Whether files at or below a path would be read as input."""
+    parts = PurePath(given).parts
+    plain = PurePath(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    if not table.is_relative_to(plain) or any(name.startswith((".", "_")) for name in table.relative_to(plain).parts):
+        return False
+    folders = [table, *table.parents]
+    if "**" in given:
+        return any(fnmatch.fnmatch(str(folder), given) for folder in folders)
+    return any(folder == PurePath(given) or folder.match(given) for folder in folders)
+
+
+def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
+    block_offset: int,
+    records: Sequence[Record],
+    fault: Callable[[Record], str | None],
+    parse: Parse,
+    suspect: Suspect,
+    bad: BadRecords,
+) -> Iterator[pa.Table]:
+    """Yield the good ones of a block's records, and hand on the bad ones.
+
+    A few thousand at a time: what is emitted shows that the transaction makes progress.
+
+    Args:
+        block_offset: where the block begins.
+        records: its records.
+        fault: says what is wrong with a record that Arrow need not, or must not, be asked about.
+        parse: reads some of the others.
+        suspect: reads Arrow's messages.
+        bad: takes the bad ones.
+    """
+    for start in range(0, len(records), SIEVED_RECORDS_MAX):
+        some = records[start : start + SIEVED_RECORDS_MAX]
+        reasons = {index: found for index, record in enumerate(some) if (found := fault(record)) is not None}
+        others = [index for index in range(len(some)) if index not in reasons]
+        tables, misfits = sieve([some[index].content for index in others], parse, suspect)
+        reasons.update({others[at]: reason for at, reason in misfits.items()})
+        bad.add_all(block_offset, some, reasons)
+        if tables:
+            yield pa.concat_tables(tables)
+
+
+def sieve(records: Sequence[bytes], parse: Parse, suspect: Suspect) -> tuple[list[pa.Table], dict[int, str]]:
+    """Tell good records from bad ones, by what Arrow makes of them alone.
+
+    A record that Arrow's message leads to is tried alone, and left out if it is bad; where a message leads nowhere,
+    the block is halved. Every good record is read by Arrow in a block that it takes, every bad one has been refused
+    on its own. The tries are at most a few for each bad record, however many there are.
+
+    Args:
+        records: the records of a block.
+        parse: reads some of them.
+        suspect: reads Arrow's messages.
+
+    Returns:
+        The good records in their order; and by its index what is wrong with each bad one.
+    """
+    tables: list[pa.Table] = []
+    reasons: dict[int, str] = {}
+    blocks = [list(range(len(records)))]
+    tries = 0
+    while blocks:
+        block = blocks.pop()
+        if not block:
+            continue
+        contents = [records[index] for index in block]
+        try:
+            tables.append(parse(contents))
+        except MISFITS as error:
+            message = str(error)
+        else:
+            continue
+        if len(block) == 1:
+            reasons[block[0]] = _reason(message)
+            continue
+        tries += 1
+        at = suspect(message, contents)
+        reason = None if at is None else _fault(contents[at], parse)
+        if at is None or reason is None:
+            middle = len(block) // 2
+            blocks += [block[middle:], block[:middle]]
+            continue
+        reasons[block.pop(at)] = reason
+        if tries >= _WHOLE_TRIES_MAX and len(block) > _PIECE_RECORDS:
+            starts = range(0, len(block), _PIECE_RECORDS)
+            blocks += [block[start : start + _PIECE_RECORDS] for start in reversed(starts)]
+        else:
+            blocks.append(block)
+    return tables, reasons
+
+
+def _fault(record: bytes, parse: Parse) -> str | None:
+    """Return what Arrow says of a record alone; None if it takes it."""
+    try:
+        parse([record])
+    except MISFITS as error:
+        return _reason(str(error))
+    return None
+
+
+def _reason(message: str) -> str:
+    """Return what Arrow says of a record alone, without the numbers of rows and chunks, which mean nothing then."""
+    return f"it does not fit: {_NUMBERS.sub('', message)}"
+
+
+def _cut(content: bytes) -> bytes:
+    """Return what is kept of a record: whole characters."""
+    end = TEXT_BYTES_MAX
+    if len(content) <= end:
+        return content
+    while end > TEXT_BYTES_MAX - 4 and content[end] & 0xC0 == 0x80:  # noqa: PLR2004 - a byte that continues a character
+        end -= 1
+    return content[:end]
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode(errors="backslashreplace")

@@ -1,0 +1,167 @@
+"""Where the records of a CSV file with quotes begin and end, so that they can be looked at one by one.
+
+Only files that hold a bad record are cut like this: Arrow finds the ends of records itself. It opens a quote at the
+beginning of a value alone, and takes a doubled one within for a quote; what follows the closing one is read as
+without quotes, up to the next delimiter. So is it here. A record ends with a line in which no quote is open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+import attrs
+import numpy as np
+
+from spouts.files.bad_records import KEPT_BYTES, Record
+
+_BLOCK_BYTES = 1024 * 1024
+
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+
+
+@attrs.frozen
+class QuotedBlock:
+    """Records that stand one after another."""
+
+    offset: int
+    """Where the block begins."""
+    end: int
+    """Where the next one begins."""
+    records: list[Record]
+    """The records that are not blank, one at least."""
+    is_open: bool
+    """Whether the last record's quote is still open at the file's end."""
+
+
+@attrs.frozen
+class _Found:
+    """A record, or a blank line, or at the end of the file nothing."""
+
+    content: bytes
+    """Without its end; of one that is too long, the first bytes only."""
+    size: int
+    """Its length, with its end."""
+    end_size: int
+    lines: int
+    """The newlines in it."""
+    is_open: bool
+    """Whether a quote is open at its end."""
+
+
+class QuotedRecords:
+    """Finds the records of files.
+
+    Args:
+        delimiter: what stands between two values.
+        quote: what may stand around a value.
+    """
+
+    def __init__(self, delimiter: str, quote: str) -> None:
+        self._quote = quote.encode()
+        self._delimiter = delimiter.encode()
+        self._before_opening = np.array([*b"\r\n", ord(delimiter), ord(quote)], np.uint8)
+        self._undecided = {self._quote, self._delimiter, b"\r"}
+        """What a part of a line does not end with: what it means depends on what follows."""
+        self._opening = re.compile(b"[\\r\\n" + re.escape(self._delimiter) + b"]" + re.escape(self._quote))
+
+    def are_in_pairs(self, handle: IO[bytes], start: int) -> bool:
+        """Whether all quotes from an offset on open and close values, or are doubled within; if not, some may not be.
+
+        It is so if each second quote, from the first on, begins a value, or follows another one at once.
+        """
+        handle.seek(start)
+        quote = ord(self._quote)
+        count, last = 0, b"\n"
+        while chunk := handle.read(_BLOCK_BYTES):
+            if self._quote in chunk:
+                data = np.frombuffer(last + chunk, np.uint8)
+                at = np.flatnonzero(data[1:] == quote)
+                if not np.isin(data[at[count % 2 :: 2]], self._before_opening).all():
+                    return False
+                count += len(at)
+            last = chunk[-1:]
+        return count % 2 == 0
+
+    def read(
+        self, handle: IO[bytes], start: int, size_max: int, records_max: int | None = None
+    ) -> Iterator[QuotedBlock]:
+        """Yield the records from an offset on, in blocks of about 1 MiB.
+
+        Args:
+            handle: the file.
+            start: where a record begins.
+            size_max: of a record that is longer, only its beginning is kept.
+            records_max: records of a block, at most.
+        """
+        handle.seek(start)
+        parts = self._parts(handle, size_max)
+        begin = offset = start
+        records: list[Record] = []
+        lines = 0
+        is_open = False
+        while True:
+            found = self._next(parts, size_max)
+            is_open = found.is_open if found.size else is_open
+            if found.content.strip(b"\r\n"):
+                records.append(Record(offset, lines, found.content, found.size - found.end_size))
+            offset += found.size
+            lines += found.lines
+            if records and (not found.size or offset - begin >= _BLOCK_BYTES or len(records) == records_max):
+                yield QuotedBlock(begin, offset, records, is_open)
+                begin, records, lines = offset, [], 0
+            if not found.size:
+                return
+
+    def _next(self, parts: Iterator[bytes], size_max: int) -> _Found:
+        kept: list[bytes] = []
+        size = lines = 0
+        is_open = False
+        part = b""
+        for part in parts:
+            is_open = self._is_open_after(part, is_open=is_open, begins_record=not size)
+            size += len(part)
+            lines += part.endswith(b"\n")
+            if size <= size_max:
+                kept.append(part)
+            elif sum(map(len, kept)) <= KEPT_BYTES:
+                kept = [b"".join([*kept, part])[: min(KEPT_BYTES, size_max)]]
+            if not is_open and part.endswith((b"\n", b"\r")):
+                break
+        end_size = len(part) - len(_without_end(part))
+        content = b"".join(kept)
+        return _Found(_without_end(content) if size == len(content) else content, size, end_size, lines, is_open)
+
+    def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
+        """Yield the lines, which may end with carriage returns too; of very long ones parts."""
+        while data := handle.readline(size_max + 1):
+            while data[-1:] in self._undecided and (more := handle.readline(1)):
+                data += more
+            yield from _LINE.findall(data) if b"\r" in data else (data,)
+
+    def _is_open_after(self, data: bytes, *, is_open: bool, begins_record: bool) -> bool:
+        """Return whether a quote is open at the end of a part of a record."""
+        if self._quote not in data:
+            return is_open
+        position = 0
+        if not is_open and begins_record and data.startswith(self._quote):
+            position, is_open = 1, True
+        while True:
+            if is_open:
+                position = data.find(self._quote, position) + 1
+                if not position:
+                    return True
+                if data[position : position + 1] == self._quote:
+                    position += 1
+                else:
+                    is_open = False
+            else:
+                opening = self._opening.search(data, position)
+                if opening is None:
+                    return False
+                position, is_open = opening.end(), True
+
+
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")

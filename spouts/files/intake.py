@@ -1,0 +1,308 @@
+"""The coordinators of the files spout: what they have in common, and the one that lists its files at the start.
+
+That one and the one of growing folders (:mod:`spouts.files.watch`) admit files to a log (:mod:`spouts.files.taken_log`)
+before they take them, so that a transaction's metadata holds its own ranges and one place::
+
+    {"format": "text", "root": folder that the names are below,
+     "ranges": [[name, start, end, size, mtime_ns], …],
+     "numbers": [number of each range's file, …],          only with ``watch``
+     "position": [name, offset, mtime_ns],
+     "taken": [number of files, digest of their names and sizes],   null with ``watch``
+     "next": [number, offset],
+     "log": [id of the log, how many records it has had]}           null where there is no store
+
+``position`` and ``taken`` say the same as ``next`` does, without a log, as long as files are taken by name. Metadata of
+a former txtopo has no ``next`` and no ``log``.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spouts.files.format import FileFormat
+from spouts.files.listing import InputFile, Listing, folders_of
+from spouts.files.ranges import (
+    Cutter,
+    Place,
+    Plan,
+    Position,
+    Taken,
+    check_taken,
+    digest_of,
+    path_of,
+    taken_by_name,
+)
+from spouts.files.taken_log import Admitted, FileLog, LogPlace
+from txtopo.api.spout import Coordinator, Metadata
+from txtopo.api.store import Lead, Store
+from txtopo.errors import InputError
+
+START = Place(0, 0)
+"""Where the first transaction begins."""
+
+
+@attrs.frozen
+class Intake:
+    """What a coordinator takes, and how.
+
+    Args:
+        paths: absolute paths.
+        make_format: makes the format of a name.
+        guess_format: says which format the names' endings speak for.
+        format_name: the format; None: what the endings speak for.
+        batch_bytes: how much a transaction holds, at most.
+        batch_files_max: how many files a transaction touches, at most.
+        tasks: how many tasks the spout has.
+    """
+
+    paths: tuple[str, ...]
+    make_format: Callable[[str], FileFormat]
+    guess_format: Callable[[Iterable[str]], str]
+    format_name: str | None
+    batch_bytes: int
+    batch_files_max: int
+    tasks: int
+
+
+class FilesCoordinator(Coordinator):
+    """Takes admitted files in their order."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._tops = folders_of(intake.paths)
+        self._root = os.path.commonpath(self._tops)
+        self._log_place: LogPlace | None = None
+        self._log = FileLog(None)
+        self._cutter: Cutter | None = None
+        self._format_name = ""
+        self._place = START
+        self._resumed: tuple[Metadata, Place] | None = None
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Learn where the log is kept."""
+        self._log_place = LogPlace(store, lead, root)
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        """Go on behind a transaction."""
+        self._log = FileLog(self._log_place)
+        self._check_format(metadata)
+        self._place = self._settle(metadata)
+        self._resumed = metadata, self._place
+        self._begin(txid)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        """Take what follows ``previous_metadata``."""
+        self._ensure_resumed(txid - 1, previous_metadata)
+        place = self._place_after(previous_metadata)
+        plan = None if self._cutter is None else self._cutter.plan(self._files_from(place), place)
+        before = previous_metadata or {"position": None, "taken": None}
+        metadata = {
+            "format": self._format_name,
+            "root": self._root,
+            "ranges": [list(attrs.astuple(piece)) for piece in plan.ranges] if plan else [],
+            "position": list(attrs.astuple(plan.position)) if plan else before["position"],
+            "taken": self._taken_with(plan) if plan else before["taken"],
+            "next": list(attrs.astuple(plan.place if plan else place)),
+            "log": self._log.mark,
+            **self._more(plan),
+        }
+        self._place = plan.place if plan else place
+        return metadata
+
+    def _ensure_resumed(self, txid: int, metadata: Metadata) -> None:
+        if self._resumed is None:
+            self.resume(txid, metadata)
+
+    def _use_format(self, name: str) -> None:
+        intake = self._intake
+        self._format_name = name
+        self._cutter = Cutter(
+            self._root, intake.make_format(name), intake.batch_bytes, intake.batch_files_max, intake.tasks
+        )
+
+    def _check_format(self, metadata: Metadata) -> None:
+        if metadata is None or metadata["position"] is None:
+            return
+        if not self._format_name:
+            self._use_format(metadata["format"])
+        if metadata["format"] != self._format_name:
+            raise InputError(
+                f"the files were read as {metadata['format']} before, and are {self._format_name} now; give "
+                f"the spout format={metadata['format']!r}, or remove the files that do not belong here",
+            )
+
+    def _settle(self, metadata: Metadata) -> Place:
+        """Return the place that metadata speaks of, with a log that says the same as the files."""
+        if self._log.head is None:
+            self._log.begin(self._root, self._folders())
+        if metadata is None or metadata["position"] is None:
+            self._follow_root()
+            return START
+        if "next" in metadata and self._log.holds(metadata["log"]):
+            self._follow_root()
+            place = Place(*metadata["next"])
+            self._check_taken_files(place, metadata)
+            return place
+        if metadata["taken"] is None:
+            raise InputError(
+                f"the log of the files that are taken from {self._root} is gone, or not the one that the last "
+                "transaction's metadata speaks of, so it can't be told which files are new; restore the coordinator "
+                "state whole, or give the topology another id and new tables, and let it read all files again"
+            )
+        position, (count, digest) = Position(*metadata["position"]), metadata["taken"]
+        files = taken_by_name(self._files_by_name(), position, Taken(count, int(digest, 16)))
+        first = self._log.next_number
+        entries = [Admitted(number, file.name, file.size, file.mtime_ns) for number, file in enumerate(files, first)]
+        self._log.begin(self._root, self._folders(), entries)
+        last = attrs.evolve(entries[-1], mtime_ns=position.mtime_ns)
+        place = Place(last.number, position.offset)
+        self._check_continued(place, last, entries[-1].mtime_ns)
+        assert self._cutter is not None, "metadata has a format"
+        return self._cutter.place_behind(entries[-1], position.offset)
+
+    def _check_continued(self, place: Place, taken: Admitted, mtime_ns: int) -> None:
+        """Refuse a file that is taken in part and was written since."""
+        assert self._cutter is not None, "metadata has a format"
+        if mtime_ns != taken.mtime_ns and self._cutter.next_span(attrs.evolve(taken, mtime_ns=mtime_ns), place, 1):
+            raise InputError(
+                f"{path_of(self._root, taken.name)} is taken up to {place.offset} and was written since (mtime_ns was "
+                f"{taken.mtime_ns}, is {mtime_ns}); put the former file back",
+            )
+
+    def _follow_root(self) -> None:
+        """Let the names be below the folder of today, where it holds the one of before or is that one moved."""
+        head = self._log.head
+        assert head is not None, "it was begun"
+        if head.root == self._root:
+            return
+        below = os.path.relpath(head.root, self._root)
+        is_inside = not below.startswith(os.pardir)
+        if is_inside and Path(head.root).is_dir():
+            self._log.rename(self._root, below + "/")
+        elif len(self._log) and Path(head.root).is_dir() and self._must_be_moved:
+            raise InputError(
+                f"files were taken from {head.root}, which is still there, and the paths now lead to {self._root}; "
+                "give the former paths, or others beside them"
+            )
+        else:
+            self._log.rename(self._root)
+
+    _must_be_moved = False
+
+    def _place_after(self, metadata: Metadata) -> Place:
+        if metadata is None:
+            return START
+        assert self._resumed is not None, "it was asked for before"
+        resumed, place = self._resumed
+        return place if metadata == resumed else Place(*metadata["next"])
+
+    def _folders(self) -> dict[str, int]:
+        """Return the inodes of the folders that are looked at."""
+        return {path: os.stat(path).st_ino for path in self._tops}  # noqa: PTH116 - as everywhere here
+
+    def _files_from(self, place: Place) -> Iterator[Admitted]:
+        return self._log.entries_from(place.number)
+
+    def _begin(self, txid: int) -> None:
+        """Go on once the place is known."""
+
+    def _more(self, plan: Plan | None) -> dict[str, Any]:
+        del plan
+        return {}
+
+    @abstractmethod
+    def _files_by_name(self) -> Sequence[InputFile]:
+        """Return the files as a run without ``watch`` lists them."""
+
+    @abstractmethod
+    def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
+        """Look after files that were taken and are others now, or gone."""
+
+    @abstractmethod
+    def _taken_with(self, plan: Plan) -> list[Any] | None:
+        """Return count and digest of all that is taken with a plan, if that is told."""
+
+
+class ListingCoordinator(FilesCoordinator):
+    """Takes the files that were there when it was made, and ends.
+
+    Args:
+        intake: what it takes, and how.
+        listing: the files.
+    """
+
+    def __init__(self, intake: Intake, listing: Listing) -> None:
+        super().__init__(intake)
+        self._listing = listing
+        self._use_format(intake.format_name or intake.guess_format(listing.suffixes))
+        self._taken_to: dict[int, Taken] = {}
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._size, self._count = 0, 0
+
+    def is_ready(self) -> bool:
+        """Whether something is left."""
+        return not self.is_exhausted()
+
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left."""
+        self._ensure_resumed(0, None)
+        assert self._cutter is not None, "it has a format from the start"
+        files = self._files_from(self._place)
+        return all(self._cutter.next_span(file, self._place, 1) is None for file in files)
+
+    def remaining(self, metadata: Metadata) -> int:
+        """Return about how many transactions follow one, by the bytes and the files that are left."""
+        place = self._place_after(metadata)
+        if self.is_exhausted():
+            return 0
+        size, count = self._ends.get(place.number, (0, 0))  # how far it goes up to the file that is next
+        left, files = max(1, self._size - size - place.offset), self._count - count
+        return max(-(-left // self._intake.batch_bytes), -(-files // self._intake.batch_files_max))
+
+    def _begin(self, txid: int) -> None:
+        del txid
+        there = {file.name: file for file in self._listing.files}
+        pending = list(self._files_from(self._place))
+        self._log.remove([file.number for file in pending if not is_same(file, there.get(file.name))])
+        new = [file for file in self._listing.files if file.name not in self._log]
+        folder = self._log.folder_of(self._folders())
+        self._log.admit(new, folder)
+        others = {file.folder for file in self._log.others_than(folder)}
+        if others:  # all that is known is there
+            self._log.unite(folder, others)
+        count, digest = 0, 0
+        for file in self._log.entries_from(0):
+            count, digest = count + 1, digest ^ digest_of([file])
+            if file.number >= self._place.number:
+                self._taken_to[file.number] = Taken(count, digest)
+                self._ends[file.number] = self._size, count - 1
+            self._size, self._count = self._size + file.size, count
+
+    def _files_by_name(self) -> Sequence[InputFile]:
+        return self._listing.files
+
+    def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
+        there = {file.name: file for file in self._listing.files}
+        partial = self._log.entry(place.number) if place.offset else None
+        taken = [file for file in self._log.entries_from(0) if file.number < place.number or file is partial]
+        if metadata["taken"] is None:  # with ``watch``, what is taken may go
+            self._log.remove([file.number for file in taken if file.name not in there and file is not partial])
+            taken = [] if partial is None else [partial]
+        check_taken(self._root, taken, self._listing.files)
+        if partial is not None:
+            self._check_continued(place, partial, there[partial.name].mtime_ns)
+
+    def _taken_with(self, plan: Plan) -> list[Any]:
+        taken = self._taken_to[plan.last.number]
+        return [taken.count, f"{taken.digest:032x}"]
+
+
+def is_same(file: Admitted, now: InputFile | None) -> bool:
+    """Whether a file is as it was admitted."""
+    return now is not None and (now.size, now.mtime_ns) == (file.size, file.mtime_ns)

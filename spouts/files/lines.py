@@ -1,0 +1,144 @@
+"""Lines in a byte range: the rule that lets a file be cut anywhere without reading it first.
+
+A cut at offset ``c`` means "after the first newline at or after ``c - 1``", so it moves to a line's
+beginning, and does not move if it is at one. A range that does not start at 0 therefore skips the line that
+its predecessor began, and reads through the line that begins before its own end. Both ends move by the same
+rule, so neighbours agree on where the cut is. Source: Hadoop's ``LineRecordReader``.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import IO
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from spouts.files.bad_records import KEPT_BYTES, TOO_LONG, BadRecords, Record
+from spouts.files.format import RECORD_BYTES_MAX, FileRange
+from txtopo.errors import InputError
+
+CHUNK_BYTES = 1024 * 1024
+"""How much is read at a time."""
+
+_PROBE_BYTES = 8 * 1024
+
+
+@attrs.frozen
+class Lines:
+    """Whole lines of a file, one after another."""
+
+    offset: int
+    """Where the first begins in the file."""
+    content: bytes
+    """All of them; a newline is missing at the end of a file only."""
+
+
+def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
+    """Yield the lines of a range, in chunks of about 1 MiB; one longer than ``RECORD_BYTES_MAX`` is a bad record.
+
+    Raises:
+        InputError: the file is shorter than it was.
+    """
+    start = _line_start(handle, piece.start, piece.end, bad)
+    end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
+    handle.seek(start)
+    position = begin = start
+    rest = b""  # of the line that begins at ``begin``
+    while position < end:
+        data = handle.read(min(CHUNK_BYTES, end - position))
+        if not data:
+            raise InputError(f"{bad.path} ends at byte {position} and had {piece.size} bytes when it was planned")
+        position += len(data)
+        newline = data.find(b"\n")
+        stop = len(data) if newline < 0 else newline
+        size = position - len(data) + stop - begin
+        if size > RECORD_BYTES_MAX:
+            rest = (rest + data[:stop])[: min(KEPT_BYTES, RECORD_BYTES_MAX)]
+            if newline < 0 and position < end:
+                bad.refuse_long(begin, RECORD_BYTES_MAX)
+                continue
+            bad.add(begin, Record(begin, 0, rest, size), TOO_LONG.format(RECORD_BYTES_MAX))
+            begin, rest, data = begin + size + 1, b"", data[stop + 1 :]
+        block = rest + data
+        cut = block.rfind(b"\n") + 1 if position < end else len(block)
+        if cut:
+            yield Lines(begin, block[:cut])
+        begin, rest = begin + cut, block[cut:]
+
+
+def records_of(lines: Lines) -> list[Record]:
+    """Return the lines one by one, without their ends."""
+    found = []
+    offset = lines.offset
+    for number, line in enumerate(lines.content.removesuffix(b"\n").split(b"\n")):
+        content = line.removesuffix(b"\r")
+        found.append(Record(offset, number, content, len(content)))
+        offset += len(line) + 1
+    return found
+
+
+def line_array(lines: Lines) -> pa.Array:
+    r"""Return the lines as Arrow strings, without their ends; they are not yet known to be UTF-8.
+
+    Lines end at ``\n`` alone; one ``\r`` before it, or before the file's end, is kept off.
+    """
+    content = lines.content.replace(b"\r\n", b"\n") if b"\r" in lines.content else lines.content
+    if content.endswith(b"\r"):
+        content = content[:-1]
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
+    # Every newline before a line's end is taken out of the data, so the end moves back by their number.
+    offsets = np.zeros(len(ends) + 2, np.int32)
+    offsets[1:-1] = ends - np.arange(len(ends))
+    offsets[-1] = len(content) - len(ends)
+    has_tail = not lines.content.endswith(b"\n")
+    count = len(ends) + has_tail
+    data = content.replace(b"\n", b"")
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets[: count + 1]), pa.py_buffer(data))
+
+
+def utf8_line_array(lines: Lines) -> pa.Array | None:
+    """Return the lines as Arrow strings; None if one of them is not UTF-8."""
+    array = line_array(lines)
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    return array
+
+
+def utf8_fault(record: bytes) -> str | None:
+    """Return why bytes are not UTF-8; None if they are."""
+    try:
+        record.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 ({error.reason} at its byte {error.start})"
+    return None
+
+
+def without_mark(lines: Lines) -> Lines:
+    """Return the lines without the byte order mark that a file may begin with."""
+    if lines.offset or not lines.content.startswith(codecs.BOM_UTF8):
+        return lines
+    return Lines(len(codecs.BOM_UTF8), lines.content.removeprefix(codecs.BOM_UTF8))
+
+
+def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int:
+    """Return where the first line begins at or after a cut; ``limit`` if none does before it."""
+    if cut == 0 or cut >= limit:
+        return cut
+    handle.seek(cut - 1)
+    position = cut - 1
+    while position < limit:
+        data = handle.read(min(_PROBE_BYTES, limit - position))
+        if not data:
+            break
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return position + newline + 1
+        position += len(data)
+        if position - cut > RECORD_BYTES_MAX:
+            bad.refuse_long(cut, RECORD_BYTES_MAX)
+    return limit

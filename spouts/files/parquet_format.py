@@ -1,0 +1,137 @@
+"""Parquet files: spans are row groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spouts.files.bad_records import BadRecords
+from spouts.files.format import BATCH_ROWS_MAX, FileFormat, FileRange, Span, typed_schema
+from spouts.files.listing import InputFile
+from txtopo.api.fields import Fields
+from txtopo.errors import InputError
+
+
+class ParquetFormat(FileFormat):
+    """Parquet: columns picked by the fields' names, and cast where nothing can be lost.
+
+    A range counts row groups; one is never cut. Planning reads the footer of each file when it comes to it.
+
+    Raises:
+        FieldsError: a field has no type.
+    """
+
+    name = "parquet"
+    suffixes = (".parquet", ".pq")
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self._schema = typed_schema(fields, self.name)
+        self._groups_of: tuple[InputFile, list[int]] | None = None
+
+    def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
+        """Return the next row groups, at least one.
+
+        Raises:
+            InputError: the file is not Parquet, or lacks a column.
+        """
+        sizes = self._group_sizes(file)
+        if start >= len(sizes):
+            return None
+        end, total = start + 1, sizes[start]
+        while end < len(sizes) and total + sizes[end] <= bytes_max:
+            total += sizes[end]
+            end += 1
+        return Span(start, end, total)
+
+    def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
+        """Cut between row groups, into pieces of about as many groups each."""
+        sizes = self._group_sizes(file)
+        groups = span.end - span.start
+        pieces = min(pieces, groups)
+        cuts = [span.start + groups * piece // pieces for piece in range(pieces + 1)]
+        return [Span(start, end, sum(sizes[start:end])) for start, end in itertools.pairwise(cuts)]
+
+    def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the row groups; one that cannot be read is no single record's fault."""
+        del handle  # Arrow reads the file itself, without Python's lock
+        path = bad.path
+        with self._open(path) as file:
+            self._check_schema(path, file.schema_arrow)
+            for group in range(piece.start, piece.end):
+                try:
+                    for batch in file.iter_batches(BATCH_ROWS_MAX, row_groups=[group], columns=self._schema.names):
+                        yield self._fitted(path, group, batch)
+                except (pa.ArrowException, OSError) as error:
+                    raise InputError(f"{path}, row group {group}: it cannot be read", cause=str(error)) from error
+
+    def _fitted(self, path: str, group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for field in self._schema:
+            column = batch.column(field.name)
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"{path}, column {field.name!r}, row group {group}: a value of type {column.type} does "
+                    f"not fit {field.type}; mend the file, or the spout's fields",
+                    cause=str(error),
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _group_sizes(self, file: InputFile) -> list[int]:
+        """Return the stored bytes of each row group, in the columns that are read."""
+        if self._groups_of is None or self._groups_of[0] != file:
+            with self._open(file.path) as opened:
+                self._check_schema(file.path, opened.schema_arrow)
+                groups = range(opened.num_row_groups)
+                sizes = [self._stored_bytes(opened.metadata.row_group(group)) for group in groups]
+                self._groups_of = (file, sizes)
+        return self._groups_of[1]
+
+    def _stored_bytes(self, group: pq.RowGroupMetaData) -> int:
+        columns = (group.column(index) for index in range(group.num_columns))
+        return sum(
+            column.total_compressed_size for column in columns if column.path_in_schema.partition(".")[0] in self.fields
+        )
+
+    def _open(self, path: str) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(path)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path} is no Parquet file that can be read", cause=str(error)) from error
+
+    def _check_schema(self, path: str, schema: pa.Schema) -> None:
+        for field in self._schema:
+            positions = schema.get_all_field_indices(field.name)
+            if len(positions) != 1:
+                found = "is there twice" if positions else "is missing"
+                raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
+            kind = schema.field(positions[0]).type
+            if not _can_fit(kind, field.type):
+                raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
+
+
+def _can_fit(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type can be cast to another without changing their meaning."""
+    if pa.types.is_dictionary(kind):
+        return _can_fit(kind.value_type, wanted)
+    if kind == wanted or (pa.types.is_nested(kind) and kind.id == wanted.id) or pa.types.is_null(kind):
+        return True
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
+        return (kind.tz is None) == (wanted.tz is None)
+    if pa.types.is_integer(kind) and (pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)):
+        return True
+    families = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_date,
+        lambda one: pa.types.is_string(one) or pa.types.is_large_string(one) or pa.types.is_string_view(one),
+        lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one) or pa.types.is_fixed_size_binary(one),
+    )
+    return any(family(kind) and family(wanted) for family in families)

@@ -1,0 +1,48 @@
+"""Text files: a record is a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+
+from spouts.files.bad_records import BadRecords
+from spouts.files.format import ByteRangeFormat, FileRange, in_batches
+from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
+from txtopo.api.fields import Fields
+from txtopo.errors import FieldsError
+
+
+class TextFormat(ByteRangeFormat):
+    r"""UTF-8 lines, ended by ``\n``; a ``\r`` before it is kept off. An empty line is a record too.
+
+    Raises:
+        FieldsError: the fields are not one field of strings.
+    """
+
+    name = "text"
+    suffixes = (".txt", ".text", ".log")
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        if len(fields) != 1 or fields.types[0] not in {None, pa.string()}:
+            raise FieldsError(f"a text spout has one field, as Fields('line: string'), not {fields}")
+        self._schema = pa.schema([(fields.names[0], pa.string())])
+
+    def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
+        """Yield the lines; one that is not UTF-8 is a bad record."""
+        for lines in read_lines(handle, piece, bad):
+            array = utf8_line_array(lines)
+            if array is None:
+                array = _without_bad(lines, bad)
+            yield from in_batches(pa.RecordBatch.from_arrays([array], schema=self._schema))
+
+
+def _without_bad(lines: Lines, bad: BadRecords) -> pa.Array:
+    records = records_of(lines)
+    faults = {index: fault for index, record in enumerate(records) if (fault := utf8_fault(record.content))}
+    bad.add_all(lines.offset, records, faults)
+    return pa.array(
+        [record.content.decode() for index, record in enumerate(records) if index not in faults], pa.string()
+    )

@@ -1,0 +1,301 @@
+"""The coordinator of folders that grow: it looks at them now and then, and takes what is complete.
+
+A file is complete when it has not changed for a while. It is admitted then, and belongs to a transaction when the
+metadata of that is saved. A name that is gone from the folder is struck from the log once its transaction is
+committed; so the log is bounded by the number of files in the folder, and a name that comes back is a new file.
+
+A history, of a name that must not be forgotten too early. 1: File ``a`` is taken by transaction 7. 2: Somebody moves
+``a`` away. 3: Transaction 7 is replayed, and its emitter stops the run: put ``a`` back. 4: ``a`` is back. Had it been
+forgotten in step 2, it would now be taken once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spouts.files.intake import START, FilesCoordinator, Intake, is_same
+from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
+from spouts.files.ranges import Place, Plan, path_of
+from spouts.files.taken_log import Admitted
+from txtopo.api.spout import Metadata
+from txtopo.errors import FailedException, InputError
+
+LOOKING_SHARE = 10
+"""A folder is left alone for so many times as long as it took to look at it."""
+
+LOOKED_AT_MAX = 1_000
+"""How many of the files that are known are looked at again each time, in turn."""
+
+logger = logging.getLogger("txtopo.files")
+
+
+@attrs.frozen
+class Patience:
+    """When a growing folder is looked at, and what counts as complete.
+
+    Args:
+        settle_secs: for how long a complete file has not changed.
+        poll_secs: how often the folder is looked at.
+        now_secs: tells the time.
+    """
+
+    settle_secs: float
+    poll_secs: float
+    now_secs: Callable[[], float] = time.monotonic
+
+
+@attrs.frozen
+class _Seen:
+    """A file that is not complete yet, and since when it has been as it is."""
+
+    file: InputFile
+    since_secs: float
+
+
+class WatchingCoordinator(FilesCoordinator):
+    """Takes files as they arrive, without end.
+
+    Args:
+        intake: what it takes, and how.
+        patience: when it looks, and what counts as complete.
+        list_by_name: lists the files as a run without ``watch`` does, for the metadata of such a run.
+    """
+
+    _must_be_moved = True
+
+    def __init__(self, intake: Intake, patience: Patience, list_by_name: Callable[[], Sequence[InputFile]]) -> None:
+        super().__init__(intake)
+        self._patience = patience
+        self._list_by_name = list_by_name
+        self._settling: dict[str, _Seen] = {}
+        self._next_look_secs = float("-inf")
+        self._look_again_from = 0
+        self._elsewhere: set[str] = set()
+        self._former_trouble = self._trouble = ""
+        self._begun: deque[tuple[int, Place]] = deque()
+        self._committed = START
+        self._barren: tuple[Place, int] | None = None
+        if intake.format_name is not None:
+            self._use_format(intake.format_name)
+
+    def cleanup_before(self, txid: int) -> None:
+        """Learn that the transactions below ``txid`` are committed."""
+        while self._begun and self._begun[0][0] < txid:
+            _, self._committed = self._begun.popleft()
+
+    def is_ready(self) -> bool:
+        """Whether a complete file waits; looks at the folders if it is time to."""
+        self._ensure_resumed(0, None)
+        if self._patience.now_secs() >= self._next_look_secs:
+            self._look()
+        try:
+            return self._has_next()
+        except OSError as error:
+            raise self._not_now(error) from error
+
+    def is_exhausted(self) -> bool:
+        """Whether it has ended: never."""
+        return False
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        """Take what follows ``previous_metadata``."""
+        try:
+            metadata = super().initialize_transaction(txid, previous_metadata)
+        except OSError as error:
+            raise self._not_now(error) from error
+        self._begun.append((txid, self._place))
+        return metadata
+
+    def _begin(self, txid: int) -> None:
+        self._begun = deque([(txid, self._place)])
+        if self._log_place is None:
+            raise InputError("a spout with watch=True needs a store for its log: call open_store before resume")
+        self._guess_format(file.name for file in self._log.entries_from(self._place.number))
+
+    def _guess_format(self, names: Iterable[str]) -> None:
+        """Let the first files that are admitted say which format it is, if nobody has said it before."""
+        suffixes = {Path(name).suffix.lower() for name in names} if self._cutter is None else ()
+        if suffixes:
+            self._use_format(self._intake.guess_format(suffixes))
+
+    def _has_next(self) -> bool:
+        """Whether a file has something to take; files without, such as empty Parquet files, are remembered."""
+        if self._cutter is None:
+            return False
+        start = self._barren[1] if self._barren is not None and self._barren[0] == self._place else self._place.number
+        for file in self._files_from(Place(start, self._place.offset if start == self._place.number else 0)):
+            if self._cutter.next_span(file, self._place, 1) is not None:
+                return True
+            self._barren = self._place, file.number + 1
+        return False
+
+    def _files_from(self, place: Place) -> Iterator[Admitted]:
+        """Yield the files from a place on that are as they were admitted; the others are struck from the log."""
+        changed: list[int] = []
+        for file in self._log.entries_from(place.number):
+            now = self._look_at(file.name)
+            if is_same(file, now):
+                # What a place moves past counts as taken, so what is not must be durably out of the log before.
+                self._log.remove(changed)
+                changed = []
+                yield file
+            elif file.number == place.number and place.offset:
+                raise self._broken_off(file, place, now)
+            else:
+                changed.append(file.number)
+        self._log.remove(changed)
+
+    def _broken_off(self, file: Admitted, place: Place, now: InputFile | None) -> InputError:
+        path, before = path_of(self._root, file.name), f"{file.size} bytes, mtime_ns {file.mtime_ns}"
+        what = "it is gone" if now is None else f"it has {describe(now)}"
+        return InputError(
+            f"{path} is taken up to {place.offset} and was written since: it had {before}, {what}; put the former file "
+            "back, and give new data a file of its own"
+        )
+
+    def _not_now(self, error: OSError) -> FailedException:
+        return FailedException(f"{error.filename or self._root} could not be looked at just now", cause=str(error))
+
+    def _look_at(self, name: str) -> InputFile | None:
+        return look_at(name, path_of(self._root, name))
+
+    def _look(self) -> None:
+        """Look at the folders: admit what is complete, and forget what is gone."""
+        started = self._patience.now_secs()
+        self._former_trouble, self._trouble = self._trouble, ""
+        try:
+            found = scan_names(self._intake.paths, self._root)
+            folder = self._log.folder_of(self._folders())
+            self._admit(self._complete(found, started), folder)
+            self._forget(found, folder)
+            self._look_again(found)
+        except OSError as error:
+            self._tell_trouble(
+                f"{error.filename or self._root} cannot be looked at: {error.strerror or error}; nothing is taken "
+                "until it can"
+            )
+        ended = self._patience.now_secs()
+        self._next_look_secs = max(started + self._patience.poll_secs, ended + LOOKING_SHARE * (ended - started))
+
+    def _tell_trouble(self, text: str) -> None:
+        if text != self._former_trouble:
+            logger.warning("%s", text)
+        self._trouble = text
+
+    def _complete(self, found: Mapping[str, str], now_secs: float) -> list[InputFile]:
+        """Return the new files that have not changed for long enough, the oldest first."""
+        settling: dict[str, _Seen] = {}
+        complete: list[InputFile] = []
+        for name, path in found.items():
+            if name in self._log:
+                continue
+            file = look_at(name, path)
+            if file is None:
+                continue
+            seen = self._settling.get(name)
+            if seen is None or seen.file != file:
+                seen = _Seen(file, now_secs)
+            if now_secs - seen.since_secs >= self._patience.settle_secs:
+                check_complete(file)
+                complete.append(file)
+            else:
+                settling[name] = seen
+        self._settling = settling
+        return sorted(complete, key=lambda file: (file.mtime_ns, file.name))
+
+    def _admit(self, files: Sequence[InputFile], folder: int) -> None:
+        self._guess_format(file.name for file in files)
+        self._log.admit(files, folder)
+
+    def _forget(self, found: Mapping[str, str], folder: int) -> None:
+        """Strike out what is gone: files that wait for their turn, and those whose transactions are committed."""
+        self._recognize(found, folder)
+        self._elsewhere.difference_update(found)
+        gone = [self._log.of_name(name) for name in self._log.names() if name not in found]
+        numbers = []
+        for file in gone:
+            is_missing = self._is_waiting(file) or (self._is_committed(file) and file.folder == folder)
+            if not is_missing or file.name in self._elsewhere:
+                continue
+            if os.path.lexists(path_of(self._root, file.name)):  # there, and yet no name that is looked for
+                self._elsewhere.add(file.name)
+            else:
+                numbers.append(file.number)
+        self._log.remove(numbers)
+
+    def _recognize(self, found: Mapping[str, str], folder: int) -> None:
+        """Find out whether files that are known from another folder are those of this one, which was moved or copied.
+
+        A folder that is not mounted looks like an empty one, and what is missing in it must not be forgotten.
+        """
+        others = self._log.others_than(folder)
+        same = {file.folder for file in others if file.name in found and is_same(file, self._look_at(file.name))}
+        if same:
+            self._log.unite(folder, same)
+        missing = sum(file.folder not in same for file in others)
+        if missing:
+            self._tell_trouble(
+                f"{self._root} is another folder than the one that {missing} files are known from (is it mounted?); "
+                "they are not read again when they are back"
+            )
+
+    def _look_again(self, found: Mapping[str, str]) -> None:
+        """Look at some of the files that are known: whether they are still what they were."""
+        entries: list[Admitted] = []
+        for file in self._log.entries_from(self._look_again_from):
+            if len(entries) == LOOKED_AT_MAX:
+                self._look_again_from = file.number
+                break
+            entries.append(file)
+        else:
+            self._look_again_from = 0
+        changed, flagged = [], []
+        for file in entries:
+            if file.name not in found and file.name not in self._elsewhere:
+                continue
+            now = self._look_at(file.name)
+            if now is None:
+                self._elsewhere.discard(file.name)
+            elif not is_same(file, now):
+                if self._is_waiting(file):
+                    changed.append(file.number)
+                elif self._is_committed(file) and not file.is_flagged:
+                    flagged.append(file.number)
+                    logger.warning(
+                        "%s was written since it was read: it had %d bytes, mtime_ns %d, it has %s; it is not read "
+                        "again: give new data a file of its own",
+                        now.path,
+                        file.size,
+                        file.mtime_ns,
+                        describe(now),
+                    )
+        self._log.remove(changed)
+        self._log.flag(flagged)
+        if changed:
+            self._barren = None
+
+    def _is_waiting(self, file: Admitted) -> bool:
+        return file.number > self._place.number or (file.number == self._place.number and not self._place.offset)
+
+    def _is_committed(self, file: Admitted) -> bool:
+        return file.number < self._committed.number
+
+    def _files_by_name(self) -> Sequence[InputFile]:
+        return self._list_by_name()
+
+    def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
+        """Nothing is refused at the start: what is gone or changed is found by looking."""
+
+    def _taken_with(self, plan: Plan) -> None:
+        del plan
+
+    def _more(self, plan: Plan | None) -> dict[str, Any]:
+        return {"numbers": list(plan.numbers) if plan else []}

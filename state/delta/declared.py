@@ -1,0 +1,92 @@
+"""States in Delta tables as declared: what keyed ones and tables of rows have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta.log.damage import state_failure
+from state.delta.log.fence import WORLD_ERRORS, Fence
+from state.delta.log.location import Location, parent_of
+from state.delta.log.owner import Owner
+from state.delta.log.sync import sync_log
+from state.delta.read.history import read_table
+from state.delta.table import DeltaStateTable
+from state.delta.upkeep import Upkeep
+from txtopo.api.state import State
+from txtopo.errors import ConfigError
+
+__all__ = ["DeclaredDeltaTable"]
+
+
+class DeclaredDeltaTable(State):
+    """A state in a Delta table of its own.
+
+    Args:
+        path: the table.
+        storage_options: what its object store needs.
+        upkeep: how it is kept healthy.
+
+    Raises:
+        ConfigError: there is no path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None, upkeep: Upkeep) -> None:
+        if not os.fspath(path):
+            name = type(self).__name__
+            raise ConfigError(f"a {name} needs the path of its table; write {name}('out/counts', …)")
+        self.path = os.fspath(path)
+        self._storage = dict(storage_options) if storage_options is not None else None
+        self._upkeep = upkeep
+
+    @property
+    def address(self) -> str | None:
+        """The table's path, or its address in an object store."""
+        return self.path
+
+    @property
+    def home(self) -> str | None:
+        """The folder that holds the table's; None for a table in an object store."""
+        return parent_of(self.path)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        Transactions that were written together are seen together: it is the nearest moment before that is kept.
+
+        Raises:
+            ConfigError: there is no table yet.
+            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+        """
+        return read_table(self.path, txid, nearest=True, storage_options=self._storage)
+
+    def _location(self) -> Location:
+        return Location.resolve(self.path, self._storage)
+
+    def _table(self, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaStateTable:
+        return DeltaStateTable(self._location(), self.kind, schema, partition_by)
+
+    def _take(
+        self, fence: Fence, incarnation: str, schema: pa.Schema, partition_by: Sequence[str] = ()
+    ) -> tuple[Location, DeltaTable]:
+        """Return where the table lies, and a handle of it; it is made now if there is none, and fenced.
+
+        Raises:
+            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
+            LostLead: a newer epoch has opened it.
+            FailedException: the table cannot be reached.
+        """
+        location = self._location()
+        try:
+            Owner(fence.topology_id, fence.state, incarnation, self.kind).take(location, schema, partition_by)
+            table = fence.close_behind(location)
+            if location.folder is not None:
+                sync_log(location.folder)
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"state {fence.state!r}: the table at {location.address} cannot be opened", error, location.folder
+            ) from error
+        return location, table

@@ -1,0 +1,1 @@
+"""DeltaState: one row for each key, with the txid that wrote it."""

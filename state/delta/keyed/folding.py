@@ -1,0 +1,198 @@
+"""Folding rows into a table's rows: the whole of a commit group at once, column by column.
+
+A stored value is one more value to fold, so one aggregation over the table's rows and the group's gives the
+table's next rows, and the last txid of each key is the largest one. That holds only where the functions do
+not mind the order (whole numbers, see :class:`~txtopo.api.reduction.Reduction`), where no sum leaves
+64 bits, and where no stored value has a transaction of the group in it already; else there is no fold, and
+the group goes key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.columns import fit_column
+from state.delta.schema import TXID_FIELD, RowFormat, reaches
+from txtopo.api.reduction import Reducible, Reduction, RowsFile, TransactionRows, is_reducible, reduced
+from txtopo.api.state import Key, StateKind
+from txtopo.columnar.rows_file import in_memory
+
+__all__ = ["Reducer", "TooManyKeys"]
+
+
+class TooManyKeys(Exception):
+    """A group has too many keys for one process."""
+
+
+@attrs.frozen
+class Reducer:
+    """Folds rows of one state.
+
+    Args:
+        rows: the format of its table.
+    """
+
+    rows: RowFormat
+
+    def reducible(self, values: Reducible) -> pa.Table | None:
+        """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
+        fields = self.rows
+        if fields.kind is not StateKind.TRANSACTIONAL:
+            return None
+        assert not isinstance(values, RowsFile), "rows in a file are folded as they are"
+        table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
+        return table if table is not None and is_reducible(table, list(fields.value)) else None
+
+    def takes(self, columns: pa.Schema) -> bool:
+        """Whether rows of such columns, none of them null, are reducible."""
+        is_integer = all(pa.types.is_integer(kind) for kind in self.rows.value.types)
+        return self.rows.kind is StateKind.TRANSACTIONAL and is_integer and self._is_alike(columns)
+
+    def _is_alike(self, columns: pa.Schema) -> bool:
+        """Whether columns, by whatever names, are key fields and value fields, or can be cast to their types."""
+        ours = self._schema()
+        return len(columns) == len(ours) and all(
+            _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
+        )
+
+    def contributions(
+        self, parts: Sequence[TransactionRows], reduction: Reduction, rows_max: int | None = None
+    ) -> pa.Table | None:
+        """Return a group's rows, each key once, with its last txid; None if a sum is too large.
+
+        A group has many rows of a key, so it is made fewer portion by portion: only those of one lie here twice.
+
+        Args:
+            parts: the rows, as :meth:`reducible` returned them.
+            reduction: how to make one value of two.
+            rows_max: rows of a portion; None: all are one.
+
+        Raises:
+            TooManyKeys: there are several portions, and the keys are half as many as a portion's rows, or some rows
+                lie in files, where their keys are different ones already.
+        """
+        count = sum(part.count for part in parts)
+        portion_max = count if rows_max is None else rows_max
+        if count > portion_max and any(isinstance(part.rows, RowsFile) for part in parts):
+            raise TooManyKeys
+        made: pa.Table | None = self._schema().append(_TXID).empty_table()
+        for portion in _portions(parts, portion_max):
+            made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)
+            if made is None:
+                return None
+            if count > portion_max and made.num_rows > portion_max // 2:
+                raise TooManyKeys
+        return made
+
+    def _with_txid(self, part: TransactionRows) -> pa.Table:
+        schema, rows = self._schema(), in_memory(part.rows)
+        txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
+        return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
+
+    def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
+        """Return the rows of both, each key once; None if that can't be.
+
+        Args:
+            stored: rows of the table.
+            new: what :meth:`contributions` returned.
+            first: the first transaction that ``new`` has of.
+            reduction: how to make one value of two.
+        """
+        if reaches(stored, first):
+            return None
+        return self._reduced(pa.concat_tables([stored, new]), reduction)
+
+    def folded_at(
+        self, is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, first: int, reduction: Reduction
+    ) -> pa.Table | None:
+        """Return ``new`` with what the table has for the same keys folded in, as :meth:`folded` but without a search.
+
+        Args:
+            is_there: for each row of ``new``, whether the table has its key.
+            stored: the rows of those keys, in the same order.
+            new: what :meth:`contributions` returned.
+            first: the first transaction that ``new`` has of.
+            reduction: how to make one value of two.
+        """
+        if reaches(stored, first):
+            return None
+        places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+        try:
+            for position, name in enumerate(new.column_names):
+                if name in self.rows.value:
+                    value = _ELEMENT_WISE[reduction](new[name], stored[name].take(places))
+                    new = new.set_column(position, new.schema.field(position), value)
+        except pa.ArrowInvalid:  # a sum that does not fit
+            return None
+        return new
+
+    def _reduced(self, rows: pa.Table, reduction: Reduction) -> pa.Table | None:
+        return reduced(
+            rows, list(self.rows.key), {**dict.fromkeys(self.rows.value, reduction), TXID_FIELD: Reduction.MAX}
+        )
+
+    def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
+        columns: list[Any] = []
+        for fields, given in ((self.rows.key, list(values)), (self.rows.value, list(values.values()))):
+            parts: Sequence[Sequence[Any]] = [given]
+            if len(fields) > 1:
+                if not all(isinstance(row, tuple) and len(row) == len(fields) for row in given):
+                    return None
+                parts = list(zip(*given, strict=True)) if given else [()] * len(fields)
+            for part, kind in zip(parts, fields.types, strict=True):
+                column = fit_column(part, kind)
+                if column is None or column.is_changed:
+                    return None
+                columns.append(column.array)
+        return pa.Table.from_arrays(columns, schema=self._schema())
+
+    def _of_table(self, values: pa.Table) -> pa.Table | None:
+        schema = self._schema()
+        if not self._is_alike(values.schema):
+            return None
+        try:
+            return values.rename_columns(schema.names).cast(schema)
+        except (pa.ArrowException, ValueError):
+            return None
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(list(self.rows.schema())[:-1])
+
+
+_TXID = pa.field(TXID_FIELD, pa.int64())
+
+_ELEMENT_WISE: Mapping[Reduction, Callable[[Any, Any], Any]] = {
+    Reduction.SUM: lambda new, stored: pc.add_checked(new, pc.fill_null(stored, 0)),
+    Reduction.MIN: pc.min_element_wise,
+    Reduction.MAX: pc.max_element_wise,
+}
+"""How columns are reduced row by row; null in the second one: nothing is stored."""
+
+
+def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[TransactionRows]]:
+    """Return the parts, in order, so many rows at a time; a part is in one piece."""
+    portion: list[TransactionRows] = []
+    rows = 0
+    for part in parts:
+        if portion and rows + part.count > rows_max:
+            yield portion
+            portion, rows = [], 0
+        portion.append(part)
+        rows += part.count
+    yield portion
+
+
+def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    """Whether a cast loses nothing that is not refused."""
+    return bool(
+        ours == theirs
+        or (pa.types.is_integer(ours) and pa.types.is_integer(theirs))
+        or (pa.types.is_string(ours) and pa.types.is_large_string(theirs))
+    )

@@ -1,0 +1,94 @@
+"""Where a Delta table lies: a local folder, or an address in an object store with its options."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import attrs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from state.delta.log.damage import damage_of_log, plain_text
+
+__all__ = ["LOG_FOLDER", "Location", "parent_of"]
+
+LOG_FOLDER = "_delta_log"
+"""The folder of a table that makes it a Delta table."""
+
+_FILE_SCHEME = "file://"
+
+_LOG_ENTRY = re.compile(r"^(\d{20}\..*(json|parquet)|_last_checkpoint)$")
+"""What makes a log of a log folder; a crash in the first Delta write may leave other files there."""
+
+
+@attrs.frozen
+class Location:
+    """Where a table lies.
+
+    Args:
+        address: an absolute path, or an address such as ``s3://bucket/table``.
+        options: what the object store needs, see delta-rs' ``storage_options``.
+        folder: the absolute path of a local table; None for one in an object store.
+    """
+
+    address: str
+    options: dict[str, str] | None
+    folder: Path | None
+
+    @staticmethod
+    def resolve(path: str, options: dict[str, str] | None) -> Location:
+        """Return the location of ``path``, a relative path being relative to the working directory."""
+        if _is_remote(path):
+            return Location(path.rstrip("/"), options, None)
+        folder = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
+        return Location(str(folder), options, folder)
+
+    def handle(self, version: int | None = None) -> DeltaTable:
+        """Return a fresh handle of the table, of its latest version or of ``version``.
+
+        Raises:
+            deltalake.exceptions.DeltaError: there is no table, or not this version of it any more.
+        """
+        try:
+            return DeltaTable(self.address, version=version, storage_options=self.options)
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:
+            found = None if self.folder is None else damage_of_log(self.folder)
+            if found is None:
+                raise
+            raise DeltaError(f"{found} ({plain_text(error)})") from None
+
+    def existing(self) -> DeltaTable | None:
+        """Return a fresh handle of the table, or None if there is no table."""
+        try:
+            return self.handle()
+        except TableNotFoundError:
+            return None
+
+    def foreign_file(self) -> Path | None:
+        """Return a file that lies where a table is to be made, or None: it is free to use.
+
+        Only local folders are looked at. Left-overs of a first Delta write that a crash cut short do not
+        count.
+        """
+        if self.folder is None or not self.folder.exists():
+            return None
+        if not self.folder.is_dir():
+            return self.folder
+        for file in sorted(self.folder.rglob("*")):
+            is_left_over = file.parent == self.folder / LOG_FOLDER and not _LOG_ENTRY.match(file.name)
+            if file.is_file() and not is_left_over:
+                return file
+        return None
+
+
+def parent_of(path: str) -> str | None:
+    """Return the folder that holds a local table's folder; None for a table in an object store."""
+    return None if _is_remote(path) else str(Path(path.removeprefix(_FILE_SCHEME)).parent)
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path and not path.startswith(_FILE_SCHEME)

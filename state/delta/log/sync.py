@@ -1,0 +1,81 @@
+"""Making files outlive a loss of power: delta-rs renames its files into place, and does not sync them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from state.delta.log.location import LOG_FOLDER
+from txtopo.failpoints import reach
+
+__all__ = ["sync_files", "sync_folder", "sync_log", "sync_version", "write_durably"]
+
+_VERSION_DIGITS = 20
+_IS_CHECKPOINT = ".checkpoint"
+_LAST_CHECKPOINT = "_last_checkpoint"
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, and stays there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    reach("delta.stage.drafted")
+    draft.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
+    """Sync what a Delta write made: its data files, its log entry, and the folders they are in.
+
+    Args:
+        folder: the table.
+        version: the version that was written.
+        files: the absolute paths of its new data files.
+    """
+    log = folder / LOG_FOLDER
+    sync_files(files)
+    _sync(str(log / f"{version:020d}.json"))
+    sync_folder(folder)
+    sync_folder(log)
+
+
+def sync_files(files: Collection[str]) -> None:
+    """Sync data files, by their absolute paths, and the folders that they lie in."""
+    for path in (*files, *{os.path.dirname(path) for path in files}):  # noqa: PTH120 - strings, and many
+        _sync(path)
+
+
+def sync_log(folder: Path) -> None:
+    """Sync what a table's log has got since its last checkpoint, that one included, and the table's own name.
+
+    Entries of others are among them: of a coordinator that died before it had synced them, for example.
+    """
+    log = folder / LOG_FOLDER
+    names = [path.name for path in log.iterdir()]
+    checkpoint = max((name[:_VERSION_DIGITS] for name in names if _IS_CHECKPOINT in name), default="")
+    for name in names:
+        version = name[:_VERSION_DIGITS]
+        if name == _LAST_CHECKPOINT or (version.isdecimal() and version >= checkpoint):
+            with contextlib.suppress(FileNotFoundError):  # another writer's draft
+                _sync(str(log / name))
+    for parent in (log, folder, folder.parent):
+        sync_folder(parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the names in a folder."""
+    _sync(str(folder))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,426 @@
+"""A Delta table in the hands of one coordinator, which alone writes to it: what every kind of state has in common.
+
+It writes by one handle, which it brings up to date before each write. What that brings to light is dealt with
+before anything is written:
+
+1. A newer marker: another coordinator leads. LostLead.
+2. The transaction itself: it is written already.
+3. Rows that somebody else has changed: totals are not what the transactions make them any more.
+   DivergenceError; the next start says so, too, until ``txtopo repair`` has settled it.
+4. A version that changed no row, a vacuum for example: go on.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from state.delta.log.damage import state_failure
+from state.delta.log.fence import WORLD_ERRORS, Fence, state_application
+from state.delta.log.foreign import foreign_change
+from state.delta.log.location import Location
+from state.delta.log.sync import sync_files, sync_log, sync_version
+from state.delta.read.history import read_snapshot, shown_schema
+from state.delta.rollback import roll_back
+from state.delta.staging import Staging
+from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
+from txtopo.api.state import Executors, OpenedState, StagedWrite, StateKind, Writes
+from txtopo.errors import DivergenceError, FailedException, StateFailure
+from txtopo.failpoints import reach
+
+__all__ = ["OpenedDeltaTable", "TableOptions"]
+
+WRITE_TRIES_MAX = 10
+"""Tries at one write while versions of others come before it."""
+
+T = TypeVar("T")
+W = TypeVar("W")
+"""What a write of this kind of state puts."""
+
+
+@attrs.frozen(kw_only=True)
+class TableOptions:
+    """How a table is kept, apart from what is in it; see :class:`state.delta.keyed.state.DeltaState`."""
+
+    cached_keys_max: int
+    upkeep: Upkeep
+
+
+class OpenedDeltaTable(OpenedState, Generic[W]):
+    """A Delta table in the hands of one coordinator."""
+
+    def __init__(self, location: Location, table: DeltaTable, fence: Fence, kind: StateKind, upkeep: Upkeep) -> None:
+        self._location = location
+        self._table = table
+        self._fence = fence
+        self._kind = kind
+        self._upkeep = upkeep
+        self._executors: Executors | None = None
+        self._driver_rows_max = 0
+        self._staging = Staging(fence.state, fence.epoch, location)
+        self._own_version = table.version()
+        self._seen_version = table.version()
+        self._foreign_change: str | None = None
+        self._writes = 0
+        self._checkpoints = 0
+
+    # What kinds of state do each in their own way.
+
+    @abstractmethod
+    def _fitted(self, txid: int, values: Writes) -> W:
+        """Return ``values`` as they are written.
+
+        Raises:
+            FieldsError: one of them does not fit.
+        """
+
+    @abstractmethod
+    def _staged(self, txid: int, writes: W) -> StagedWrite:
+        """Make a write durable beside the table's data."""
+
+    @abstractmethod
+    def _read_staged(self, staged: StagedWrite) -> W:
+        """Return what was staged."""
+
+    @abstractmethod
+    def _write(self, txid: int, writes: W) -> pa.Table | None:
+        """Write the version after the handle's; return all of its rows if they are at hand."""
+
+    @abstractmethod
+    def _compact(self) -> bool:
+        """Compact the table in one Delta write if it has too many files; return whether it had."""
+
+    def _forget(self) -> None:
+        """Forget what was read from an older version of the table."""
+
+    def _landed(self, before: int, writes: W | None, rows: pa.Table | None) -> None:
+        """Take note of an own write on top of version ``before``."""
+
+    def _compacted(self, before: int) -> None:
+        """Take note of a compaction of version ``before``."""
+
+    # What they have in common.
+
+    @property
+    def identity(self) -> str:
+        """Delta's id of the table."""
+        return str(self._table.metadata().id)
+
+    @property
+    def last_txid(self) -> int | None:
+        """The txid of the last write, by a fresh handle; None before the first.
+
+        Raises:
+            DivergenceError: the table is gone.
+            FailedException: the table cannot be read.
+        """
+        return self._fence.last_txid(self._fresh_handle())
+
+    @property
+    def version(self) -> int:
+        """The version that this coordinator has made last: by its marker, or by a write."""
+        return self._own_version
+
+    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
+        """Let groups of more rows than that be worked on by the executors."""
+        self._executors = executors
+        self._driver_rows_max = driver_rows_max
+
+    def write(self, txid: int, values: Writes) -> None:
+        """Insert or replace the row of each key, in one Delta write; with no values, note the txid alone.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            LostLead: a newer epoch has opened the table; nothing was written.
+            DivergenceError: somebody else has changed rows; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        writes = self._fitted(txid, values)
+        for _ in range(WRITE_TRIES_MAX):
+            if self._is_visible(txid):
+                self.make_durable()
+                return
+            self._refuse_foreign_change(txid)
+            if self._put(txid, writes):
+                return
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
+
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
+        """Write the rows to a file beside the table's data, where no reader of the table sees them.
+
+        Raises:
+            FieldsError: a key or value does not fit; nothing was written.
+            ConfigError: the table lies in an object store.
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: somebody else has changed rows.
+            FailedException: the file cannot be written.
+        """
+        writes = self._fitted(txid, values)
+        self._is_visible(txid)
+        self._refuse_foreign_change(txid)
+        try:
+            return self._staged(txid, writes)
+        except OSError as error:
+            raise self._failure("a write cannot be staged", error, txid) from error
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write visible, whichever epoch staged it; do nothing if it is visible already.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            DivergenceError: its file is gone, and it is not visible.
+            FailedException: the write failed; try again.
+        """
+        for _ in range(WRITE_TRIES_MAX):
+            if self._is_visible(staged.txid):
+                self.make_durable()
+                return
+            self._refuse_foreign_change(staged.txid)
+            try:
+                writes = self._read_staged(staged)
+            except WORLD_ERRORS as error:
+                raise self._failure(f"{staged.location} cannot be read", error, staged.txid) from error
+            if self._put(staged.txid, writes):
+                return
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
+
+    def discard_staged(self) -> None:
+        """Remove what this coordinator and earlier ones have staged."""
+        try:
+            self._staging.discard()
+        except OSError as error:
+            raise self._failure("staged writes cannot be removed", error) from error
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
+
+        Transactions that were written together are seen together.
+
+        Raises:
+            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+        """
+        application = state_application(self._fence.topology_id, self._fence.state)
+        return read_snapshot(self._location, application, shown_schema(self._table, self._kind), txid)
+
+    def roll_back(self, txid: int | None) -> None:
+        """Write a version that equals the one which transaction ``txid`` made; see :meth:`OpenedState.roll_back`.
+
+        Raises:
+            StateAccessError: that version is not kept.
+            LostLead: a newer epoch has opened the table; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        for _ in range(WRITE_TRIES_MAX):
+            self._is_visible(txid or 0)
+            if (self._fence.last_txid(self._table) or 0) == (txid or 0) and self._changed_since(None) is None:
+                self.make_durable()
+                return
+            self._write_once(txid or 0, lambda: roll_back(self._location, self._table, self._fence, txid), None)
+            self._forget()
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
+
+    def adopt(self) -> None:
+        """Note the last transaction again, on top of what somebody else has written.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was written.
+            FailedException: the write failed; it may be tried again.
+        """
+        for _ in range(WRITE_TRIES_MAX):
+            last = self.last_txid or 0
+            self._is_visible(last)
+            if self._changed_since(None) is None:
+                return
+            self._write_once(last, functools.partial(self._fence.mark, self._table, last), None)
+            self._forget()
+        raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None)
+
+    def make_durable(self) -> None:
+        """Sync the table's files and what its log has got since the last checkpoint.
+
+        Raises:
+            FailedException: they can't be.
+        """
+        if self._location.folder is None:
+            return
+        try:
+            sync_files(self._fresh_handle().file_uris())
+            sync_log(self._location.folder)
+        except WORLD_ERRORS as error:
+            raise self._failure("what was written may not outlive a loss of power", error) from error
+
+    def maintain(self) -> None:
+        """Checkpoint the log every so many own writes; compact and vacuum where that is due.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was done.
+            FailedException: it failed; the table is as good as before.
+        """
+        if self._writes < self._upkeep.every_writes:
+            return
+        try:
+            self._advance()
+            self._table.create_checkpoint()
+            self._table.cleanup_metadata()
+            before = self._table.version()
+            files = set(self._table.file_uris())
+            is_compacted = self._compact()
+            self._table.update_incremental()
+            if self._location.folder is not None:
+                sync_files(set(self._table.file_uris()) - files)
+                sync_log(self._location.folder)
+            if is_compacted:
+                self._compacted(before)
+                if self._foreign_change is None:
+                    self._own_version = self._seen_version = before + 1
+            if self._upkeep.is_vacuum_due(self._checkpoints):
+                retention_hours = self._upkeep.vacuum_retention_hours or 0
+                vacuum(self._table, retention_hours)
+                if self._location.folder is not None:
+                    staged = self._staging.data_files()
+                    vacuum_data_folder(self._table, self._location.folder, retention_hours, staged)
+        except WORLD_ERRORS as error:
+            self._fence.check(self._fresh_handle())
+            raise self._failure("upkeep failed", error) from error
+        self._writes = 0
+        self._checkpoints += 1
+
+    def _reading(self, read: Callable[[], T]) -> T:
+        """Return what ``read`` reads of the handle's version, or, if that can't be read any more, of the latest one.
+
+        Somebody else may have put the rows into other files, and removed those that the handle knows.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+            FailedException: the latest version can't be read either.
+        """
+        try:
+            try:
+                return read()
+            except (FailedException, *WORLD_ERRORS):
+                version = self._table.version()
+                self._advance()
+                if self._table.version() == version:
+                    raise
+                return read()
+        except WORLD_ERRORS as error:
+            raise self._failure("its table cannot be read", error) from error
+
+    def _put(self, txid: int, writes: W) -> bool:
+        return self._write_once(txid, lambda: self._write(txid, writes), writes)
+
+    def _is_visible(self, txid: int) -> bool:
+        """Bring the writing handle up to date, and ask it: may we write, and is it written already?"""
+        try:
+            self._advance()
+        except WORLD_ERRORS as error:
+            raise self._failure("its table cannot be read", error, txid) from error
+        last = self._fence.last_txid(self._table)
+        return last is not None and last >= txid
+
+    def _advance(self) -> None:
+        """Bring the handle up to date and check the fence; forget what was read from an older version."""
+        self._table.update_incremental()
+        self._fence.check(self._table)
+        self._see_others()
+
+    def _see_others(self) -> None:
+        """Look at versions that have come from elsewhere; forget what was read from an older one."""
+        if self._table.version() == self._seen_version:
+            return
+        self._foreign_change = self._foreign_change or self._changed_since(self._own_version)
+        self._seen_version = self._table.version()
+        self._forget()
+
+    def _changed_since(self, version: int | None) -> str | None:
+        return foreign_change(self._location, self._table, version)
+
+    def _refuse_foreign_change(self, txid: int) -> None:
+        if self._foreign_change is not None:
+            last = self._fence.last_txid(self._table)
+            raise DivergenceError(
+                f"state {self._fence.state!r}: somebody else has changed the table at {self._location.address} "
+                f"({self._foreign_change}) since its last transaction, {last}; nothing of transaction {txid} was "
+                "written to it. Let txtopo alone write to it; 'txtopo repair' takes the change back, or accepts it",
+                txid=txid,
+            )
+
+    def _write_once(self, txid: int, write: Callable[[], pa.Table | None], writes: W | None) -> bool:
+        """Write the version after the handle's; return False if another writer took it.
+
+        Args:
+            txid: the transaction it makes visible.
+            write: writes it, and returns all rows of that version if they are at hand.
+            writes: what it puts; None for nothing.
+
+        Raises:
+            LostLead: and it was a newer coordinator.
+            FailedException: the world failed in another way.
+        """
+        before = self._table.version()
+        files = set(self._table.file_uris())
+        reach("delta.write.checked")
+        try:
+            rows = write()
+            self._table.update_incremental()
+        except WORLD_ERRORS as error:
+            is_there = self._recover(txid, before, error)
+            if is_there:
+                self.make_durable()
+            return is_there
+        reach("delta.write.landed")
+        self._sync(txid, before + 1, set(self._table.file_uris()) - files)
+        self._landed(before, writes, rows)
+        self._own_version = self._seen_version = before + 1
+        self._foreign_change = None
+        self._see_others()
+        self._writes += 1
+        return True
+
+    def _sync(self, txid: int, version: int, new_files: set[str]) -> None:
+        if self._location.folder is None:
+            return
+        try:
+            sync_version(self._location.folder, version, new_files)
+        except OSError as error:
+            raise self._failure("it was written, but may not outlive a loss of power", error, txid) from error
+
+    def _recover(self, txid: int, before: int, error: Exception) -> bool:
+        """Find out what became of a write that raised ``error``.
+
+        1. A newer coordinator has opened the table: LostLead. 2. The write is there, what failed came
+        after it: fine. 3. Another version took its place: it may be tried again. 4. Anything else.
+        """
+        self._table = self._fresh_handle()
+        self._fence.check(self._table)
+        self._see_others()
+        last = self._fence.last_txid(self._table)
+        if last is not None and last >= txid:
+            return True
+        if self._table.version() > before:
+            return False
+        raise self._failure("its table could not be written", error, txid) from error
+
+    def _fresh_handle(self) -> DeltaTable:
+        try:
+            return self._location.handle()
+        except TableNotFoundError as error:
+            raise DivergenceError(
+                f"state {self._fence.state!r}: its table at {self._location.address} is gone; bring it back, "
+                "or start again from a new coordinator state",
+            ) from error
+        except WORLD_ERRORS as error:
+            raise self._failure("its table cannot be opened", error) from error
+
+    def _failure(self, what: str, error: Exception | None, txid: int | None = None) -> StateFailure:
+        where = f"state {self._fence.state!r} at {self._location.address}"
+        if error is None:
+            return StateFailure(f"{where}: {what}", txid=txid)
+        return state_failure(f"{where}: {what}", error, self._location.folder, self._table, txid=txid)

@@ -1,0 +1,240 @@
+"""Histories of tables for the audit, read from their Delta logs, and the rows of each version if asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from state.delta.log.fence import WORLD_ERRORS, epoch_application, epoch_of, rolled_back_application, state_application
+from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.owner import Owner
+from state.delta.read.multiset import missing_from
+from state.delta.read.reading import key_mask, read_rows
+from state.delta.schema import TXID_FIELD
+from txtopo.api.state import StateKind
+from txtopo.backend.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
+from txtopo.errors import DivergenceError, StateAccessError
+from txtopo.journal.ending import table_path
+from txtopo.journal.journal import JournalTable
+
+__all__ = ["compare_bags", "compare_rows", "read_histories"]
+
+_ENTRY = ".json"
+
+
+def read_histories(
+    metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool
+) -> dict[str, TableHistory]:
+    """Return the history of each table, by state.
+
+    Args:
+        metadata_dir: the folder that the journal's folder lies in.
+        tables: the tables that the journal knows.
+        with_rows: whether the rows of each version are read and compared with those before.
+
+    Raises:
+        DivergenceError: a table is gone, or no table of a state.
+        StateAccessError: a log cannot be read.
+    """
+    histories = {}
+    for name, known in tables.items():
+        location = Location.resolve(table_path(metadata_dir, known), None)
+        try:
+            histories[name] = _Reader.of(name, location).read(with_rows=with_rows)
+        except WORLD_ERRORS as error:
+            raise StateAccessError(
+                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=str(error)
+            ) from error
+    return histories
+
+
+def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: int) -> RowChanges:
+    """Return how rows differ from earlier ones.
+
+    Args:
+        before: the rows of a version, all columns.
+        after: the rows of the next one.
+        keys: the key columns.
+        since: the txid of the version before.
+    """
+    is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
+    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(put[TXID_FIELD]).as_py()
+    stayed = before.filter(key_mask(before, kept.select(keys)))
+    gone = before.num_rows - pc.sum(key_mask(before, after.select(keys))).as_py() if before.num_rows else 0
+    return RowChanges(
+        put=put.num_rows,
+        put_low=txids["min"],
+        put_high=txids["max"],
+        removed=gone,
+        unexplained=() if _sorted(stayed, keys).equals(_sorted(kept, keys)) else _unexplained(before, kept, keys),
+        doubled=_doubled(after, keys),
+    )
+
+
+def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
+    """Return how rows without keys differ from earlier ones.
+
+    Args:
+        before: the rows of a version, all columns.
+        after: the rows of the next one.
+        since: the txid of the version before.
+    """
+    is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
+    put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
+    txids = pc.min_max(put[TXID_FIELD]).as_py()
+    unexplained = missing_from(before, kept)
+    return RowChanges(
+        put=put.num_rows,
+        put_low=txids["min"],
+        put_high=txids["max"],
+        removed=before.num_rows - kept.num_rows + unexplained.num_rows,
+        unexplained=tuple(f"{row} was not there" for row in unexplained.slice(0, SAMPLES_MAX).to_pylist()),
+    )
+
+
+@attrs.frozen
+class _Reader:
+    """Reads one table's history."""
+
+    state: str
+    location: Location
+    latest: DeltaTable
+    owner: Owner
+
+    @classmethod
+    def of(cls, state: str, location: Location) -> _Reader:
+        latest = location.existing()
+        owner = None if latest is None else Owner.of(latest)
+        if latest is None or owner is None:
+            raise DivergenceError(
+                f"state {state!r}: there is no table of a txtopo state at {location.address}, where the journal has "
+                "one; bring it back"
+            )
+        return cls(state, location, latest, owner)
+
+    @property
+    def _application(self) -> str:
+        return state_application(self.owner.topology_id, self.owner.state)
+
+    def read(self, *, with_rows: bool) -> TableHistory:
+        schema = pa.schema(self.latest.schema())
+        keys = [field.name for field in schema if not field.nullable]
+        versions: list[TableVersion] = []
+        rows: pa.Table | None = None
+        for version, actions in self._log():
+            last = versions[-1].txid if versions else None
+            found = self._version(version, actions, last) if versions else self._first(version, actions)
+            if with_rows:
+                now = rows if versions and not _moves_files(actions) else self._rows(version, schema)
+                if found.is_rollback:
+                    last = found.txid
+                    rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
+                if versions and rows is not None and now is not None:
+                    changes = RowChanges(0, None, None, 0)
+                    if now is not rows and self.owner.kind is StateKind.ROWS:
+                        changes = compare_bags(rows, now, last or 0)
+                    elif now is not rows:
+                        changes = compare_rows(rows, now, keys, last or 0)
+                    found = attrs.evolve(found, changes=changes)
+                rows = now
+            versions.append(found)
+        return TableHistory(self.state, self.location.address, str(self.latest.metadata().id), tuple(versions))
+
+    def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+        """Yield each version that is kept, up to the latest, with its actions."""
+        files = fs.PyFileSystem(DeltaStorageHandler(self.location.address, self.location.options))
+        names = (Path(file.path).name for file in files.get_file_info(fs.FileSelector(LOG_FOLDER)))
+        stems = sorted(int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdecimal())
+        is_kept = False
+        for version in stems:
+            if version > self.latest.version():
+                return
+            is_kept = is_kept or self._is_kept(version)
+            if is_kept:
+                with files.open_input_stream(f"{LOG_FOLDER}/{version:020d}{_ENTRY}") as stream:
+                    yield version, [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+
+    def _is_kept(self, version: int) -> bool:
+        try:
+            self.location.handle(version)
+        except WORLD_ERRORS:
+            return False
+        return True
+
+    def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
+        table = self.location.handle(version)
+        txid, epoch = table.transaction_version(self._application), epoch_of(table, self.owner.topology_id)
+        return TableVersion(version, txid, epoch or None, _operation(actions), touches=True)
+
+    def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
+        marks = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+        is_rollback = rolled_back_application(self._application) in marks
+        return TableVersion(
+            version=version,
+            txid=marks.get(self._application, last),
+            epoch=marks.get(epoch_application(self.owner.topology_id)),
+            operation=_operation(actions),
+            touches=any(_touches(action) for action in actions),
+            is_rollback=is_rollback,
+            is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),
+        )
+
+    def _rows(self, version: int, schema: pa.Schema) -> pa.Table | None:
+        """Return the rows of a version; None if its files are gone."""
+        table = self.location.handle(version)
+        try:
+            return read_rows(table, schema)
+        except WORLD_ERRORS as error:
+            if self.location.folder is None or not all(Path(path).is_file() for path in table.file_uris()):
+                return None
+            raise StateAccessError(
+                f"state {self.state!r}: the files of version {version} of the table at {self.location.address} are "
+                "there, and cannot be read: they are damaged",
+                cause=str(error),
+            ) from error
+
+
+def _operation(actions: Sequence[Mapping[str, Any]]) -> str:
+    return next((str(a["commitInfo"].get("operation")) for a in actions if "commitInfo" in a), "an unknown operation")
+
+
+def _moves_files(actions: Sequence[Mapping[str, Any]]) -> bool:
+    return any("add" in action or "remove" in action for action in actions)
+
+
+def _touches(action: Mapping[str, Any]) -> bool:
+    moved = action.get("add") or action.get("remove")
+    return "metaData" in action or (moved is not None and bool(moved.get("dataChange", True)))
+
+
+def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    return rows.sort_by([(key, "ascending") for key in keys]).combine_chunks()
+
+
+def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return in words some rows that are not as they were."""
+    known = {tuple(row[key] for key in keys): row for row in before.to_pylist()}
+    found = []
+    for row in kept.to_pylist():
+        was = known.get(tuple(row[key] for key in keys))
+        if was is None:
+            found.append(f"{row} was not there")
+        elif repr(was) != repr(row):
+            found.append(f"{was} became {row}")
+    return tuple(found[:SAMPLES_MAX])
+
+
+def _doubled(rows: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
+    counts = rows.group_by(list(keys)).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, SAMPLES_MAX)
+    return tuple(str({key: row[key] for key in keys}) for row in twice.to_pylist())

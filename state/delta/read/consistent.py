@@ -1,0 +1,231 @@
+"""A consistent view: all tables of a topology as of one transaction, read while it runs, crashes or recovers.
+
+Each table is a prefix of the transactions at any moment; but of a group that writes several, one table may have
+it and another not yet. So a reader asks the journal how far all have got together, and reads each table as of
+there, by Delta's own time travel. Call that N.
+
+1. The end of the journal is read: the newest coordinator's header, and the last group that it has entered.
+2. A handle of each table is taken. If every table that the entry names has got to its last transaction, that is N;
+   else the one before its first, for a coordinator enters a group only when the one before is committed.
+3. Each table is read, of its handle's version or an earlier one: the newest whose txid is not above N. That has the
+   txid which the journal has it written as of, and nobody else has changed it since; else the view is refused.
+4. The end of the journal is looked at again. If it has become another coordinator's, all begins anew.
+
+Why that is never torn, told as histories; A, B and C are coordinators, each newer than the one before:
+
+- *A crash between two tables.* 1. A enters group 5 to 8, writes table X and dies. 2. The reader finds X at 8 and Y
+  at 4: N is 4, and X is read as of its version before. 3. B finishes the group from what was staged, then begins
+  its file, which says that 8 is committed. Between the two the reader still asks A's file, and finds both at 8.
+- *An entry that is void.* 1. A enters group 5 to 8 and dies. 2. B drops it, begins its file (4 is committed), and
+  enters 5 to 6 instead. 3. Nobody asks A's file any more.
+- *A reader with an old end.* 1. The reader has read the end of A's file, group 5 to 8 of X alone. 2. A dies, B
+  begins its file and groups otherwise: 5 to 8 of X and Y, X is written. 3. The reader finds X at 8: N is 8, but Y
+  is read at 4. 4. The end of the journal is B's now; the reader begins anew. It can't miss that, for B's header is
+  durable before B writes a group.
+- *A zombie.* 1. A is paused. 2. B takes the lead, opens all tables, which fences them, and begins its file. 3. A
+  goes on and enters a group: in its own file, which nobody asks; or, before B's file is begun, in the newest
+  one. Its tables refuse it then, so the reader takes N from before it: what A had committed until then, as B found it.
+- *A repair.* 1. ``txtopo repair`` rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch that has
+  begun no file, and Y at 8. Nothing says how far both have got, so it refuses, until a coordinator begins its file.
+- *A header that was cut off.* 1. B's file has no whole line yet. 2. The reader asks A's file. B has written no group
+  of its own, only finished A's, as in the first history.
+
+What the view needs is never cleaned away while it is needed. A coordinator looks after its tables only when a group
+is over: then N is what every table holds now, and neither vacuum nor the clean-up of logs takes anything from
+a table's newest version, however old it is. The version before it is needed only while the next group is under way.
+A reader that is slower than that finds a file gone and begins anew, with a later N.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta.log.damage import plain_text
+from state.delta.log.fence import WORLD_ERRORS, epoch_of, rolled_back_application, state_application
+from state.delta.log.foreign import change_on_top
+from state.delta.log.location import Location
+from state.delta.log.owner import Owner
+from state.delta.read.between import rows_between
+from state.delta.read.history import shown_schema, version_as_of
+from state.delta.read.reading import read_rows
+from txtopo.errors import DivergenceError, StateAccessError
+from txtopo.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
+from txtopo.journal.journal import FOLDER, JournalHeader
+
+__all__ = ["ConsistentView", "read_tables"]
+
+TRIES_MAX = 20
+"""Times that a reader begins anew; each time a coordinator was faster, or a file was gone."""
+
+
+@attrs.frozen
+class ConsistentView:
+    """All tables of a topology as of one transaction."""
+
+    txid: int
+    """No transaction above it is in any table, and all up to it are in all."""
+    tables: Mapping[str, pa.Table]
+    """The rows of each state: key fields, value fields, txid."""
+
+
+@attrs.frozen
+class _Handle:
+    """A table at one version, which stays the same whatever is written meanwhile."""
+
+    location: Location
+    table: DeltaTable
+    application: str
+    schema: pa.Schema
+
+    @property
+    def txid(self) -> int | None:
+        return self.table.transaction_version(self.application)
+
+
+def read_tables(
+    output: str | os.PathLike[str],
+    txid: int | None = None,
+    nearest: bool = False,  # noqa: FBT001, FBT002 - a flag that reads well by name
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> ConsistentView:
+    """Return what all tables of a topology hold as of one transaction. Needs no topology, and stops none.
+
+    Args:
+        output: the folder that holds the tables and ``_txtopo``; or that one.
+        txid: the last transaction to see. None: the last one that every table has got to.
+        nearest: whether to return the nearest moment before ``txid`` that is kept, if that of ``txid`` itself is not:
+            transactions that were written together are seen together then.
+        storage_options: what tables in an object store need.
+
+    Returns:
+        The view. A state that nothing was written to yet is empty; one that is kept in memory is not in it.
+
+    Raises:
+        ConfigError: there is no journal, which alone tells how far all tables have got.
+        StateAccessError: the transaction is not committed yet, or what the tables held then is no longer kept, or never
+            was: it was written together with others.
+        DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
+    """
+    metadata_dir = metadata_dir_below(output)
+    cause: Exception | None = None
+    for _ in range(TRIES_MAX):
+        end = _end_of(metadata_dir)
+        try:
+            handles = _take_handles(metadata_dir, end.header, storage_options)
+            bound = end.bound({name: handle.txid for name, handle in handles.items()})
+            _refuse_repair(handles, end.header)
+            if txid is not None and txid > bound:
+                raise StateAccessError(
+                    f"transaction {txid} is not in all tables yet; the last one that is, is {bound}", txid=txid
+                )
+            wanted = bound if txid is None else txid
+            found = _as_of(handles, wanted)
+            if found is not None:
+                _refuse_torn(metadata_dir, found, end.header, wanted)
+            view = None if found is None else _read(handles, found, wanted, bound, is_exact=not nearest)
+        except WORLD_ERRORS as error:
+            cause = error
+            continue
+        if view is None:
+            cause = None
+        elif _end_of(metadata_dir).header.epoch == end.header.epoch:
+            return view
+    raise StateAccessError(
+        f"what the tables of {metadata_dir.parent} held together can't be read; begun {TRIES_MAX} times"
+        + ("; ask for a later transaction" if txid is not None else ""),
+        txid=txid,
+        cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
+    )
+
+
+def _end_of(metadata_dir: Path) -> JournalEnd:
+    end = read_end(metadata_dir / FOLDER)
+    if end is None:
+        raise StateAccessError(f"the first coordinator is just beginning its journal in {metadata_dir}; ask again")
+    return end
+
+
+def _take_handles(
+    metadata_dir: Path, header: JournalHeader, storage_options: dict[str, str] | None
+) -> dict[str, _Handle]:
+    handles = {}
+    for name, known in header.tables.items():
+        location = Location.resolve(table_path(metadata_dir, known), storage_options)
+        table = location.existing()
+        owner = None if table is None else Owner.of(table)
+        if table is None or owner is None or str(table.metadata().id) != known.identity:
+            raise DivergenceError(
+                f"state {name!r}: the table at {location.address} is gone, or not the one that the journal in "
+                f"{metadata_dir} knows; bring it back, or read the tables one by one"
+            )
+        application = state_application(owner.topology_id, owner.state)
+        handles[name] = _Handle(location, table, application, shown_schema(table, owner.kind))
+    return handles
+
+
+def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> None:
+    """Refuse tables that were rolled back since the journal was begun, which it does not know of."""
+    for name, handle in handles.items():
+        rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
+        if rolled_back and epoch_of(handle.location.handle(rolled_back), header.topology) > header.epoch:
+            raise StateAccessError(
+                f"state {name!r}: its table was rolled back by a repair, and no coordinator has run since; run the "
+                "topology, and read again"
+            )
+
+
+def _as_of(handles: Mapping[str, _Handle], txid: int) -> dict[str, _Handle] | None:
+    """Return handles of the versions that are as of ``txid``; None if one is gone."""
+    found = {}
+    for name, handle in handles.items():
+        table = version_as_of(handle.location, handle.table, handle.application, txid)
+        if table is None:
+            return None
+        found[name] = attrs.evolve(handle, table=table)
+    return found
+
+
+def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
+    """Refuse tables that are not as the journal has them: restored from a copy, or changed by somebody else.
+
+    Raises:
+        DivergenceError: some are; it names each with its txids.
+    """
+    writes = last_writes(metadata_dir / FOLDER, header.epoch, found.keys(), txid)
+    told = []
+    for name, handle in found.items():
+        at = handle.txid or 0
+        where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
+        change = change_on_top(handle.location, handle.table)
+        if change is not None:
+            told.append(f"{where}, and somebody else has changed it since: {change}")
+        elif writes is not None and at != (writes[name] or 0):
+            told.append(f"{where}, and the journal in {metadata_dir} has it written as of {writes[name]}")
+    if told:
+        raise DivergenceError(
+            f"the tables do not belong together as of transaction {txid}: {'; '.join(told)}. Run 'txtopo repair', or "
+            "read the tables one by one",
+            txid=txid,
+        )
+
+
+def _read(
+    handles: Mapping[str, _Handle], found: Mapping[str, _Handle], txid: int, bound: int, *, is_exact: bool
+) -> ConsistentView:
+    """Return the view as of ``txid``, from the newest handles and those of the versions that are as of it."""
+    tables = {}
+    for name, handle in found.items():
+        if txid == bound or not is_exact:
+            tables[name] = read_rows(handle.table, handle.schema)
+        else:
+            newest = handles[name].table
+            tables[name] = rows_between(handle.location, handle.table, handle.application, handle.schema, txid, newest)
+    seen = max((handle.txid or 0 for handle in found.values()), default=0)
+    return ConsistentView(txid if txid == bound or is_exact else seen, tables)

@@ -1,0 +1,1 @@
+"""DeltaRows: a table that transactions append rows to, or replace partitions of."""

@@ -1,0 +1,183 @@
+"""Data files of a table of rows: each holds rows of one partition. The driver writes them, or executors do.
+
+Their names, ``rows-<first txid>-<last txid>-….parquet``, say nothing of the partition: the log does. Files whose
+write never came are part of no version: upkeep removes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.log.data_files import DataFile, partition_text, stats_of
+from state.delta.log.data_folder import DataFolder
+from state.delta.read.reading import key_mask
+from state.delta.rows.format import arranged
+from state.delta.schema import TXID_FIELD
+from txtopo.api.reduction import RowsFile
+from txtopo.columnar.rows_file import slice_of
+
+__all__ = [
+    "RowSlice",
+    "WriteTask",
+    "distinct",
+    "partition_of",
+    "partitions_in",
+    "slices_of",
+    "with_txid",
+    "without",
+    "write_file",
+    "write_partitions",
+    "write_slices",
+]
+
+
+@attrs.frozen(eq=False)
+class RowSlice:
+    """Some of the rows that a task of a transaction puts.
+
+    Args:
+        txid: the transaction.
+        file: where they lie.
+        first: the first row.
+        end: the row behind the last.
+        replaced: the partitions that later transactions of the group replace; None if there are none.
+    """
+
+    txid: int
+    file: RowsFile
+    first: int
+    end: int
+    replaced: pa.Table | None = None
+
+
+@attrs.frozen(eq=False)
+class WriteTask:
+    """What one executor is to do.
+
+    Args:
+        folder: where the table's data files lie.
+        slices: the rows.
+        schema: the table's columns.
+        partition_by: those that it is partitioned by.
+        name: what new files' names hold.
+    """
+
+    folder: DataFolder
+    slices: tuple[RowSlice, ...]
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    name: str
+
+
+def slices_of(slices: Sequence[RowSlice], count: int) -> list[tuple[RowSlice, ...]]:
+    """Return the rows cut into at most ``count`` pieces, all of the same size or nearly."""
+    total = sum(each.end - each.first for each in slices)
+    size = max(1, -(-total // count))
+    pieces: list[tuple[RowSlice, ...]] = []
+    piece: list[RowSlice] = []
+    room = size
+    for each in slices:
+        first = each.first
+        while first < each.end:
+            end = min(each.end, first + room)
+            piece.append(attrs.evolve(each, first=first, end=end))
+            room -= end - first
+            first = end
+            if room == 0:
+                pieces.append(tuple(piece))
+                piece, room = [], size
+    return [*pieces, tuple(piece)] if piece else pieces
+
+
+def partitions_in(task: WriteTask) -> pa.Table:
+    """Return the partitions that occur among the rows of a task, each once: runs in an executor."""
+    names = list(task.partition_by)
+    return distinct(pa.concat_tables([_rows_of(task, each).select(names) for each in task.slices]))
+
+
+def write_slices(task: WriteTask) -> list[DataFile]:
+    """Write the rows of a task, a file for each partition: runs in an executor."""
+    tables = []
+    for each in task.slices:
+        rows = with_txid(_rows_of(task, each), each.txid, task.schema)
+        tables.append(rows if each.replaced is None else without(rows, each.replaced))
+    return write_partitions(task.folder, pa.concat_tables(tables), task.partition_by, task.name)
+
+
+def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[str], name: str) -> list[DataFile]:
+    """Write rows, a file for each partition.
+
+    Args:
+        folder: where the table's data files lie.
+        rows: all columns of the table.
+        partition_by: those that it is partitioned by; they are not in its files.
+        name: what the files' names hold.
+    """
+    files = []
+    for partition, part in _split(rows, partition_by):
+        files.append(write_file(folder, part.drop_columns(list(partition_by)), partition, name))
+    return files
+
+
+def write_file(folder: DataFolder, rows: pa.Table, partition: Mapping[str, str | None], name: str) -> DataFile:
+    """Write rows of one partition, without its columns, to a new file."""
+    path = folder.path_of(f"rows-{name}-{uuid.uuid4().hex}.parquet")
+    return DataFile(path, folder.write(path, rows), rows.num_rows, json.dumps(stats_of(rows)), partition)
+
+
+def with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
+    """Return rows with the column of their transaction, as the table's schema has them."""
+    txids = pa.array(np.full(rows.num_rows, txid, dtype=np.int64))
+    return rows.append_column(pa.field(TXID_FIELD, pa.int64()), txids).cast(schema)
+
+
+def without(rows: pa.Table, partitions: pa.Table) -> pa.Table:
+    """Return the rows of all other partitions."""
+    return rows.filter(pc.invert(key_mask(rows, partitions)))
+
+
+def distinct(partitions: pa.Table) -> pa.Table:
+    """Return each partition once."""
+    return partitions.group_by(partitions.column_names).aggregate([]).combine_chunks()
+
+
+def partition_of(row: Mapping[str, object]) -> dict[str, str | None]:
+    """Return a partition's values as the log has them."""
+    return {name: partition_text(value) for name, value in row.items()}
+
+
+def _rows_of(task: WriteTask, of: RowSlice) -> pa.Table:
+    rows = arranged(slice_of(of.file, of.first, of.end), task.schema.names[:-1])
+    assert rows is not None, "a file of other columns was refused"
+    return rows
+
+
+def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """Yield each partition that occurs, with its rows."""
+    if not rows.num_rows:
+        return
+    if not partition_by:
+        yield {}, rows
+        return
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in partition_by:
+        encoded = pa.chunked_array([rows[name].combine_chunks()]).dictionary_encode().combine_chunks()
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
+    if len(bounds) == 1 + 1:
+        yield partition_of(rows.select(list(partition_by)).slice(0, 1).to_pylist()[0]), rows
+        return
+    ordered = rows.take(order)
+    for first, end in itertools.pairwise(bounds):
+        part = ordered.slice(first, end - first)
+        yield partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0]), part

@@ -1,0 +1,177 @@
+"""The rows of a table of rows: whatever is given for them, as Arrow columns of the declared types, without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.columns import column_values, find_misfit, fit_column
+from state.delta.schema import TXID_FIELD
+from txtopo.api.fields import Fields
+from txtopo.api.reduction import Rows, RowsFile
+from txtopo.api.types import ddl_name
+from txtopo.columnar.rows_file import read_rows_file, schema_of
+from txtopo.errors import FieldsError
+
+__all__ = ["RowsFormat", "arranged", "checked_rows_fields"]
+
+
+def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
+    """Refuse fields that a table of rows cannot have.
+
+    Args:
+        fields: the fields.
+        partition_by: those that the table is partitioned by.
+
+    Raises:
+        FieldsError: what is wrong, and with which field.
+    """
+    if not len(fields):
+        raise FieldsError("a table of rows needs a field; write for example Fields('word: string')")
+    for name, declared in zip(fields.names, fields.types, strict=True):
+        if declared is None:
+            raise FieldsError(f"field {name!r} has no type; write '{name}: string' or another Spark type")
+        if name == TXID_FIELD:
+            raise FieldsError(f"a field is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+    for position, name in enumerate(partition_by):
+        kind = fields.types[fields.index(name)]
+        if not any(is_kind(kind) for is_kind in _PARTITION_KINDS):
+            raise FieldsError(
+                f"partition field {name!r} is {ddl_name(kind)}; partition by a string, an integer, a boolean or a date"
+            )
+        if name in partition_by[:position]:
+            raise FieldsError(f"partition field {name!r} stands twice in partition_by")
+    if len(partition_by) == len(fields):
+        raise FieldsError("a table of rows needs a field that it is not partitioned by")
+
+
+@attrs.frozen
+class RowsFormat:
+    """The rows of one table.
+
+    Args:
+        state: the state's name, for errors.
+        fields: the fields.
+        partition_by: those that the table is partitioned by.
+    """
+
+    state: str
+    fields: Fields
+    partition_by: tuple[str, ...] = ()
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table; all may be null, for none of them is a key."""
+        return self.fields.arrow_schema().append(pa.field(TXID_FIELD, pa.int64()))
+
+    def fit(self, rows: Rows) -> pa.Table | RowsFile:
+        """Return rows as columns of the fields' names and types; those in a file stay there.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+        """
+        if isinstance(rows, RowsFile):
+            self._check_file(rows)
+            return rows
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        table = self._of_table(rows) if isinstance(rows, pa.Table) else self._of_tuples(rows)
+        self._check_partitions(table)
+        return table
+
+    def _of_table(self, rows: pa.Table) -> pa.Table:
+        found = arranged(rows, self.fields.names)
+        if found is None:
+            raise FieldsError(
+                f"state {self.state!r}: rows with columns {', '.join(rows.column_names)} were put; its fields are "
+                f"{self.fields}"
+            )
+        schema = self.fields.arrow_schema()
+        if found.schema.equals(schema):
+            return found
+        columns = [self._column(field, found[field.name]) for field in schema]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _column(self, field: pa.Field, column: Any) -> Any:
+        if column.type == field.type:
+            return column
+        if _is_cast(column.type, field.type):
+            try:
+                return column.cast(field.type)
+            except (pa.ArrowException, ValueError):
+                pass  # a value that does not fit is named below
+        return self._fitted(field, column_values(column))
+
+    def _of_tuples(self, rows: Any) -> pa.Table:
+        schema, width = self.fields.arrow_schema(), len(self.fields)
+        rows = list(rows)
+        for position, row in enumerate(rows):
+            if not isinstance(row, tuple | list) or len(row) != width:
+                raise FieldsError(
+                    f"state {self.state!r}, row {position}: {row!r} is no tuple of {width} values, one for each of "
+                    f"{self.fields}; nothing was written"
+                )
+        columns = list(zip(*rows, strict=True)) if rows else [()] * width
+        return pa.Table.from_arrays(
+            [self._fitted(field, column) for field, column in zip(schema, columns, strict=True)], schema=schema
+        )
+
+    def _fitted(self, field: pa.Field, values: Sequence[Any]) -> Any:
+        column = fit_column(values, field.type)
+        if column is None:
+            position = find_misfit(values, field.type)
+            value = values[position]
+            raise FieldsError(
+                f"state {self.state!r}, field '{field.name}: {ddl_name(field.type)}', row {position}: "
+                f"{value!r} ({type(value).__name__}) does not fit; nothing was written"
+            )
+        return column.array
+
+    def _check_file(self, file: RowsFile) -> None:
+        columns = schema_of(file)
+        found = arranged(columns.empty_table(), self.fields.names)
+        if found is None or found.schema.types != self.fields.arrow_schema().types:
+            raise FieldsError(
+                f"state {self.state!r}: {file.path} has the columns {columns.to_string(truncate_metadata=True)!r}; the "
+                f"fields are {self.fields}"
+            )
+        if self.partition_by:
+            whole = arranged(read_rows_file(file), self.fields.names)
+            assert whole is not None, "it was arranged before"
+            self._check_partitions(whole)
+
+    def _check_partitions(self, rows: pa.Table) -> None:
+        for name in self.partition_by:
+            column = rows[name]
+            is_text = pa.types.is_string(column.type)
+            if column.null_count or (is_text and pc.any(pc.equal(column, "")).as_py()):
+                raise FieldsError(
+                    f"state {self.state!r}, field {name!r}: a row has {'an empty text or ' * is_text}no value there; "
+                    "Delta cannot tell such a partition from none, so give it one; nothing was written"
+                )
+
+
+def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:
+    """Return rows with columns of these names: their own, in this order, or else by position; None if they can't."""
+    if rows.num_columns != len(names):
+        return None
+    if set(rows.column_names) == set(names):
+        return rows.select(list(names))
+    return rows.rename_columns(list(names))
+
+
+_PARTITION_KINDS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+
+
+def _is_cast(theirs: pa.DataType, ours: pa.DataType) -> bool:
+    """Whether Arrow's cast refuses what it would lose."""
+    return bool(
+        (pa.types.is_integer(theirs) and pa.types.is_integer(ours))
+        or (pa.types.is_large_string(theirs) and pa.types.is_string(ours))
+        or (pa.types.is_large_binary(theirs) and pa.types.is_binary(ours))
+        or (pa.types.is_float32(theirs) and pa.types.is_float64(ours))
+        or pa.types.is_null(theirs)
+    )

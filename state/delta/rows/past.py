@@ -1,0 +1,127 @@
+"""A table of rows as it was after some transaction: what a replay puts its rows into, and is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.log.location import Location
+from state.delta.read.multiset import missing_from
+from state.delta.read.past_table import PastDeltaTable
+from state.delta.read.reading import key_mask
+from state.delta.rows.files import distinct
+from state.delta.rows.format import RowsFormat
+from state.delta.rows.group import RowsWrites, rows_left
+from state.delta.rows.opened import fitted_rows, no_keys
+from state.delta.schema import TXID_FIELD
+from txtopo.api.reduction import Rows, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.state import Key, StateKind, Writes
+from txtopo.backend.replay_report import StateComparison
+
+__all__ = ["PastDeltaRows"]
+
+
+class PastWrites(RowsWrites):
+    """What a replay has put, in memory: nothing was written."""
+
+    def __init__(self, parts: Sequence[RowsToWrite]) -> None:
+        super().__init__([], [])
+        self.parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(part.count for part in self.parts)
+
+
+class PastDeltaRows(PastDeltaTable):
+    """A table of rows at the newest version whose txid is not above a wanted one. It refuses to be written.
+
+    Args:
+        topology_id: the topology that the table belongs to.
+        location: where it lies.
+        form: the format of its rows, which names the state.
+        txid: the last transaction to see.
+
+    Raises:
+        ConfigError: there is no table.
+        StateAccessError: what it held then is no longer kept.
+    """
+
+    def __init__(self, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
+        super().__init__(topology_id, location, form.state, StateKind.ROWS, txid)
+        self._form = form
+
+    def make_value(self, txid: int, value: object) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise no_keys(self._state)
+
+    def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise no_keys(self._state)
+
+    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table | RowsFile:
+        """Return rows with the table's fields.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: partitions are to be replaced, and it has none.
+        """
+        return fitted_rows(self._form, rows, placement)
+
+    def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:
+        """Keep the rows of some transactions; nothing is written."""
+        return PastWrites(parts)
+
+    def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:  # noqa: ARG002
+        """Compare the rows that this table holds of a transaction with those that a replay of it has put.
+
+        A partition that a later transaction of the group has replaced is not among them.
+
+        Args:
+            txid: the transaction.
+            writes: what the replay of its group has put, up to it.
+            last: the last transaction of its group, which this table is as of.
+            may_be_removed: whether the group has removed rows.
+        """
+        held = self._read(self._form.schema())
+        then = held.filter(pc.equal(held[TXID_FIELD], txid))
+        parts = [part for part in getattr(writes, "parts", ()) if part.txid == txid]
+        now, replaced = rows_left(parts, self._form)
+        now = self._without_replaced_later(now, held, then, txid)
+        return StateComparison(self._state, then.num_rows, self._first_difference(then, now, held, replaced, txid))
+
+    def _without_replaced_later(self, now: pa.Table, held: pa.Table, then: pa.Table, txid: int) -> pa.Table:
+        names = list(self._form.partition_by)
+        if not names or not now.num_rows:
+            return now
+        later = distinct(held.filter(pc.greater(held[TXID_FIELD], txid)).select(names))
+        is_later = key_mask(now, later)
+        stayed = key_mask(now, distinct(then.select(names)))
+        return now.filter(pc.invert(pc.and_(is_later, pc.invert(stayed))))
+
+    def _first_difference(
+        self, then: pa.Table, now: pa.Table, held: pa.Table, replaced: pa.Table | None, txid: int
+    ) -> str | None:
+        lost, found = missing_from(now, then), missing_from(then, now)
+        if lost.num_rows:
+            return f"row {_shown(lost)} was put then, and is not put now ({_counts(then, now)})"
+        if found.num_rows:
+            return f"row {_shown(found)} is put now, and was not put then ({_counts(then, now)})"
+        if replaced is None:
+            return None
+        older = held.filter(pc.less(held[TXID_FIELD], txid))
+        kept = older.filter(key_mask(older, replaced))
+        if kept.num_rows:
+            return f"row {_shown(kept)} is replaced now, and stayed then"
+        return None
+
+
+def _shown(rows: pa.Table) -> dict[str, Any]:
+    row: dict[str, Any] = rows.slice(0, 1).to_pylist()[0]
+    return row
+
+
+def _counts(then: pa.Table, now: pa.Table) -> str:
+    return f"{then.num_rows} rows then, {now.num_rows} now"

@@ -1,0 +1,443 @@
+"""Keyed values as rows of a table, and back: in bulk, a column at a time.
+
+The columns are the key fields, the value fields, for opaque state ``previous_<name>`` of each value field,
+and ``txid``. Keys are not null, everything else may be: what is not null is the key, and so a table tells
+what it holds without the topology that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.columns import Column, column_values, find_misfit, fit_column, is_key_type
+from state.values import (
+    KeptValue,
+    NonTransactionalValue,
+    OpaqueValue,
+    TransactionalValue,
+    transactional_values,
+)
+from txtopo.api.fields import Fields
+from txtopo.api.state import Key, StateKind, StateValue, Writes, joined_columns
+from txtopo.api.types import ddl_name
+from txtopo.backend.layer import Layer
+from txtopo.errors import FieldsError
+
+__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields"]
+
+TXID_FIELD = "txid"
+"""The column of the last transaction that touched a row."""
+
+PREVIOUS_PREFIX = "previous_"
+"""What precedes a value field's name in the column of an opaque state's previous value."""
+
+_VALUE_CLASSES: dict[StateKind, type[KeptValue]] = {
+    StateKind.TRANSACTIONAL: TransactionalValue,
+    StateKind.OPAQUE: OpaqueValue,
+    StateKind.NON_TRANSACTIONAL: NonTransactionalValue,
+}
+
+
+@attrs.define(eq=False)
+class FittedRows:
+    """Values that fit their fields.
+
+    Args:
+        make_values: makes :attr:`values`.
+        txids: the last transaction in each row, in the order of ``values``; None where the row is removed.
+        table: the rows in Arrow; None where a field has no type.
+    """
+
+    make_values: Callable[[], dict[Key, KeptValue | None]]
+    txids: Sequence[int | None]
+    table: Any
+    _values: dict[Key, KeptValue | None] | None = attrs.field(default=None, init=False)
+
+    @property
+    def values(self) -> dict[Key, KeptValue | None]:
+        """What is kept for each key, as it is read back later; None for a key that is removed."""
+        if self._values is None:
+            self._values = self.make_values()
+        return self._values
+
+
+def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
+    """Refuse key and value fields that a table cannot have.
+
+    Args:
+        key: the key fields.
+        value: the value fields.
+        kind: what is kept beside each value.
+        typed: whether every field needs a type.
+
+    Raises:
+        FieldsError: what is wrong, and with which field.
+    """
+    if kind is StateKind.ROWS:
+        raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
+    for role, fields in (("key", key), ("value", value)):
+        if not len(fields):
+            raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")
+        for name, declared in zip(fields.names, fields.types, strict=True):
+            if typed and declared is None:
+                raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
+            if role == "key" and declared is not None and not is_key_type(declared):
+                raise FieldsError(
+                    f"key field {name!r} is {ddl_name(declared)}, whose values have no dependable equality; "
+                    "use a string, an integer, a decimal, a date, a timestamp, a boolean or a binary",
+                )
+    names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice == TXID_FIELD:
+        raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
+    if twice is not None:
+        raise FieldsError(f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}")
+
+
+class RowFormat:
+    """The rows of one state.
+
+    Args:
+        state: the state's name, for errors.
+        key: its key fields.
+        value: its value fields.
+        kind: what is kept beside each value.
+    """
+
+    def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
+        self.state = state
+        self.key = key
+        self.value = value
+        self.kind = kind
+        self._previous = _previous_names(value, kind)
+        self._has_text_keys = set(key.types) == {pa.string()}
+        """Whether a key equals nothing that would not fit its fields as well: 1 equals True, but a text only texts."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether every field has a type, so that rows can be Arrow tables."""
+        return all(kind is not None for kind in (*self.key.types, *self.value.types))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table; every field must have a type."""
+        value_types = self.value.types if self._previous else ()
+        return pa.schema(
+            [
+                *(pa.field(name, kind, nullable=False) for name, kind in _pairs(self.key)),
+                *(pa.field(name, kind) for name, kind in _pairs(self.value)),
+                *(pa.field(name, kind) for name, kind in zip(self._previous, value_types, strict=True)),
+                pa.field(TXID_FIELD, pa.int64()),
+            ],
+        )
+
+    def shown_columns(self) -> list[str]:
+        """Return the columns of a snapshot: key fields, value fields, txid."""
+        return [*self.key, *self.value, TXID_FIELD]
+
+    def fit(self, txid: int, values: Writes) -> FittedRows:
+        """Return ``values`` as rows; a row without a txid, and without a value, is one to remove.
+
+        Args:
+            txid: the transaction of the write; kept in rows whose kind keeps none.
+            values: what is to be kept for each key; None for one that is to be removed.
+
+        Raises:
+            FieldsError: the first key or value that does not fit.
+        """
+        if isinstance(values, Layer) and values.bare and not values.kept:
+            return self._fit_bare(values)
+        removed = [key for key, each in values.items() if each is None]
+        fitted = self._fit_kept(txid, {key: each for key, each in values.items() if each is not None})
+        return self._with_removed(fitted, removed) if removed else fitted
+
+    def _fit_bare(self, layer: Layer) -> FittedRows:
+        """Return a layer's bare values as rows, column by column."""
+        assert self.kind is StateKind.TRANSACTIONAL, "only transactional values lie bare"
+        keys, values, txids = list(layer.bare), list(layer.bare.values()), layer.bare_txids()
+        key_columns, value_columns = self._key_columns(keys), self._value_columns(values, keys)
+        if any(column.is_changed for column in key_columns):
+            keys = list(_joined(key_columns))
+        if any(column.is_changed for column in value_columns) or len(self.value) > 1:
+            values = list(_joined(value_columns))
+        if any(column.is_changed for column in key_columns) and len(set(keys)) != len(keys):
+            raise self._same_keys()
+        table = None
+        if self.is_typed:
+            arrays = [column.array for column in (*key_columns, *value_columns)]
+            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
+        return FittedRows(lambda: dict(zip(keys, transactional_values(txids, values), strict=True)), txids, table)
+
+    def _fit_kept(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
+        keys = list(values)
+        kept = self._own(values.values())
+        key_columns = self._key_columns(keys)
+        value_columns = self._value_columns([each.value for each in kept], keys)
+        columns = [*key_columns, *value_columns]
+        txids = _txids(kept, txid)
+        if self._previous:
+            previous_columns = self._previous_columns(kept, keys)
+            columns += previous_columns
+        fitted_keys = _joined(key_columns) if any(column.is_changed for column in key_columns) else keys
+        if self._is_rebuilt(kept, columns[len(key_columns) :]):
+            previous = _joined_previous(previous_columns) if self._previous else None
+            kept = self._kept(txids, _joined(value_columns), previous)
+        fitted: dict[Key, KeptValue | None] = dict(zip(fitted_keys, kept, strict=True))
+        if len(fitted) != len(keys):
+            raise self._same_keys()
+        table = None
+        if self.is_typed:
+            arrays = [column.array for column in columns]
+            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
+        return FittedRows(lambda: fitted, txids, table)
+
+    def check(self, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
+        """Refuse what :meth:`fit` would refuse.
+
+        Args:
+            values: what is to be kept for each key; None for one that is to be removed.
+            new_keys: the keys to look at where values lie bare; None: all.
+
+        Raises:
+            FieldsError: the first key or value that does not fit.
+        """
+        if isinstance(values, Layer) and not values.kept:
+            keys, bare = values.columns()
+            self._check_keys(keys if new_keys is None or not self._has_text_keys else new_keys)
+            self._value_columns(bare, keys)
+            return
+        kept = [each for each in values.values() if each is not None]
+        keys = list(values) if len(kept) == len(values) else [key for key, each in values.items() if each is not None]
+        if len(kept) < len(values):
+            self.fit_keys([key for key, each in values.items() if each is None])
+        own = self._own(kept)
+        self._check_keys(keys)
+        self._value_columns([each.value for each in own], keys)
+        if self._previous:
+            self._previous_columns(own, keys)
+
+    def _check_keys(self, keys: Sequence[Key]) -> None:
+        key_columns = self._key_columns(keys)
+        if any(column.is_changed for column in key_columns) and len(set(_joined(key_columns))) < len(keys):
+            raise self._same_keys()
+
+    def _with_removed(self, fitted: FittedRows, removed: Sequence[Key]) -> FittedRows:
+        fitted_keys = self.fit_keys(removed)
+        values = {**fitted.values, **dict.fromkeys(fitted_keys.keys)}
+        if len(values) != len(fitted.values) + len(removed):
+            raise self._same_keys()
+        table = fitted.table
+        if table is not None:
+            table = pa.concat_tables([table, fitted_keys.table], promote_options="default").cast(self.schema())
+        return FittedRows(lambda: values, [*fitted.txids, *(None for _ in removed)], table)
+
+    def _same_keys(self) -> FieldsError:
+        return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
+
+    def read_writes(self, table: pa.Table) -> dict[Key, KeptValue | None]:
+        """Return what a table of rows to write keeps for each key: None for the rows to remove."""
+        is_removed = pc.is_null(table[TXID_FIELD])
+        kept: dict[Key, KeptValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
+        gone = table.filter(is_removed)
+        return {**kept, **dict.fromkeys(joined_columns([column_values(gone[name]) for name in self.key]))}
+
+    def read(self, table: pa.Table) -> dict[Key, KeptValue]:
+        """Return what is kept for each key in ``table``, which has the columns of :meth:`schema`."""
+        lists = {name: column_values(table[name]) for name in table.column_names}
+        keys = joined_columns([lists[name] for name in self.key])
+        values = joined_columns([lists[name] for name in self.value])
+        previous = None
+        if self._previous:
+            previous = _zipped_previous([lists[name] for name in self._previous])
+        return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
+
+    def read_row(self, row: Sequence[Any]) -> KeptValue:
+        """Return what is kept in one row: its columns in the order of :meth:`schema`."""
+        first, width = len(self.key), len(self.value)
+        values = joined_columns([[each] for each in row[first : first + width]])
+        previous = _zipped_previous([[each] for each in row[first + width : -1]]) if self._previous else None
+        return self._kept([row[-1]], values, previous)[0]
+
+    def values_of(self, table: pa.Table) -> Sequence[Any]:
+        """Return the bare value in each row of ``table``, which has the value columns."""
+        return joined_columns([column_values(table[name]) for name in self.value])
+
+    def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
+        """Return keys as they are kept.
+
+        Raises:
+            FieldsError: the first key that does not fit.
+        """
+        columns = self._key_columns(keys)
+        table = None
+        if self.is_typed:
+            table = pa.Table.from_arrays([column.array for column in columns], names=list(self.key))
+        return FittedKeys(_joined(columns), table)
+
+    def fitted(self, key: Key, value: Any) -> Key:
+        """Return one key as it is kept.
+
+        Raises:
+            FieldsError: the key, or the value that is given with it, does not fit its field.
+        """
+        refusal = self.unhashable([key])
+        if refusal is not None:
+            raise refusal
+        self._value_columns([value], [key])
+        own: Key = self.fit_keys([key]).keys[0]
+        return own
+
+    def unhashable(self, keys: Iterable[Key]) -> FieldsError | None:
+        """Return the error for a key that cannot be hashed, None if every key can."""
+        for key in keys:
+            if not _is_hashable(key):
+                hint = "; with several key fields a key is a tuple" if len(self.key) > 1 else ""
+                return FieldsError(f"state {self.state!r}: {key!r} cannot be a key of {self.key}{hint}")
+        return None
+
+    def _is_rebuilt(self, kept: Sequence[KeptValue], columns: Sequence[Column]) -> bool:
+        """Whether values are read back otherwise than they were given, a list as a tuple for example."""
+        if any(column.is_changed for column in columns):
+            return True
+        if len(self.value) == 1:
+            return False
+        given = [each.value for each in kept] + [each.previous for each in _opaque(kept)]
+        return not set(map(type, given)) <= {tuple, type(None)}
+
+    def _own(self, values: Iterable[StateValue]) -> list[KeptValue]:
+        own: list[Any] = list(values)
+        classes = set(map(type, own))
+        assert classes <= {_VALUE_CLASSES[self.kind]}, f"a {self.kind.value} state was given {classes}"
+        return own
+
+    def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
+        if self.kind is StateKind.TRANSACTIONAL:
+            return list(transactional_values(txids, values))
+        if previous is not None:
+            return list(map(OpaqueValue, txids, values, previous))
+        return list(map(NonTransactionalValue, values))
+
+    def _key_columns(self, keys: Sequence[Key]) -> list[Column]:
+        columns = []
+        parts = self._split(keys, keys, self.key, "key")
+        for (name, kind), part in zip(_pairs(self.key), parts, strict=True):
+            if None in part:
+                where = keys[part.index(None)]
+                raise FieldsError(f"state {self.state!r}, key field {name!r}: key {where!r} is null; keys never are")
+            columns.append(self._column(name, kind, part, keys))
+        return columns
+
+    def _value_columns(self, values: Sequence[Any], keys: Sequence[Key]) -> list[Column]:
+        if self._previous and len(self.value) > 1:
+            self._refuse_all_null(values, keys)
+        parts = self._split(values, keys, self.value, "value")
+        return [
+            self._column(name, kind, part, keys) for (name, kind), part in zip(_pairs(self.value), parts, strict=True)
+        ]
+
+    def _previous_columns(self, kept: Sequence[KeptValue], keys: Sequence[Key]) -> list[Column]:
+        nothing = (None,) * len(self.value) if len(self.value) > 1 else None
+        previous = [nothing if each.previous is None else each.previous for each in _opaque(kept)]
+        parts = self._split(previous, keys, self.value, "previous value")
+        types = self.value.types
+        return [
+            self._column(name, kind, part, keys) for name, kind, part in zip(self._previous, types, parts, strict=True)
+        ]
+
+    def _column(self, name: str, kind: pa.DataType | None, values: Sequence[Any], keys: Sequence[Key]) -> Column:
+        column = fit_column(values, kind)
+        if column is None:
+            position = find_misfit(values, kind)
+            value = values[position]
+            raise FieldsError(
+                f"state {self.state!r}, field '{name}: {ddl_name(kind)}', key {keys[position]!r}: "
+                f"{value!r} ({type(value).__name__}) does not fit; nothing was written",
+            )
+        return column
+
+    def _split(self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str) -> list[Sequence[Any]]:
+        """Return one sequence a field, from one value or tuple a row."""
+        width = len(fields)
+        if width == 1:
+            return [rows]
+        for key, row in zip(keys, rows, strict=True):
+            if not isinstance(row, tuple | list) or len(row) != width:
+                raise FieldsError(
+                    f"state {self.state!r}, key {key!r}: {role} {row!r} is no tuple of {width} values, "
+                    f"one for each of {fields}; nothing was written",
+                )
+        return list(zip(*rows, strict=True)) if rows else [()] * width
+
+    def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
+        """Refuse a value that, as the previous one, could not be told from none."""
+        nulls = [None] * len(self.value)
+        for key, value in zip(keys, values, strict=True):
+            if isinstance(value, tuple | list) and list(value) == nulls:
+                raise FieldsError(
+                    f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque "
+                    "state cannot tell from no value; give one field a value",
+                )
+
+
+def reaches(rows: pa.Table, txid: int) -> bool:
+    """Whether transaction ``txid``, or a later one, is in one of the rows."""
+    return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
+
+
+def without_removed(rows: pa.Table) -> pa.Table:
+    """Return the rows to put among rows to write: those that have a txid."""
+    return rows.filter(pc.is_valid(rows[TXID_FIELD])) if rows[TXID_FIELD].null_count else rows
+
+
+@attrs.frozen(eq=False)
+class FittedKeys:
+    """Keys that fit their fields, as Python values and (where typed) as an Arrow table."""
+
+    keys: Sequence[Key]
+    table: Any
+
+
+def _previous_names(value: Fields, kind: StateKind) -> list[str]:
+    return [PREVIOUS_PREFIX + name for name in value] if kind is StateKind.OPAQUE else []
+
+
+def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
+    return list(zip(fields.names, fields.types, strict=True))
+
+
+def _txids(kept: Sequence[KeptValue], txid: int) -> list[int]:
+    """Return the last transaction in each value; ``txid`` where the kind keeps none."""
+    if kept and isinstance(kept[0], TransactionalValue):  # then all of them are
+        return [each.txid for each in kept if isinstance(each, TransactionalValue)]
+    return [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
+
+
+def _opaque(kept: Iterable[KeptValue]) -> list[OpaqueValue]:
+    return [each for each in kept if isinstance(each, OpaqueValue)]
+
+
+def _joined(columns: Sequence[Column]) -> Sequence[Any]:
+    return joined_columns([column.values for column in columns])
+
+
+def _joined_previous(columns: Sequence[Column]) -> Sequence[Any]:
+    return _zipped_previous([column.values for column in columns])
+
+
+def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """Return the previous values; where every field is null there was none."""
+    if len(columns) == 1:
+        return columns[0]
+    return [None if all(part is None for part in row) else row for row in zip(*columns, strict=True)]
+
+
+def _is_hashable(key: object) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,195 @@
+"""Staged writes: rows that are durable, beside a Delta table, before they are visible in it.
+
+A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder, or, where the
+data files are written already, a note of those, ``….json``. The underscore hides it from readers and from vacuum, as
+it does the data files (see :mod:`state.delta.log.data_folder`); notes of earlier versions name files beside the table's
+others, where a vacuum may have removed them. A staged write is written whole or not at all.
+
+Somebody else may compact the table before a staged write is made visible. Rows by key go into whatever files the
+table has then; so do rows of a table of rows; for files that replace others, see :mod:`state.delta.moved`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from state.delta.file_change import files_of
+from state.delta.log.data_files import DataFile, FileWrites
+from state.delta.log.data_folder import DATA_FOLDER, DataFolder
+from state.delta.log.foreign import change_since
+from state.delta.log.location import Location
+from state.delta.log.sync import sync_folder, write_durably
+from state.delta.moved import has_moved
+from txtopo.api.reduction import RowWrites
+from txtopo.api.state import StagedWrite
+from txtopo.errors import ConfigError, DivergenceError
+
+__all__ = ["Staging", "staged_obstacle"]
+
+_FOLDER = "_txtopo"
+_STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
+
+
+class Staging:
+    """The staged writes of one state.
+
+    Args:
+        state: its name.
+        epoch: the epoch of the coordinator that stages.
+        location: where its table lies.
+    """
+
+    def __init__(self, state: str, epoch: int, location: Location) -> None:
+        self._state = state
+        self._epoch = epoch
+        self._location = location
+
+    def stage(self, txid: int, rows: pa.Table) -> StagedWrite:
+        """Make ``rows`` durable.
+
+        Raises:
+            ConfigError: the table lies in an object store, where txtopo cannot stage.
+        """
+        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.arrow"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        folder = self._folder()
+        write_durably(folder / name, sink.getvalue().to_pybytes())
+        sync_folder(folder)
+        return StagedWrite(self._state, txid, name)
+
+    def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
+        """Note files that are in the table's folder already."""
+        note = {
+            "added": [attrs.asdict(file) for file in writes.added],
+            "removed": [attrs.asdict(file) for file in writes.removed],
+            "touched": len(writes),
+            "first_txid": writes.first_txid,
+            "version": writes.version,
+        }
+        return self.stage_note(txid, note)
+
+    def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
+        """Make a note durable, which tells of data files that are durable already; it is JSON."""
+        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
+        folder = self._folder()
+        if (folder / DATA_FOLDER).is_dir():
+            sync_folder(folder / DATA_FOLDER)
+        sync_folder(folder)
+        write_durably(folder / name, json.dumps(note).encode())
+        sync_folder(folder)
+        return StagedWrite(self._state, txid, name)
+
+    def read(self, staged: StagedWrite, read_writes: Callable[[pa.Table], Mapping[Any, Any]]) -> RowWrites | FileWrites:
+        """Return a staged write, of whichever epoch.
+
+        Args:
+            staged: where it lies.
+            read_writes: makes the mapping of rows.
+
+        Raises:
+            DivergenceError: it is not there, and its transaction is not in the table.
+        """
+        path = self._path(staged)
+        if path.suffix == ".json":
+            note = self.read_note(staged)
+            added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
+            first, version = note["first_txid"], note.get("version")
+            return FileWrites(str(self._folder()), added, removed, note["touched"], first, version, read_writes)
+        try:
+            with pa.OSFile(str(path)) as file:
+                return RowWrites(pa.ipc.open_file(file).read_all(), read_writes)
+        except FileNotFoundError as error:
+            raise self._gone(staged, path) from error
+
+    def read_note(self, staged: StagedWrite) -> Any:
+        """Return what :meth:`stage_note` noted, in whichever epoch.
+
+        Raises:
+            DivergenceError: it is not there, and its transaction is not in the table.
+        """
+        path = self._path(staged)
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise self._gone(staged, path) from error
+
+    def data_files(self) -> set[str]:
+        """Return the data files that staged writes are to put into a local table, of whichever epoch."""
+        notes = [json.loads(path.read_bytes()) for path in (self._folder() / _FOLDER).glob("staged-*.json")]
+        return {file.path for note in notes for file in _data_files(note)}
+
+    def discard(self) -> None:
+        """Remove the staged writes of this epoch and of those before; a newer coordinator's stay."""
+        if self._location.folder is None:
+            return
+        for path in (self._location.folder / _FOLDER).glob("staged-*"):
+            name = _STAGED.match(path.name)
+            if name is not None and int(name[1]) <= self._epoch:
+                path.unlink(missing_ok=True)
+
+    def _path(self, staged: StagedWrite) -> Path:
+        path = self._folder() / staged.location
+        assert _STAGED.match(path.name), f"{staged.location} is not the location of a staged write"
+        return path
+
+    def _gone(self, staged: StagedWrite, path: Path) -> DivergenceError:
+        return DivergenceError(
+            f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "
+            "gone, and it is not in the table; put the file back, or start again from a new "
+            "coordinator state and a new table",
+            txid=staged.txid,
+        )
+
+    def _folder(self) -> Path:
+        if self._location.folder is None:
+            raise ConfigError(
+                f"state {self._state!r}: {self._location.address} lies in an object store, where writes "
+                "cannot be staged yet; a topology with several states needs them on a file system, so mount "
+                "the store, or use one state",
+            )
+        return self._location.folder
+
+
+def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str | None:
+    """Return in words why a staged write can't be made visible any more; None if it can.
+
+    Args:
+        location: where the table lies.
+        table: a handle that is up to date.
+        staged: where the staged write lies, relative to the table.
+    """
+    if location.folder is None or not (location.folder / staged).is_file():
+        return "which is gone"
+    path = location.folder / staged
+    try:
+        if path.suffix != ".json":
+            with pa.OSFile(str(path)) as file:
+                pa.ipc.open_file(file)
+            return None
+        note = json.loads(path.read_bytes())
+    except (OSError, pa.ArrowException, ValueError) as error:
+        return f"which can't be read ({error})"
+    folder = DataFolder(location)
+    for file in _data_files(note):
+        size = folder.size_of(file.path)
+        if size != file.size:
+            what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
+            return f"which needs the file {file.path}, and that {what}"
+    removed = [DataFile(**file) for file in note.get("removed", ())]
+    change = change_since(location, table, note.get("version")) if has_moved(removed, files_of(table)) else None
+    return None if change is None else f"which was worked out before somebody else changed the table ({change})"
+
+
+def _data_files(note: Mapping[str, Any]) -> list[DataFile]:
+    """Return the data files that a note is of: of rows by key, or of a table of rows."""
+    return [DataFile(**file) for name in ("added", "files") for file in note.get(name, ())]

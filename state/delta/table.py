@@ -1,0 +1,160 @@
+"""A state's Delta table as it lies there; see :mod:`txtopo.backend.table`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+
+from state.delta.log.damage import empty_version, state_failure
+from state.delta.log.entries import version_after
+from state.delta.log.fence import WORLD_ERRORS, epoch_of, state_application
+from state.delta.log.foreign import foreign_change
+from state.delta.log.location import Location
+from state.delta.log.owner import Owner, columns_text, not_empty, not_ours, partition_misfit
+from state.delta.staging import staged_obstacle
+from txtopo.api.state import StateKind
+from txtopo.backend.table import StateTable, TableDescription
+from txtopo.errors import ConfigError
+
+__all__ = ["DeltaStateTable", "kept_handle"]
+
+_ASIDE = ".before-repair-"
+
+
+class DeltaStateTable(StateTable):
+    """A Delta table, looked at without a topology.
+
+    Args:
+        location: where it lies.
+        kind: the kind that its state is declared with.
+        schema: the columns that its state is declared with.
+        partition_by: those of them that it is to be partitioned by.
+    """
+
+    def __init__(
+        self, location: Location, kind: StateKind, schema: pa.Schema, partition_by: Sequence[str] = ()
+    ) -> None:
+        self._partition_by = tuple(partition_by)
+        self._location = location
+        self._kind = kind
+        self._schema = schema
+
+    @property
+    def address(self) -> str:
+        """The table's path, or its address in an object store."""
+        return self._location.address
+
+    def look(self) -> TableDescription | None:
+        """Return what the table says of itself; None if nothing lies there.
+
+        Raises:
+            DivergenceError: something lies there that is no table of a txtopo state.
+            FailedException: the table cannot be reached.
+        """
+        try:
+            table = self._location.existing()
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"the table at {self.address} cannot be opened", error, self._location.folder
+            ) from error
+        if table is None:
+            foreign = self._location.foreign_file()
+            if foreign is not None:
+                raise not_empty(self._location, foreign)
+            return None
+        owner = Owner.of(table)
+        if owner is None:
+            raise not_ours(self._location)
+        return TableDescription(
+            topology_id=owner.topology_id,
+            state=owner.state,
+            incarnation=owner.incarnation,
+            identity=str(table.metadata().id),
+            last_txid=table.transaction_version(state_application(owner.topology_id, owner.state)),
+            epoch=epoch_of(table, owner.topology_id),
+            version=table.version(),
+            misfit=self._misfit(table, owner),
+            damage=None if self._location.folder is None else empty_version(self._location.folder, table.version()),
+        )
+
+    def foreign_change(self, since: int | None) -> str | None:
+        """Return in words what somebody else has changed, or None; see :meth:`StateTable.foreign_change`."""
+        try:
+            return foreign_change(self._location, self._location.handle(), since)
+        except WORLD_ERRORS as error:
+            raise state_failure(f"the log of {self.address} cannot be read", error, self._location.folder) from error
+
+    def staged_obstacle(self, location: str) -> str | None:
+        """Return in words why a staged write can't be finished any more; see :meth:`StateTable.staged_obstacle`."""
+        try:
+            return staged_obstacle(self._location, self._location.handle(), location)
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"the table at {self.address} cannot be opened", error, self._location.folder
+            ) from error
+
+    def is_kept(self, txid: int | None) -> bool:
+        """Whether the version that transaction ``txid`` made is in the log, with all of its files."""
+        if not txid:
+            return True
+        found = kept_handle(self._location, self._location.handle(), txid)
+        if found is None or self._location.folder is None:
+            return found is not None
+        return all(Path(path).is_file() for path in found.file_uris())
+
+    def asides(self) -> list[int]:
+        """Return the numbers of the folders that were moved aside from here."""
+        folder = self._location.folder
+        if folder is None:
+            return []
+        pattern = re.compile(re.escape(folder.name + _ASIDE) + r"(\d+)")
+        found = [pattern.fullmatch(path.name) for path in folder.parent.glob(f"*{_ASIDE}*")]
+        return sorted(int(name[1]) for name in found if name is not None)
+
+    def set_aside(self, number: int) -> None:
+        """Rename the table's folder.
+
+        Raises:
+            ConfigError: it lies in an object store, or the name is taken.
+        """
+        folder = self._location.folder
+        if folder is None:
+            raise ConfigError(
+                f"the table at {self.address} lies in an object store, where nothing can be renamed: move it "
+                "away by hand, or give the state another path"
+            )
+        aside = folder.with_name(f"{folder.name}{_ASIDE}{number}")
+        if not folder.exists():
+            return
+        if aside.exists():
+            raise ConfigError(f"{folder} cannot be moved to {aside}, which is there already: move one of them away")
+        folder.rename(aside)
+
+    def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
+        if owner.kind is not self._kind:
+            return f"its kind is {owner.kind.value!r} and not {self._kind.value!r}"
+        if table.schema() != Schema.from_arrow(self._schema):
+            return f"its columns are {columns_text(pa.schema(table.schema()))} and not {columns_text(self._schema)}"
+        return partition_misfit(table, self._partition_by)
+
+
+def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:
+    """Return a handle of the version that the write of transaction ``txid`` made; None if that is not kept.
+
+    Args:
+        location: where the table lies.
+        table: a handle that is up to date.
+        txid: the transaction.
+    """
+    version = version_after(location, table, txid)
+    if version is None:
+        return None
+    try:
+        return location.handle(version)
+    except DeltaError:
+        return None

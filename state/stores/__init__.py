@@ -1,0 +1,1 @@
+"""Stores of coordinator state: SQLite, ZooKeeper and memory."""

@@ -1,0 +1,118 @@
+"""Paths in stores: which are allowed, and how they are spelt in file names and znodes.
+
+Every store checks what it is given here, so that they all refuse the same mistakes with the same words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.parse
+from collections.abc import Sequence
+
+from txtopo.api.store import VALUE_BYTES_MAX, Change, Put
+from txtopo.errors import ConfigError, StateAccessError
+
+__all__ = [
+    "PATH_BYTES_MAX",
+    "ancestors",
+    "checked_changes",
+    "checked_path",
+    "checked_topology_id",
+    "decoded_segment",
+    "encoded_path",
+    "file_name",
+]
+
+PATH_BYTES_MAX = 1024
+"""The longest path a store takes, in bytes of UTF-8."""
+
+_READABLE_MAX = 64
+
+
+def checked_topology_id(topology_id: str) -> str:
+    """Return the id of a topology, if it can be the first part of a path.
+
+    Raises:
+        ConfigError: it is empty, has a slash in it, is too long or is not valid text.
+    """
+    problem = _problem(topology_id)
+    if problem is None and "/" in topology_id:
+        problem = "has a slash in it"
+    if problem is not None:
+        raise ConfigError(f"topology id {topology_id!r} {problem}; choose a short name without a slash")
+    return topology_id
+
+
+def checked_path(path: str) -> str:
+    """Return a path of the form ``"a/b/c"``.
+
+    Raises:
+        StateAccessError: a part of it is empty, or it is too long or not valid text.
+    """
+    problem = _problem(path)
+    if problem is not None:
+        raise StateAccessError(f"store path {path!r} {problem}; write it as 'a/b/c'")
+    return path
+
+
+def checked_changes(topology_id: str, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes, if every one of them may be written by the lead of a topology.
+
+    Raises:
+        StateAccessError: a path is malformed or lies outside the topology, or a value is too long.
+    """
+    for change in changes:
+        path = checked_path(change.path)
+        if path != topology_id and not path.startswith(f"{topology_id}/"):
+            raise StateAccessError(
+                f"path {path!r} lies outside topology {topology_id!r}, whose lead writes below that only"
+            )
+        if isinstance(change, Put) and len(change.value) > VALUE_BYTES_MAX:
+            raise StateAccessError(
+                f"the value at {path!r} has {len(change.value):,} bytes, "
+                f"and a store takes {VALUE_BYTES_MAX:,}: keep what tells where the data lies "
+                "(offsets, file names), not the data"
+            )
+    return list(changes)
+
+
+def ancestors(path: str) -> list[str]:
+    """Return the paths above ``path``, the topmost first: ``["a", "a/b"]`` for ``"a/b/c"``."""
+    segments = path.split("/")
+    return ["/".join(segments[:length]) for length in range(1, len(segments))]
+
+
+def encoded_path(path: str) -> str:
+    """Return a path whose segments hold nothing that ZooKeeper refuses; see :func:`decoded_segment`."""
+    return "/".join(_encoded_segment(segment) for segment in path.split("/"))
+
+
+def decoded_segment(segment: str) -> str:
+    """Return a segment of :func:`encoded_path` as it was."""
+    return urllib.parse.unquote(segment, errors="strict")
+
+
+def file_name(topology_id: str) -> str:
+    """Return a file name of bounded length that no other topology id has, on any file system."""
+    readable = urllib.parse.quote(topology_id, safe="").replace("%", "_")[:_READABLE_MAX]
+    digest = hashlib.sha256(topology_id.encode()).hexdigest()[:16]
+    return f"{readable}-{digest}"
+
+
+def _encoded_segment(segment: str) -> str:
+    # "." and ".." mean something to ZooKeeper, and quote() leaves dots alone.
+    if segment.strip(".") == "":
+        return segment.replace(".", "%2E")
+    return urllib.parse.quote(segment, safe=" =:,;@+!()[]{}")
+
+
+def _problem(text: str) -> str | None:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        return "is not valid text"
+    if "" in text.split("/"):
+        return "is empty, or has an empty part"
+    if length > PATH_BYTES_MAX:
+        return f"has {length} bytes, more than {PATH_BYTES_MAX}"
+    return None

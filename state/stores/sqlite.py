@@ -1,0 +1,308 @@
+"""The embedded store: one SQLite file, no server.
+
+The file holds the values and each topology's epoch. Who leads is decided by the operating system: a lead is
+an ``flock`` on a small lock file beside the database, which the kernel frees when its holder dies, however
+it dies. Should the lock fail all the same (somebody removes the file), the epoch still fences: it is
+compared in the very transaction that writes.
+
+Keep the file on a local disk: neither SQLite's write-ahead log nor ``flock`` can be trusted on a network one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from state.stores.holder import GRACE_SECS, Holder, loss, refusal
+from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
+from txtopo.api.store import Change, Delete, Lead, Put, Store
+from txtopo.errors import StopError
+
+__all__ = ["SqliteLead", "SqliteStore"]
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);
+"""
+_BUSY_SECS = 30.0
+_POLL_SECS = 0.01
+
+
+class SqliteStore(Store):
+    """A store in one SQLite file; safe to use from several threads.
+
+    Args:
+        path: the file; it and its parent folders are made if need be.
+
+    Raises:
+        StopError: the file cannot be opened, or is not a store of txtopo.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).resolve()
+        self._lock = threading.RLock()
+        self._leads: list[SqliteLead] = []
+        self._wal = self.path.with_name(f"{self.path.name}-wal")
+        self._identity: os.stat_result | None = None
+        with _naming_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare()
+                self._identity = self.path.stat()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def read(self, path: str) -> bytes | None:
+        """Return the value at ``path``, or None."""
+        with self._lock, _naming_errors(self.path):
+            row = self._connection.execute("SELECT value FROM node WHERE path = ?", (checked_path(path),)).fetchone()
+        return row[0] if row else None
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
+        with self._lock, _naming_errors(self.path):
+            if path:
+                query = "SELECT path FROM node WHERE path > ? AND path < ?"
+                rows = self._connection.execute(query, _below(checked_path(path))).fetchall()
+            else:
+                rows = self._connection.execute("SELECT path FROM node").fetchall()
+        start = len(path) + 1 if path else 0
+        return sorted({other[start:].split("/", 1)[0] for (other,) in rows})
+
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> SqliteLead:
+        """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`."""
+        checked_topology_id(topology_id)
+        lock_path = self.path.with_name(f"{self.path.name}.{file_name(topology_id)}.lock")
+        with _naming_errors(lock_path):
+            lock = _take_lock(lock_path, topology_id, Holder.of_this_process(owner))
+        try:
+            with self._transaction() as connection:
+                connection.execute(
+                    "INSERT INTO lead VALUES (?1, ?2) "
+                    "ON CONFLICT (topology_id) DO UPDATE SET epoch = max(epoch + 1, excluded.epoch)",
+                    (topology_id, epoch_min),
+                )
+                epoch = self._stored_epoch(topology_id)
+        except BaseException:
+            lock.free()
+            raise
+        assert epoch is not None, "the epoch was written in this transaction"
+        lead = SqliteLead(self, topology_id, epoch, lock)
+        with self._lock:
+            self._leads.append(lead)
+        return lead
+
+    def close(self) -> None:
+        """Release the leads that were taken here, and close the file."""
+        with self._lock:
+            for lead in self._leads:
+                lead.release()
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        self._switch_to_wal()
+        self._connection.execute("PRAGMA synchronous = FULL")
+        with self._transaction() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, _SCHEMA_VERSION):
+                raise StopError(
+                    f"{self.path} was written by a later txtopo "
+                    f"(format {version}, known here: {_SCHEMA_VERSION}): use that one, or another file"
+                )
+            for statement in _SCHEMA.strip().splitlines():
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def _switch_to_wal(self) -> None:
+        # SQLite's busy timeout does not hold for this one statement: of several processes that open a new
+        # file at once, all but one are told at once that it is locked.
+        deadline = time.monotonic() + _BUSY_SECS
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                threading.Event().wait(_POLL_SECS)
+            else:
+                return
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _naming_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._check_in_place()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _check_in_place(self) -> None:
+        """Refuse to write into files that are no longer there: SQLite goes on with what was unlinked, in silence.
+
+        Raises:
+            StopError: the file, or what was written to its log, is gone, or another file is in its place.
+        """
+        if self._identity is None:  # it is just being made
+            return
+        try:
+            is_in_place = os.path.samestat(self.path.stat(), self._identity) and self._wal.exists()
+        except FileNotFoundError:
+            is_in_place = False
+        if not is_in_place:
+            raise StopError(
+                f"the coordinator state {self.path} was removed or replaced while the topology runs; nothing more is "
+                "written. Bring the folder back and start again; if it is lost, 'txtopo repair' says what can be done"
+            )
+
+    def _write(self, lead: SqliteLead, changes: Sequence[Change]) -> None:
+        with self._transaction() as connection:
+            stored = self._stored_epoch(lead.topology_id)
+            if not lead.is_locked() or stored != lead.epoch:
+                raise loss(lead.topology_id, lead.epoch, stored)
+            for change in changes:
+                match change:
+                    case Put(path, value):
+                        connection.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (path, value))
+                    case Delete(path):
+                        connection.execute("DELETE FROM node WHERE path = ?", (path,))
+                        connection.execute("DELETE FROM node WHERE path > ? AND path < ?", _below(path))
+
+    def _stored_epoch(self, topology_id: str) -> int | None:
+        with self._lock, _naming_errors(self.path):
+            query = "SELECT epoch FROM lead WHERE topology_id = ?"
+            row = self._connection.execute(query, (topology_id,)).fetchone()
+        return row[0] if row else None
+
+
+class SqliteLead(Lead):
+    """The lead of a topology in a SQLite store; made by :meth:`SqliteStore.take_lead`."""
+
+    def __init__(self, store: SqliteStore, topology_id: str, epoch: int, lock: _FileLock) -> None:
+        self.topology_id = topology_id
+        self._store = store
+        self._epoch = epoch
+        self._lock = lock
+
+    @property
+    def epoch(self) -> int:
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        return self._epoch
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Apply all changes in order, in one SQL transaction; see :meth:`Lead.write`."""
+        self._store._write(self, checked_changes(self.topology_id, changes))  # noqa: SLF001  # one module, two sides
+
+    def is_held(self) -> bool:
+        """Whether the lock is still held here, and no later lead was taken."""
+        return self.is_locked() and self._store._stored_epoch(self.topology_id) == self._epoch  # noqa: SLF001
+
+    def is_locked(self) -> bool:
+        """Whether the lock file is still locked from here."""
+        return self._lock.descriptor is not None
+
+    def release(self) -> None:
+        """Give the lead up; releasing twice does no harm."""
+        self._lock.free()
+
+
+class _FileLock:
+    """A lock file that this process has locked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor: int | None = descriptor
+        _LOCKS.add(self)
+
+    def free(self) -> None:
+        """Unlock it; the file stays, because removing it would let two processes lock two files."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def forget(self) -> None:
+        """Let go of it in a forked child, which the lock of its parent must not live on in."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_LOCKS: weakref.WeakSet[_FileLock] = weakref.WeakSet()
+
+
+def _forget_locks() -> None:
+    for lock in list(_LOCKS):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
+    """Lock a file and write the holder into it.
+
+    The kernel frees a lock a moment after its holder was killed, and a holder writes its name a moment after
+    it has locked. So a lock is asked for again for a moment, before the refusal.
+
+    Raises:
+        AlreadyRunning: another open file holds the lock.
+    """
+    deadline = time.monotonic() + GRACE_SECS
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = Holder.from_bytes(_content(descriptor))
+            os.close(descriptor)
+            if time.monotonic() > deadline:
+                raise refusal(topology_id, other) from None
+            threading.Event().wait(_POLL_SECS)
+            continue
+        if _is_file(descriptor, path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.to_bytes(), 0)
+            return _FileLock(descriptor)
+        os.close(descriptor)
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _is_file(descriptor: int, path: Path) -> bool:
+    # Between open and flock the file may have been removed, and made anew by another process.
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
+
+
+def _below(path: str) -> tuple[str, str]:
+    """Return the exclusive bounds of all paths below ``path``; "0" is the character after "/"."""
+    return f"{path}/", f"{path}0"
+
+
+@contextlib.contextmanager
+def _naming_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise StopError(
+            f"the store {path} cannot be read or written: {error}; see that it is on a local disk with room, "
+            "that this process may write there, and that it is a store of txtopo"
+        ) from error

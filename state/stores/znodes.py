@@ -1,0 +1,176 @@
+"""What a leader knows of its znodes, and how changes become ZooKeeper operations. Pure: no connection here.
+
+ZooKeeper's transactions know only "create", "set" and "delete" of one node, and each fails when the node is
+not as expected. The leader is the only writer below its topology, so it can keep in mind which nodes there
+are (not their values), and needs no question to the server before a write.
+
+A node may be there only because one below it has a value. Such a *folder* has empty data, and goes with its
+last child. A value that is empty, or begins with the escape byte, is kept with one escape byte before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from state.stores.paths import ancestors, encoded_path
+from txtopo.api.store import Change, Delete, Put
+
+__all__ = [
+    "STEP_BYTES_MAX",
+    "STEP_OPERATIONS_MAX",
+    "CreateNode",
+    "DeleteNode",
+    "Operation",
+    "SetNode",
+    "Step",
+    "Znodes",
+    "data_of",
+    "steps",
+    "value_of",
+]
+
+STEP_BYTES_MAX = 700 * 1000
+"""The most bytes in one ZooKeeper transaction; the server's own limit is 1 MiB."""
+
+STEP_OPERATIONS_MAX = 500
+"""The most operations in one ZooKeeper transaction."""
+
+_OPERATION_BYTES = 100
+_ESCAPE = b"\0"
+
+
+@attrs.frozen
+class CreateNode:
+    """Create a node that is not there."""
+
+    path: str
+    data: bytes
+
+
+@attrs.frozen
+class SetNode:
+    """Set the data of a node that is there."""
+
+    path: str
+    data: bytes
+
+
+@attrs.frozen
+class DeleteNode:
+    """Delete a node that is there and has no children."""
+
+    path: str
+
+
+Operation = CreateNode | SetNode | DeleteNode
+
+
+@attrs.frozen
+class Step:
+    """Operations that fit one ZooKeeper transaction."""
+
+    operations: tuple[Operation, ...]
+    changes_done: int
+    """How many of the changes are applied wholly once this step is."""
+
+
+@attrs.define(eq=False)
+class _Znode:
+    has_value: bool
+    children: set[str]
+
+
+class Znodes:
+    """Which nodes there are below a topology, and which of them have values."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Znode] = {}
+
+    def add(self, path: str, *, has_value: bool) -> None:
+        """Take note of a node; its parents come first."""
+        self._nodes[path] = _Znode(has_value, set())
+        parent, _, name = path.rpartition("/")
+        if parent:
+            self._nodes[parent].children.add(name)
+
+    def empty_folders(self) -> list[str]:
+        """Return the nodes with neither value nor child; a leader that died between two steps leaves some."""
+        return [path for path, node in self._nodes.items() if not node.has_value and not node.children]
+
+    def operations(self, change: Change) -> list[Operation]:
+        """Return the operations that a change comes to, and take note of what they do."""
+        match change:
+            case Put(path, value):
+                return self._put(path, data_of(value))
+            case Delete(path):
+                return self._delete(path)
+
+    def _put(self, path: str, data: bytes) -> list[Operation]:
+        if path in self._nodes:
+            self._nodes[path].has_value = True
+            return [SetNode(path, data)]
+        missing = [folder for folder in ancestors(path) if folder not in self._nodes]
+        for folder in missing:
+            self.add(folder, has_value=False)
+        self.add(path, has_value=True)
+        return [*(CreateNode(folder, b"") for folder in missing), CreateNode(path, data)]
+
+    def _delete(self, path: str) -> list[Operation]:
+        if path not in self._nodes:
+            return []
+        doomed = list(self._deepest_first(path))
+        for folder in reversed(ancestors(path)):
+            node = self._nodes[folder]
+            if node.has_value or len(node.children) > 1:
+                break
+            doomed.append(folder)
+        for node_path in doomed:
+            del self._nodes[node_path]
+        parent, _, name = doomed[-1].rpartition("/")
+        if parent:
+            self._nodes[parent].children.discard(name)
+        return [DeleteNode(node_path) for node_path in doomed]
+
+    def _deepest_first(self, path: str) -> Iterator[str]:
+        for name in sorted(self._nodes[path].children):
+            yield from self._deepest_first(f"{path}/{name}")
+        yield path
+
+
+def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
+    """Cut changes into steps, in order; at least one, that may be empty.
+
+    The operations of one Put stay together, so that no step leaves an empty folder for its sake.
+    """
+    operations: list[Operation] = []
+    size = 0
+    for index, change in enumerate(changes):
+        parts = znodes.operations(change)
+        for part in [parts] if isinstance(change, Put) else [[operation] for operation in parts]:
+            part_size = sum(_bytes_of(operation) for operation in part)
+            too_many = len(operations) + len(part) > STEP_OPERATIONS_MAX
+            if operations and (too_many or size + part_size > STEP_BYTES_MAX):
+                yield Step(tuple(operations), index)
+                operations, size = [], 0
+            operations.extend(part)
+            size += part_size
+    yield Step(tuple(operations), len(changes))
+
+
+def data_of(value: bytes) -> bytes:
+    """Return the data that a value is kept as."""
+    return _ESCAPE + value if not value or value.startswith(_ESCAPE) else value
+
+
+def value_of(data: bytes) -> bytes | None:
+    """Return the value that is kept as ``data``; None for a folder."""
+    if not data:
+        return None
+    return data[1:] if data.startswith(_ESCAPE) else data
+
+
+def _bytes_of(operation: Operation) -> int:
+    data = b"" if isinstance(operation, DeleteNode) else operation.data
+    return _OPERATION_BYTES + len(encoded_path(operation.path)) + len(data)

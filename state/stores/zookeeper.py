@@ -1,0 +1,328 @@
+"""The store for several machines: ZooKeeper, through kazoo.
+
+Below the root there are two trees::
+
+    values/<topology id>/…          the values; see state.stores.znodes for how they are kept
+    leads/<topology id>             the epoch; each taking of the lead sets it, so its version fences
+    leads/<topology id>/holder      ephemeral: who holds the lead
+
+Three things keep a topology to one writer:
+
+1. *The holder node* refuses a second process politely, while the first one lives.
+2. *Every write* is a transaction that also checks the version of the epoch node and that the holder node
+   exists. So ZooKeeper itself refuses a zombie, whatever it believes, and a lead ends with its session.
+3. *Taking the lead* creates the holder node and counts the epoch up in one transaction.
+
+A history. 1: A leads with epoch 4. 2: A's machine hangs; its session expires and the holder node goes. 3: B
+takes the lead, epoch 5. 4: A wakes up and sends a write it had planned. 5: The epoch node is not at the
+version A knows: the transaction fails, and A stops with LostLead.
+
+After a ``kill -9`` the holder node stays until the session expires. A process that asks for the lead then
+looks at the holder: on this machine and alive, it is refused at once; on this machine and dead, it takes over
+at once; elsewhere, it waits as long as a dead holder's session can last, and is refused only then. A mistake
+about who is dead would cost a living one its lead, and never make two writers: that is what the version is
+for. ("At once" is half a second for the living, since one that was just killed may not be dead yet.)
+
+A write whose connection breaks may have been applied or not. It is then planned anew from what is there,
+and sent again. That is safe: under the epoch check nobody else writes, and a Put or Delete made twice is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import attrs
+
+from state.stores.holder import GRACE_SECS, Holder, loss, refusal
+from state.stores.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
+from state.stores.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
+from state.stores.zookeeper_session import Answer, Applied, NotAsExpected, Patience, Unknown, ZooKeeperSession
+from txtopo.api.store import Change, Delete, Lead, Store
+from txtopo.errors import InternalError, LostLead, StopError
+
+__all__ = ["ZooKeeperLead", "ZooKeeperStore"]
+
+_SESSION_SECS_MIN = 6.0
+"""The shortest session of a server with ZooKeeper's own tickTime, whatever shorter one was asked for."""
+_REFUSAL_MARGIN_SECS = 2.0
+_LOOK_SECS = 0.1
+_RELEASE_SECS = 2.0
+_PLANS_MAX = 100
+_CHECKS = 2
+"""How many checks stand before the operations of a step."""
+
+
+class ZooKeeperStore(Store):
+    """A store in ZooKeeper; safe to use from several threads.
+
+    A read may be a little behind other processes' writes until a lead is taken, and never after.
+
+    Args:
+        hosts: ``"host:port,host:port"``.
+        root: the node that everything lies below; made if need be.
+        session_timeout_secs: how long a lead outlives its holder, and how long a connection may be gone. The
+            server has limits of its own for it: from 2 to 20 times its ``tickTime``.
+
+    Raises:
+        StopError: no server can be reached.
+    """
+
+    def __init__(self, hosts: str, root: str = "/txtopo", session_timeout_secs: float = 10.0) -> None:
+        self.root = f"/{encoded_path(checked_path(root.strip('/')))}"
+        self.session = ZooKeeperSession(hosts, session_timeout_secs)
+        self._leads: list[ZooKeeperLead] = []
+
+    def read(self, path: str) -> bytes | None:
+        """Return the value at ``path``, or None."""
+        found = self.session.data(self.node_of(checked_path(path)))
+        return None if found is None else value_of(found[0])
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
+        node = self.node_of(checked_path(path)) if path else f"{self.root}/values"
+        return sorted(decoded_segment(name) for name in self.session.children(node))
+
+    def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> ZooKeeperLead:
+        """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`.
+
+        It waits for a holder on another machine that may be dead, as long as its session can last.
+        """
+        epoch_node = f"{self.root}/leads/{encoded_path(checked_topology_id(topology_id))}"
+        self.session.make(f"{self.root}/values", b"")
+        self.session.make(epoch_node, b"0")
+        holder = Holder.of_this_process(owner, self.session.timeout_secs)
+        term = _Claim(self.session, topology_id, epoch_node, holder, epoch_min).take()
+        lead = ZooKeeperLead(self, topology_id, term)
+        self._leads.append(lead)
+        lead.prepare()
+        return lead
+
+    def close(self) -> None:
+        """Release the leads that were taken here, and end the session."""
+        for lead in self._leads:
+            lead.release()
+        self.session.close()
+
+    def node_of(self, path: str) -> str:
+        """Return the znode of a value."""
+        return f"{self.root}/values/{encoded_path(path)}"
+
+
+@attrs.frozen
+class _Term:
+    """One taking of a lead, as ZooKeeper has it."""
+
+    epoch: int
+    epoch_node: str
+    epoch_version: int
+    sessions_lost: int
+    """How many sessions had been lost before the one that took it."""
+
+
+@attrs.frozen
+class _Claim:
+    """A process's asking for a lead."""
+
+    session: ZooKeeperSession
+    topology_id: str
+    epoch_node: str
+    holder: Holder
+    epoch_min: int
+
+    def take(self) -> _Term:
+        """Return the term, once the lead is taken.
+
+        Raises:
+            AlreadyRunning: a live process holds it, or one of which nothing is known but its session.
+        """
+        started = time.monotonic()
+        holder_node = _holder_node(self.epoch_node)
+        while True:
+            sessions_lost = self.session.sessions_lost
+            epoch, version = self._epoch()
+            found = self.session.data(holder_node)
+            in_place = None if found is None else _holder_in(found[0])
+            if in_place is not None:
+                if in_place.token == self.holder.token:
+                    # The transaction was applied, though its answer was lost on the way.
+                    return _Term(epoch, self.epoch_node, version, sessions_lost)
+                if in_place.is_alive() is not False:
+                    self._wait_or_refuse(in_place, started)
+                    continue
+            transaction = self.session.client.transaction()
+            if in_place is not None:
+                transaction.delete(holder_node)
+            transaction.create(holder_node, self.holder.to_bytes(), ephemeral=True)
+            next_epoch = max(epoch + 1, self.epoch_min)
+            transaction.set_data(self.epoch_node, str(next_epoch).encode(), version=version)
+            answer = self.session.commit(transaction, self.session.patience())
+            if isinstance(answer, Applied):
+                return _Term(next_epoch, self.epoch_node, answer.last.version, sessions_lost)
+
+    def _epoch(self) -> tuple[int, int]:
+        found = self.session.data(self.epoch_node)
+        if found is None:
+            raise StopError(f"the node {self.epoch_node} was deleted while the lead was taken; start again")
+        data, stat = found
+        return int(data), stat.version
+
+    def _wait_or_refuse(self, in_place: Holder, started: float) -> None:
+        longest_secs = max(self.session.timeout_secs, in_place.session_timeout_secs, _SESSION_SECS_MIN)
+        patience_secs = GRACE_SECS if in_place.is_alive() else longest_secs + _REFUSAL_MARGIN_SECS
+        remaining_secs = started + patience_secs - time.monotonic()
+        if remaining_secs <= 0:
+            raise refusal(self.topology_id, in_place)
+        self.session.wait_until_gone(_holder_node(self.epoch_node), min(remaining_secs, _LOOK_SECS))
+
+
+class ZooKeeperLead(Lead):
+    """The lead of a topology in ZooKeeper; made by :meth:`ZooKeeperStore.take_lead`."""
+
+    def __init__(self, store: ZooKeeperStore, topology_id: str, term: _Term) -> None:
+        self._store = store
+        self._session = store.session
+        self._topology_id = topology_id
+        self._term = term
+        self._lock = threading.RLock()
+        self._znodes: Znodes | None = None
+        self._lost: LostLead | None = None
+        self._in_doubt = False
+
+    @property
+    def epoch(self) -> int:
+        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        return self._term.epoch
+
+    def prepare(self) -> None:
+        """Learn which nodes there are; remove the empty folders of a leader that died between two steps."""
+        with self._lock:
+            self._znodes = self._read_znodes()
+            folders = self._znodes.empty_folders()
+            if folders:
+                self.write([Delete(folder) for folder in folders])
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Apply all changes in order, as one ZooKeeper transaction; see :meth:`Lead.write`.
+
+        A list longer than a transaction may be (700 KB, 500 nodes) is cut into several, in order. Where the
+        connection breaks, they are sent again for as long as a session lasts.
+
+        Raises:
+            LostLead: another process has taken the lead since, or this one's session has expired. The message
+                says so if a step may have been applied all the same, its answer being lost.
+            StopError: no server can be reached; the last step may have been applied.
+        """
+        remaining: list[Change] | None = checked_changes(self._topology_id, changes)
+        with self._lock:
+            self._in_doubt = False
+            patience = self._session.patience()
+            for _ in range(_PLANS_MAX):
+                assert remaining is not None, "the loop ends when nothing remains"
+                remaining = self._try(remaining, patience)
+                if remaining is None:
+                    return
+        raise InternalError(
+            f"the nodes of topology {self._topology_id!r} change while its lead is held: "
+            "let no other program write there"
+        )
+
+    def is_held(self) -> bool:
+        """Whether the session that took the lead lives, and no write has found it lost."""
+        return (
+            self._lost is None
+            and self._session.sessions_lost == self._term.sessions_lost
+            and not self._session.is_cut_off()
+        )
+
+    def release(self) -> None:
+        """Give the lead up; releasing twice does no harm. Without a connection the session's end does it."""
+        with self._lock, contextlib.suppress(StopError):
+            if self._lost is not None:
+                return
+            self._lost = loss(self._topology_id, self.epoch, self.epoch)
+            patience = Patience(_RELEASE_SECS)
+            answer: Answer = Unknown()
+            while isinstance(answer, Unknown) and not patience.is_over:
+                transaction = self._session.client.transaction()
+                transaction.check(self._term.epoch_node, self._term.epoch_version)
+                transaction.delete(_holder_node(self._term.epoch_node))
+                answer = self._session.commit(transaction, patience)
+
+    def _try(self, changes: list[Change], patience: Patience) -> list[Change] | None:
+        """Apply changes; return those that must be planned anew, None if all are applied."""
+        if self._lost is not None:
+            raise self._lost
+        # Until the last step is answered, what is there is not known for certain.
+        znodes, self._znodes = self._znodes, None
+        if znodes is None:
+            znodes = self._read_znodes()
+        done = 0
+        for step in steps(znodes, changes):
+            answer = self._session.commit(self._transaction(step), patience)
+            match answer:
+                case Applied():
+                    done = step.changes_done
+                case Unknown():
+                    self._in_doubt = True
+                    return changes[done:]
+                case NotAsExpected(position):
+                    if position < _CHECKS:
+                        raise self._found_lost()
+                    return changes[done:]
+                case _:
+                    assert_never(answer)
+        self._znodes = znodes
+        return None
+
+    def _transaction(self, step: Step) -> Any:
+        transaction = self._session.client.transaction()
+        transaction.check(self._term.epoch_node, self._term.epoch_version)
+        transaction.check(_holder_node(self._term.epoch_node), -1)
+        for operation in step.operations:
+            node = self._store.node_of(operation.path)
+            match operation:
+                case CreateNode(_, data):
+                    transaction.create(node, data)
+                case SetNode(_, data):
+                    transaction.set_data(node, data)
+                case DeleteNode():
+                    transaction.delete(node)
+                case _:
+                    assert_never(operation)
+        return transaction
+
+    def _found_lost(self) -> LostLead:
+        found = self._session.data(self._term.epoch_node)
+        self._lost = loss(self._topology_id, self.epoch, None if found is None else int(found[0]))
+        if self._in_doubt:
+            self._lost.message += ", except perhaps one step whose answer was lost with the connection"
+        return self._lost
+
+    def _read_znodes(self) -> Znodes:
+        """Read which nodes there are, level by level, but no values."""
+        znodes = Znodes()
+        level = [self._topology_id]
+        while level:
+            stats = self._session.stats_of_all([self._store.node_of(path) for path in level])
+            present = [(path, stat) for path, stat in zip(level, stats, strict=True) if stat is not None]
+            for path, stat in present:
+                znodes.add(path, has_value=stat.dataLength > 0)
+            parents = [path for path, stat in present if stat.numChildren]
+            names = self._session.children_of_all([self._store.node_of(path) for path in parents])
+            level = [
+                f"{path}/{decoded_segment(name)}" for path, below in zip(parents, names, strict=True) for name in below
+            ]
+        return znodes
+
+
+def _holder_node(epoch_node: str) -> str:
+    return f"{epoch_node}/holder"
+
+
+def _holder_in(data: bytes) -> Holder:
+    unnamed = Holder(owner="somebody", pid=0, host="an unknown machine", machine="", started="", token="")
+    return Holder.from_bytes(data) or unnamed

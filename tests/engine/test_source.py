@@ -1,0 +1,112 @@
+"""The source: what a spout's coordinator is told, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from state import MemoryStore, TransactionalState
+from tests.api.test_partitioned import Log, LogSpout
+from txtopo.api.partitioned import as_transactional
+from txtopo.api.spout import Coordinator
+from txtopo.api.store import Lead, Store
+from txtopo.core.actions import CreateMetadata
+from txtopo.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.engine.source import Source
+from txtopo.errors import LostLead
+from txtopo.failpoints import armed
+from txtopo.testing.context import PlainContext
+
+PLACE = "topology/source"
+
+
+class Counting(Coordinator):
+    """Keeps in the store which transactions it has begun, and notes what it is told."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self.told = told
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        self.told.append(("open_store", root))
+        self.state = TransactionalState(store, lead, root)
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(("resume", txid))
+
+    def cleanup_before(self, txid: int) -> None:
+        self.told.append(("cleanup_before", txid))
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.state.set_data("begun", txid)
+        return txid
+
+
+def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
+    source = Source("spout", Counting(told), is_opaque=False)
+    lead = store.take_lead("topology", "test")
+    source.open_store(store, lead, PLACE)
+    return source, lead
+
+
+def test_the_store_comes_first() -> None:
+    """The store is given once, before ``resume``; what is committed is told once, each time that it has risen."""
+    told: list[Any] = []
+    store = MemoryStore()
+    source, _ = source_over(store, told)
+    steps: list[str] = []
+    with armed(steps.append):
+        event = source.create(CreateMetadata(8, 1, 7), committed=6)
+    assert event == MetadataCreated((TransactionMetadata(8, 8),), SourceStatus.READY)
+    assert steps == ["spout.keep.before", "spout.keep.after"]
+    for committed in (6, 8, 8):
+        source.create(CreateMetadata(9, 1, 8), committed)
+    assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
+    assert store.read(f"{PLACE}/begun") == b"9"
+
+
+def test_a_lost_lead_stops_the_run() -> None:
+    """A coordinator whose write is refused because another process leads ends the run: it is no mistake of the spout."""
+    source, lead = source_over(MemoryStore(), [])
+    lead.release()
+    with pytest.raises(LostLead):
+        source.create(CreateMetadata(1, 1, None), committed=0)
+
+
+def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
+    """The adapter passes both on, to a coordinator that has the methods."""
+    told: list[Any] = []
+
+    class Told(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.open_store = lambda *slot: told.append(("open_store", slot[2]))
+            coordinator.cleanup_before = lambda txid: told.append(("cleanup_before", txid))
+            return coordinator
+
+    for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), is_opaque=False)
+        store = MemoryStore()
+        source.open_store(store, store.take_lead("topology", "test"), PLACE)
+        source.create(CreateMetadata(1, 1, None), committed=0)
+    assert told == [("open_store", PLACE), ("cleanup_before", 1)]
+
+
+class Spoiling(Coordinator):
+    """Changes the metadata that it is asked about."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+    def remaining(self, metadata: Any) -> int:
+        metadata["ends"].clear()
+        return 3
+
+
+def test_asking_what_is_left_harms_nothing() -> None:
+    """A coordinator that changes metadata while it tells what is left does not change what was begun."""
+    source = Source("spout", Spoiling(), is_opaque=False)
+    event = source.create(CreateMetadata(1, 2, None), committed=0)
+    begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
+    assert event == MetadataCreated(begun, SourceStatus.READY)
+    assert source.total == 5

@@ -1,0 +1,131 @@
+"""A growing folder, the coordinators that watch it one after another, and what they should have taken."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import attrs
+
+from spouts.files.spout import FilesTransactionalSpout
+from state.stores.memory import MemoryPlace, MemoryStore
+from tests.recovery.crashes import CrashError, CrashingLead, Fuse
+from txtopo.attempts import TransactionAttempt
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.context import PlainContext
+
+TOPOLOGY, ROOT = "topology", "topology/source"
+SETTLE_SECS = 2.0
+
+
+@attrs.define
+class HandClock:
+    """Tells the time that it was set to."""
+
+    secs: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.secs
+
+
+@attrs.define(eq=False)
+class Growing:
+    """A folder, a store that outlives processes, the metadata that was saved, and one coordinator at a time."""
+
+    folder: Path
+    options: dict = attrs.field(factory=dict)
+    watch: bool = True
+    make_store: object = None
+    place: MemoryPlace = attrs.field(factory=MemoryPlace)
+    clock: HandClock = attrs.field(factory=HandClock)
+    saved: list = attrs.field(factory=list)
+    committed: int = 0
+    lines: Counter = attrs.field(factory=Counter)
+    """What was emitted by the transactions that are committed."""
+    taken: Counter = attrs.field(factory=Counter)
+    """What was there to emit when metadata was saved."""
+    coordinator: object = None
+    fuse: Fuse = attrs.field(factory=Fuse)
+    _store: object = None
+    _lead: object = None
+
+    @property
+    def spout(self):
+        """The spout, as its topology has it."""
+        return FilesTransactionalSpout(
+            self.folder, watch=self.watch, settle_secs=SETTLE_SECS, now_secs=self.clock, **self.options
+        )
+
+    def write(self, name, content, mtime_secs=None):
+        """Write a file."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        if mtime_secs is not None:
+            os.utime(path, (mtime_secs, mtime_secs))
+        return path
+
+    def start(self, fuse=None):
+        """Start a coordinator, which takes the lead from the one before."""
+        self.fuse = fuse or Fuse()
+        self.coordinator = self.spout.coordinator({}, PlainContext())
+        self.place.forget_holder(TOPOLOGY)
+        self._store = MemoryStore(self.place)
+        self._lead = self._store.take_lead(TOPOLOGY, "test")
+        self.coordinator.open_store(self._store, CrashingLead(self._lead, self.fuse), ROOT)
+        self.coordinator.resume(len(self.saved), self.saved[-1] if self.saved else None)
+        self.coordinator.cleanup_before(self.committed + 1)
+        return self.coordinator
+
+    def wait(self, secs=SETTLE_SECS):
+        """Let time pass, with a look at its beginning and one at its end."""
+        self.clock.secs += 1.0
+        self.coordinator.is_ready()
+        self.clock.secs += secs
+        return self.coordinator.is_ready()
+
+    def begin(self):
+        """Begin a transaction and save its metadata, if the coordinator is ready."""
+        if not self.coordinator.is_ready():
+            return False
+        txid = len(self.saved) + 1
+        previous = self.saved[-1] if self.saved else None
+        metadata = json.loads(json.dumps(self.coordinator.initialize_transaction(txid, previous)))
+        self.fuse.step(lambda: self._save(metadata))
+        return True
+
+    def _save(self, metadata):
+        self.saved.append(metadata)
+        self.taken.update(self.emitted(metadata))
+
+    def commit(self, count=None):
+        """Emit and commit transactions that are begun: all of them, or so many."""
+        last = len(self.saved) if count is None else min(len(self.saved), self.committed + count)
+        for txid in range(self.committed + 1, last + 1):
+            self.lines.update(self.emitted(self.saved[txid - 1]))
+            self.committed = txid
+        self.coordinator.cleanup_before(self.committed + 1)
+
+    def emitted(self, metadata):
+        """Return the lines of a transaction."""
+        attempt = TransactionAttempt(1, 1)
+        collector = RecordingCollector(attempt, self.spout.output_fields)
+        self.spout.emitter({}, PlainContext()).emit_batch(attempt, metadata, collector)
+        return [values[1] for values in collector.tuples]
+
+    def drain(self):
+        """Let everything settle, take it and commit it."""
+        while True:
+            if self.watch:
+                self.wait()
+            if not self.begin():
+                self.commit()
+                return self.lines
+            while self.begin():
+                pass
+            self.commit()
+
+
+__all__ = ["CrashError", "Fuse", "Growing", "HandClock"]

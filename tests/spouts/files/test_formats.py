@@ -1,0 +1,356 @@
+"""Text, CSV, JSON and Parquet: what is read, and where what does not fit is."""
+
+import csv
+import datetime as dt
+import decimal
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from spouts.files import csv_format as files_csv, format as files_format, lines as files_lines, ranges as files_ranges
+from spouts.files.spout import FilesTransactionalSpout
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import InputError
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.conformance.spout import TransactionalSpoutConformance
+from txtopo.testing.context import PlainContext
+
+FIELDS = Fields("word: string", "n: long")
+ROWS = [(f"word {n}", n) for n in range(200)]
+
+
+def read(spout, tasks=1):
+    attempt = TransactionAttempt(1, 1)
+    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
+    collector = RecordingCollector(attempt, spout.output_fields)
+    metadata = None
+    while not coordinator.is_exhausted():
+        metadata = json.loads(json.dumps(coordinator.initialize_transaction(1, metadata)))
+        for task in range(tasks):
+            context = PlainContext(this_task_index=task, tasks=tasks)
+            spout.emitter({}, context).emit_batch(attempt, metadata, collector)
+    return [values[1:] for values in collector.tuples]
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def csv_of(rows, **options):
+    file = io.StringIO(newline="")
+    csv.writer(file, **options).writerows(rows)
+    return file.getvalue()
+
+
+class TestCsv(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        for name in ("a.csv", "b.csv"):
+            written(tmp_path / name, csv_of([FIELDS.names, *ROWS, ('line\nbreak and "quote"', 1)]))
+        return FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=500)
+
+
+class TestCsvWithoutQuotes(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        written(tmp_path / "a.csv", csv_of([("n", "other", "word"), *((n, "", word) for word, n in ROWS)]))
+        return FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=300, quote=None)
+
+
+class TestJson(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        written(tmp_path / "a.json", "".join(json.dumps({"n": n, "word": word}) + "\n" for word, n in ROWS))
+        return FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=400)
+
+
+class TestParquet(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        table = pa.table({"n": [n for _, n in ROWS], "other": [0.5] * len(ROWS), "word": [word for word, _ in ROWS]})
+        for name in ("a.parquet", "b.parquet"):
+            pq.write_table(table, tmp_path / name, row_group_size=30)
+        pq.write_table(table.slice(0, 0), tmp_path / "c.parquet")
+        return FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=1000)
+
+
+def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
+    """The line is counted from the file's beginning, whichever range it is in."""
+    path = written(tmp_path / "a.txt", b"one\ntwo\nthr\xff\xfee\nfour\n")
+    with pytest.raises(InputError, match=r"a\.txt, line 3: it is not UTF-8"):
+        read(FilesTransactionalSpout(path))
+    with pytest.raises(InputError, match=r"a\.txt, line 3: it is not UTF-8"):
+        read(FilesTransactionalSpout(path, batch_bytes=9))
+
+
+def test_text_lines_end_at_newlines_alone(tmp_path):
+    """Other things that end lines for Python do not; one carriage return before the end is kept off."""
+    path = written(tmp_path / "a.txt", "a\u2028b\x0bc\rd\r\r\n\n\r")
+    assert read(FilesTransactionalSpout(path)) == [("a\u2028b\x0bc\rd\r",), ("",), ("",)]
+
+
+def test_long_ranges_are_read_in_bounded_chunks(tmp_path, monkeypatch):
+    """Chunks end at lines, also where one is longer than a chunk; batches have a bounded number of rows."""
+    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(files_format, "BATCH_ROWS_MAX", 2)
+    lines = ["x" * n for n in (0, 3, 20, 6, 7, 8, 0, 1)]
+    path = written(tmp_path / "a.txt", "\n".join(lines) + "\n")
+    assert read(FilesTransactionalSpout(path)) == [(line,) for line in lines]
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    """A record has a longest length, and a longer one is named instead of filling the memory."""
+    monkeypatch.setattr(files_lines, "RECORD_BYTES_MAX", 50_000)
+    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 1000)
+    path = written(tmp_path / "a.txt", "short\n" + "x" * 100_000)
+    with pytest.raises(InputError, match=r"a\.txt, line 2: it is longer than 50000 bytes"):
+        read(FilesTransactionalSpout(path))
+
+
+VALUES = st.text(alphabet='a,"\né ', min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(VALUES, st.none() | st.integers(-5, 5)), max_size=8))
+def test_csv_reads_what_a_csv_writer_writes(tmp_path_factory, rows):
+    """Quotes, delimiters and newlines within values are kept; an empty number is null."""
+    path = written(tmp_path_factory.mktemp("csv") / "a.csv", csv_of([FIELDS.names, *rows]))
+    assert read(FilesTransactionalSpout(path, FIELDS)) == rows
+
+
+@pytest.mark.parametrize("quote", ['"', None])
+def test_csv_columns_are_found_by_name_or_by_place(tmp_path, quote):
+    """With a header, fields are found by name; without, they are the columns in their order."""
+    path = written(tmp_path / "a.csv", "\ufeffn,x,word\r\n1,,one\r\n\r\n2,,\r\n,,three")
+    spout = FilesTransactionalSpout(path, FIELDS, quote=quote)
+    assert read(spout) == [("one", 1), ("", 2), ("three", None)]
+    path = written(tmp_path / "b.csv", "one|1\ntwo|2\n")
+    spout = FilesTransactionalSpout(path, FIELDS, quote=quote, header=False, delimiter="|")
+    assert read(spout) == [("one", 1), ("two", 2)]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 3, 5, 8, 100])
+def test_a_csv_header_counts_once_wherever_the_cuts_fall(tmp_path, batch_bytes):
+    """The header is the first line that is not blank, and no range takes it for a record."""
+    path = written(tmp_path / "a.csv", "\n\nword,n\n\na,1\nb,2\n")
+    spout = FilesTransactionalSpout(path, FIELDS, quote=None, batch_bytes=batch_bytes)
+    assert read(spout, tasks=2) == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("quote", ['"', None])
+@pytest.mark.parametrize("content", ["word,n", "word,n\n", "\r\nword,n\r\n\r\n"])
+def test_a_csv_header_alone_is_no_record(tmp_path, content, quote):
+    """A file may have a header and nothing else."""
+    path = written(tmp_path / "a.csv", content)
+    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote)) == []
+
+
+@pytest.mark.parametrize("quote", ['"', None])
+def test_blank_csv_lines_are_no_records(tmp_path, quote):
+    """A file without a header may hold blank lines only."""
+    path = written(tmp_path / "a.csv", "\n\r\n\n")
+    assert read(FilesTransactionalSpout(path, FIELDS, quote=quote, header=False)) == []
+
+
+def test_csv_files_with_quotes_are_never_cut(tmp_path):
+    """A transaction takes whole files, one at least; small ones share a transaction."""
+    for name in "abc":
+        written(tmp_path / f"{name}.csv", "word,n\nx,1\n")
+    spout = FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=22)
+    coordinator = spout.coordinator({}, PlainContext(tasks=5))
+    first = coordinator.initialize_transaction(1, None)
+    assert [piece[:3] for piece in first["ranges"]] == [["a.csv", 0, 11], ["b.csv", 0, 11]]
+    assert [piece[0] for piece in coordinator.initialize_transaction(2, first)["ranges"]] == ["c.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        ("word,n\na,1\nb,x\n", 3, "invalid value 'x'"),
+        ("word,n\na,1\nb\n", 3, "Expected 2 columns, got 1"),
+        ("word,n\na,1\n\nb,2,3\n", 4, "Expected 2 columns, got 3"),
+        (b"word,n\na,1\n\xff,2\n", 3, "invalid UTF8"),
+        ("word,m\na,1\n", 1, "column 'n' is not in the header word, m"),
+        ("word,n,n\na,1,2\n", 1, "column 'n' is twice in the header"),
+        ("", 1, None),
+    ],
+)
+@pytest.mark.parametrize("quote", ['"', None])
+def test_csv_that_does_not_fit_is_named_by_line(tmp_path, content, line, message, quote):
+    """File and line of the first record that does not fit, and why."""
+    path = written(tmp_path / "a.csv", content)
+    spout = FilesTransactionalSpout(path, FIELDS, quote=quote)
+    if message is None:
+        assert read(spout) == []
+        return
+    with pytest.raises(InputError, match=rf"(?s)a\.csv, line {line}: .*{message}"):
+        read(spout)
+
+
+def test_csv_lines_are_counted_through_quoted_newlines(tmp_path):
+    """The line is the one that the record begins in, not the number of the record."""
+    path = written(tmp_path / "a.csv", 'word,n\n"a\n\nb",1\n\n"c\nd",x\n')
+    with pytest.raises(InputError, match=r"a\.csv, line 6: "):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_a_csv_quote_that_stays_open_is_refused(tmp_path):
+    """It would take in the rest of the file as one value."""
+    path = written(tmp_path / "a.csv", 'word,n\n"a,1\nb,2\n')
+    with pytest.raises(InputError, match=r'a\.csv, line 2: a quote " of the record that begins here is never closed'):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_csv_lines_that_end_with_carriage_returns_are_refused(tmp_path):
+    """Read line by line, such a file would be one header."""
+    path = written(tmp_path / "a.csv", "word,n\ra,1\rb,2\r")
+    with pytest.raises(InputError, match=r"a\.csv, line 1: lines must end with"):
+        read(FilesTransactionalSpout(path, FIELDS, quote=None))
+
+
+def test_csv_with_quotes_is_read_in_bounded_blocks(tmp_path, monkeypatch):
+    """Blocks may end within a quoted value; lines are counted from the file's beginning."""
+    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 100)
+    rows = [(f"a\n{n},b", n) for n in range(50)]
+    path = written(tmp_path / "a.csv", csv_of([FIELDS.names, *rows]))
+    assert read(FilesTransactionalSpout(path, FIELDS)) == rows
+    written(path, csv_of([FIELDS.names, *rows, ("c", "x")]))
+    with pytest.raises(InputError, match=r"a\.csv, line 102: "):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_a_csv_record_longer_than_a_block_is_refused(tmp_path, monkeypatch):
+    """A record has a longest length here too."""
+    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 1000)
+    path = written(tmp_path / "a.csv", "word,n\na,1\n" + '"' + "line\n" * 1000 + '",2\n')
+    with pytest.raises(InputError, match=r"a\.csv, line 3: it is longer than 1000 bytes"):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_json_types(tmp_path):
+    """Every type that JSON can hold is read, dates and timestamps as strings; what is missing is null."""
+    fields = Fields(
+        "b: boolean",
+        "i: int",
+        "d: double",
+        "m: decimal(5,2)",
+        "t: timestamp",
+        "o: date",
+        "a: array<date>",
+        "s: struct<x: long>",
+    )
+    objects = [
+        {
+            "b": True,
+            "i": 3,
+            "d": 1,
+            "m": "1.25",
+            "t": "2024-02-03T04:05:06Z",
+            "o": "2024-02-03",
+            "a": ["2024-02-04"],
+            "s": {"x": 1},
+        },
+        {"more": [1, {"y": None}], "o": None},
+    ]
+    path = written(tmp_path / "a.jsonl", "\n".join(json.dumps(one) for one in objects) + "\n \n")
+    moment = dt.datetime(2024, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    day = moment.date()
+    assert read(FilesTransactionalSpout(path, fields)) == [
+        (True, 3, 1.0, decimal.Decimal("1.25"), moment, day, [day + dt.timedelta(1)], {"x": 1}),
+        (None,) * 8,
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "null",
+        "5",
+        '["a"]',
+        "hello",
+        '{"n": 1.5}',
+        '{"n": "1"}',
+        '{"n": 99999999999999999999}',
+        '{"word": 1}',
+        '{"n": 1',
+        '{"n": 1} {"n": 2}',
+        '{"n": 1, "n": 2}',
+        '{"n": 1}}',
+        b'{"word": "\xff"}',
+    ],
+)
+def test_json_that_does_not_fit_is_named_by_line(tmp_path, line):
+    """File and line of a record that is no object of the fields' types; nothing ends the process."""
+    line = line if isinstance(line, bytes) else line.encode()
+    path = written(tmp_path / "a.json", b'{"n": 1}\n\n{"n": 2}\r\n' + line + b'\n{"n": 3}\n')
+    with pytest.raises(InputError, match=r"a\.json, line 4: "):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_json_objects_over_several_lines_are_refused(tmp_path):
+    """What a reader made of them would depend on where ranges are cut."""
+    path = written(tmp_path / "a.json", '{"n": 1,\n"word": "x"}\n')
+    with pytest.raises(InputError, match=r"a\.json, line 1: each line must be one JSON object"):
+        read(FilesTransactionalSpout(path, FIELDS))
+
+
+def test_row_groups_of_any_number_are_shared_among_any_number_of_tasks(tmp_path):
+    """However many row groups a span has, and into however many ranges it is cut, every row is read once."""
+    rows = [("w", n) for n in range(44)]
+    pq.write_table(pa.table({"word": ["w"] * 44, "n": list(range(44))}), tmp_path / "a.parquet", row_group_size=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files_ranges, "RANGE_BYTES_MIN", 1)
+        for tasks in (1, 2, 3, 4, 5, 7, 10, 11, 40):
+            assert sorted(read(FilesTransactionalSpout(tmp_path, FIELDS), tasks)) == rows
+
+
+def test_a_small_file_before_a_large_row_group(tmp_path):
+    """A row group that does not fit beside what a transaction holds already is the next one's."""
+    for name, count in (("a", 10), ("b", 10_000), ("c", 10)):
+        pq.write_table(
+            pa.table({"word": [str(n) for n in range(count)], "n": list(range(count))}), tmp_path / f"{name}.parquet"
+        )
+    coordinator = FilesTransactionalSpout(tmp_path, FIELDS, batch_bytes=2_000).coordinator({}, PlainContext())
+    taken, previous = [], None
+    while not coordinator.is_exhausted():
+        previous = coordinator.initialize_transaction(len(taken) + 1, previous)
+        taken.append([piece[0] for piece in previous["ranges"]])
+    assert taken == [["a.parquet"], ["b.parquet"], ["c.parquet"]]
+
+
+def test_parquet_values_are_cast_where_nothing_is_lost(tmp_path):
+    """Narrower integers, dictionaries and nanoseconds fit the fields' types."""
+    table = pa.table(
+        {
+            "n": pa.array([1, None], pa.int16()),
+            "word": pa.array(["a", "b"]).dictionary_encode(),
+            "t": pa.array([1000, 2000], pa.timestamp("ns")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    fields = Fields("word: string", "n: long", "t: timestamp_ntz")
+    epoch = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without a time zone
+    second = epoch + dt.timedelta(microseconds=2)
+    assert read(FilesTransactionalSpout(tmp_path, fields)) == [
+        ("a", 1, epoch + dt.timedelta(microseconds=1)),
+        ("b", None, second),
+    ]
+
+
+def test_parquet_that_does_not_fit_is_named_by_column_and_row_group(tmp_path):
+    """Columns are checked when a file is planned, values when they are read."""
+    pq.write_table(pa.table({"word": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: column 'n' is missing; its columns are word"):
+        read(FilesTransactionalSpout(tmp_path, FIELDS))
+    pq.write_table(pa.table({"word": ["x"], "n": ["1"]}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: column 'n' has type string, which does not fit int64"):
+        read(FilesTransactionalSpout(tmp_path, FIELDS))
+    pq.write_table(pa.table({"n": [1, 2**40]}), tmp_path / "a.parquet", row_group_size=1)
+    with pytest.raises(InputError, match=r"a\.parquet, column 'n', row group 1: a value of type int64"):
+        read(FilesTransactionalSpout(tmp_path, Fields("n: int")))

@@ -1,0 +1,359 @@
+"""The files spout: planning, resuming, and what it refuses."""
+
+import json
+import os
+import pickle
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from spouts.files.spout import FilesTransactionalSpout
+from spouts.files.text_format import TextFormat
+from tests.spouts.files.growing import Growing
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import ConfigError, FieldsError, InputError
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.conformance.spout import TransactionalSpoutConformance
+from txtopo.testing.context import PlainContext
+
+ATTEMPT = TransactionAttempt(1, 1)
+
+
+class TestManyFiles(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        for name, count in (("a.txt", 40), ("b/c.txt", 1), ("b/d.txt", 0), ("z.txt", 300)):
+            write(tmp_path / name, "".join(f"{name} line {n}\n" for n in range(count)))
+        return FilesTransactionalSpout(tmp_path, batch_bytes=333)
+
+
+class TestPythonObjects(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, tmp_path):
+        write(tmp_path / "a", "one\r\ntwo\n\nfour")
+        return FilesTransactionalSpout(tmp_path / "a", Fields("text"), batch_bytes=5)
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def plan(spout, begun=(), tasks=1):
+    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
+    previous = begun[-1] if begun else None
+    coordinator.resume(len(begun), previous)
+    made = []
+    while not coordinator.is_exhausted():
+        previous = json.loads(json.dumps(coordinator.initialize_transaction(len(begun) + len(made) + 1, previous)))
+        made.append(previous)
+    return made
+
+
+def emitted(spout, metadata, task=0, tasks=1):
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(ATTEMPT, metadata, collector)
+    return [values[1] for values in collector.tuples]
+
+
+def lines_of(spout, begun=()):
+    return [line for metadata in plan(spout, begun) for line in emitted(spout, metadata)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    contents=st.lists(st.text(alphabet="ab\r\né", max_size=30), min_size=1, max_size=4),
+    batch_bytes=st.integers(1, 40),
+    tasks=st.integers(1, 4),
+)
+def test_every_line_once_wherever_the_cuts_fall(tmp_path_factory, contents, batch_bytes, tasks):
+    """Whatever the files and the cuts, the lines are those of the files read at once, in their order."""
+    folder = tmp_path_factory.mktemp("files")
+    expected = []
+    for index, content in enumerate(contents):
+        write(folder / f"{index}.txt", content)
+        lines = content.split("\n")
+        expected += [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    spout = FilesTransactionalSpout(folder, batch_bytes=batch_bytes)
+    found = []
+    for metadata in plan(spout, tasks=tasks):
+        found += emitted(spout, metadata)
+    assert found == expected
+
+
+def test_metadata_holds_ranges_and_position(tmp_path):
+    """A range says name, start, end, size and mtime_ns; the position is where the next transaction begins."""
+    first, second = write(tmp_path / "a.txt", "x" * 10 + "\n"), write(tmp_path / "sub" / "b.txt", "y\n")
+    metadata = plan(FilesTransactionalSpout(tmp_path, batch_bytes=8))
+    mtimes = [path.stat().st_mtime_ns for path in (first, second)]
+    assert [one["ranges"] for one in metadata] == [
+        [["a.txt", 0, 8, 11, mtimes[0]]],
+        [["a.txt", 8, 11, 11, mtimes[0]], ["sub/b.txt", 0, 2, 2, mtimes[1]]],
+    ]
+    assert [one["position"] for one in metadata] == [["a.txt", 8, mtimes[0]], ["sub/b.txt", 2, mtimes[1]]]
+    assert [one["taken"][0] for one in metadata] == [1, 2]
+
+
+def test_small_files_share_a_transaction(tmp_path):
+    """Files are packed up to batch_bytes, and up to batch_files_max of them."""
+    for n in range(10):
+        write(tmp_path / f"{n}.txt", "1234567\n")
+    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path))] == [10]
+    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_bytes=24))] == [
+        3,
+        3,
+        3,
+        1,
+    ]
+    assert [len(one["ranges"]) for one in plan(FilesTransactionalSpout(tmp_path, batch_files_max=4))] == [
+        4,
+        4,
+        2,
+    ]
+
+
+def test_all_tasks_get_work(tmp_path):
+    """A large file's share of a transaction is cut into about as many equal ranges as there are tasks."""
+    write(tmp_path / "a.txt", "0123456789abcde\n" * 8192)
+    metadata = plan(FilesTransactionalSpout(tmp_path, batch_bytes=65536), tasks=4)
+    assert [[end - start for _, start, end, _, _ in one["ranges"]] for one in metadata] == [[16384] * 4] * 2
+
+
+def test_new_files_behind_are_taken_by_the_next_run(tmp_path):
+    """Files that come after a run and sort behind what was taken are the next run's."""
+    write(tmp_path / "a.txt", "a\n")
+    begun = plan(FilesTransactionalSpout(tmp_path))
+    write(tmp_path / "b.txt", "b\n")
+    assert lines_of(FilesTransactionalSpout(tmp_path), begun) == ["b"]
+
+
+def test_files_that_came_before_the_position_are_taken(tmp_path):
+    """New files that sort before what was taken are the next run's, too, in the order of their names."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 3})
+    for name in ("b.txt", "d.txt"):
+        run.write(name, f"{name}\n")
+    run.start()
+    assert run.drain() == {"b.txt": 1, "d.txt": 1}
+    for name in ("c.txt", "a.txt", "e.txt"):
+        run.write(name, f"{name}\n")
+    for _ in range(6):  # each run takes one transaction's share
+        run.start()
+        run.begin()
+        run.commit()
+    assert run.coordinator.is_exhausted()
+    names = [piece[0] for metadata in run.saved[4:] for piece in metadata["ranges"]]
+    assert names == ["a.txt", "a.txt", "c.txt", "c.txt", "e.txt", "e.txt"]
+    assert set(run.lines.values()) == {1}
+
+
+def test_files_that_came_before_a_former_runs_position(tmp_path):
+    """Metadata of a former txtopo has no log: files that came since are told by when they came, or refused."""
+    run = Growing(tmp_path / "in", watch=False)
+    for name in ("b.txt", "d.txt"):
+        run.write(name, f"{name}\n")
+    run.start()
+    run.drain()
+    former = [{key: value for key, value in metadata.items() if key not in {"next", "log"}} for metadata in run.saved]
+    for name in ("a.txt", "c.txt"):
+        run.write(name, f"{name}\n")
+    for watch in (False, True):
+        again = Growing(run.folder, watch=watch, saved=list(former), committed=len(former), clock=run.clock)
+        again.start()
+        assert again.drain() == {"a.txt": 1, "c.txt": 1}
+    os.utime(run.folder / "d.txt")  # now it is the latest of them
+    os.utime(run.folder / "b.txt")
+    again = Growing(run.folder, watch=False, saved=list(former), committed=len(former))
+    with pytest.raises(InputError, match=r"the 2 files up to 'd.txt' are taken, and there are 4 now.*latest are '[bd]"):
+        again.start()
+
+
+def test_files_that_were_taken_are_named(tmp_path):
+    """With the log, an error says which of the files that were taken is gone, or has grown."""
+    run = Growing(tmp_path / "in", watch=False)
+    for name in ("a.txt", "b.txt", "c.txt"):
+        run.write(name, "1\n")
+    run.start()
+    run.drain()
+    run.write("b.txt", "1\n2\n")
+    with pytest.raises(InputError, match=r"b.txt is taken and was written since: it had 2 bytes, it has 4; put the"):
+        run.start()
+    (run.folder / "b.txt").unlink()
+    with pytest.raises(InputError, match=r"1 of the 3 files that are taken from .* are gone: 'b.txt'; put them back"):
+        run.start()
+    run.watch = True
+    run.start()
+    assert run.drain() == {"1": 3}
+
+
+def test_watch_is_switched_on_and_off(tmp_path):
+    """At any moment, in the middle of a file too, nothing is read twice or lost."""
+    run = Growing(tmp_path / "in", watch=False, options={"batch_bytes": 5})
+    for name in ("m.txt", "z.txt"):
+        run.write(name, "".join(f"{name} {n}\n" for n in range(4)))
+    for number in range(30):
+        run.start()
+        if number == 7:
+            run.write("a.txt", "a\n")
+        if run.watch:
+            run.wait()
+        run.begin()
+        run.commit()
+        run.watch = not run.watch
+    assert run.lines == {"a": 1, **{f"{name} {n}": 1 for name in ("m.txt", "z.txt") for n in range(4)}}
+
+
+def test_more_folders_beside(tmp_path):
+    """A folder that is given beside the first one changes what names are below, and not what is taken."""
+    run = Growing(tmp_path / "one", watch=False)
+    run.write("a.txt", "a\n")
+    run.start()
+    run.drain()
+    run.folder = tmp_path
+    run.write("two/b.txt", "b\n")
+    run.start()
+    assert run.drain() == {"a": 1, "b": 1}
+
+
+def test_a_rewrite_while_a_file_is_read_is_refused(tmp_path, monkeypatch):
+    """Also one that comes after the first look at the file, and leaves its size as it was."""
+    path = write(tmp_path / "a.txt", "1\n2\n")
+    spout = FilesTransactionalSpout(tmp_path)
+    (metadata,) = plan(spout)
+    read = TextFormat.read
+
+    def rewritten(self, *arguments):
+        yield from read(self, *arguments)
+        write(path, "3\n4\n")
+        os.utime(path, (10**9, 10**9))
+
+    monkeypatch.setattr(TextFormat, "read", rewritten)
+    with pytest.raises(InputError, match=r"a.txt was written since its transaction was planned"):
+        emitted(spout, metadata)
+
+
+def test_files_that_were_taken_stay(tmp_path):
+    """A taken file that is gone or has grown is found when the next run starts, also if another one came."""
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / name, "1\n")
+    begun = plan(FilesTransactionalSpout(tmp_path))
+    write(tmp_path / "a.txt", "1\n2\n")
+    with pytest.raises(InputError, match=r"another size; the latest are 'a\.txt'"):
+        plan(FilesTransactionalSpout(tmp_path), begun)
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(InputError, match=r"the 2 files up to 'b\.txt' are taken, and 1 of them are there now"):
+        plan(FilesTransactionalSpout(tmp_path), begun)
+    write(tmp_path / "aa.txt", "1\n")
+    with pytest.raises(InputError, match="renamed"):
+        plan(FilesTransactionalSpout(tmp_path), begun)
+
+
+def test_a_file_in_the_middle_is_the_same_file(tmp_path):
+    """A file that was taken in part and then replaced by one of equal length is refused."""
+    path = write(tmp_path / "a.txt", "one\ntwo\n")
+    begun = plan(FilesTransactionalSpout(tmp_path, batch_bytes=4))[:1]
+    write(path, "ONE\nTWO\n")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(InputError, match="is taken up to 4 and was written since"):
+        plan(FilesTransactionalSpout(tmp_path, batch_bytes=4), begun)
+
+
+def test_a_file_that_changes_before_it_is_emitted_is_refused(tmp_path):
+    """Planned and emitted must be the same: size, mtime_ns, and that it is there at all."""
+    path = write(tmp_path / "a.txt", "1\n")
+    spout = FilesTransactionalSpout(tmp_path)
+    (metadata,) = plan(spout)
+    write(path, "1\n2\n")
+    with pytest.raises(InputError, match=r"a.txt was written since.*it had 2 bytes.*it has 4 bytes"):
+        emitted(spout, metadata)
+    path.unlink()
+    with pytest.raises(InputError, match=r"a.txt is gone; it had 2 bytes"):
+        emitted(spout, metadata)
+
+
+def test_new_files_are_the_next_runs_even_if_a_run_is_on(tmp_path):
+    """The files are listed once for a run."""
+    write(tmp_path / "a.txt", "1\n2\n")
+    spout = FilesTransactionalSpout(tmp_path, batch_bytes=2)
+    coordinator = spout.coordinator({}, PlainContext())
+    first = coordinator.initialize_transaction(1, None)
+    write(tmp_path / "b.txt", "3\n")
+    second = coordinator.initialize_transaction(2, first)
+    assert coordinator.is_exhausted()
+    assert lines_of(FilesTransactionalSpout(tmp_path), [first, second]) == ["3"]
+
+
+def test_a_transaction_after_the_end_is_empty_and_keeps_the_place(tmp_path):
+    """Asked for one more, the coordinator gives an empty one."""
+    write(tmp_path / "a.txt", "1\n")
+    spout = FilesTransactionalSpout(tmp_path)
+    begun = plan(spout)
+    more = spout.coordinator({}, PlainContext()).initialize_transaction(2, begun[-1])
+    assert more == begun[-1] | {"ranges": []}
+    assert emitted(spout, more) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a.csv", "b.CSV"], "csv"),
+        (["a.jsonl", "b.json"], "json"),
+        (["a.parquet"], "parquet"),
+        (["a.txt", "b"], "text"),
+        (["a.csv", "b.txt"], "text"),
+    ],
+)
+def test_the_format_is_guessed_where_all_endings_agree(tmp_path, names, expected):
+    """Without a format, the endings say it, and text is what remains."""
+    for name in names:
+        write(tmp_path / name, "word\nx\n")
+    spout = FilesTransactionalSpout(tmp_path, Fields("word: string"))
+    if expected == "parquet":
+        with pytest.raises(InputError, match="is no Parquet file"):
+            spout.coordinator({}, PlainContext()).is_exhausted()
+    else:
+        assert spout.coordinator({}, PlainContext()).initialize_transaction(1, None)["format"] == expected
+
+
+def test_a_guess_that_changes_between_runs_is_refused(tmp_path):
+    """Files that were CSV before are not read as text because a text file came."""
+    write(tmp_path / "a.csv", "word\nx\n")
+    spout = FilesTransactionalSpout(tmp_path, Fields("word: string"))
+    begun = plan(spout)
+    write(tmp_path / "b.txt", "y\n")
+    with pytest.raises(InputError, match="read as csv before, and are text now; give the spout format='csv'"):
+        plan(spout, begun)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"format": "csv"}, FieldsError, "a csv spout needs fields with types"),
+        ({"format": "json", "fields": Fields("a")}, FieldsError, "field 'a' has no type"),
+        ({"format": "text", "fields": Fields("a: long")}, FieldsError, "a text spout has one field"),
+        (
+            {"format": "text", "fields": Fields("a: string", "b: string")},
+            FieldsError,
+            "a text spout has one field",
+        ),
+        ({"format": "csv", "fields": Fields("a: array<long>")}, FieldsError, "nested type"),
+        ({"format": "csv", "fields": Fields("a: long"), "delimiter": "::"}, ConfigError, "delimiter is '::'"),
+        ({"format": "xml"}, ConfigError, "the formats are text, csv, json, parquet"),
+        ({"batch_bytes": 0}, ConfigError, "batch_bytes is 0"),
+        ({"batch_files_max": 0}, ConfigError, "batch_files_max is 0"),
+    ],
+)
+def test_wrong_arguments_are_found_at_once(arguments, error, message):
+    """What is wrong whatever the files hold is found when the spout is made."""
+    with pytest.raises(error, match=message):
+        FilesTransactionalSpout("anywhere", **arguments)
+
+
+def test_it_pickles_with_absolute_paths(tmp_path, monkeypatch):
+    """A relative path means the same in a process that runs elsewhere."""
+    write(tmp_path / "in" / "a.txt", "1\n")
+    monkeypatch.chdir(tmp_path)
+    pickled = pickle.dumps(FilesTransactionalSpout("in"))
+    monkeypatch.chdir("/")
+    assert lines_of(pickle.loads(pickled)) == ["1"]

@@ -1,0 +1,549 @@
+"""Folders that grow: each file is taken once, whatever its name, and whenever a process dies."""
+
+import itertools
+import logging
+import os
+import random
+import shutil
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from spouts.files import taken_log as files_log
+from spouts.files.spout import FilesTransactionalSpout
+from state.stores.memory import MemoryStore
+from tests.spouts.files.growing import ROOT, TOPOLOGY, CrashError, Fuse, Growing
+from txtopo.api.fields import Fields
+from txtopo.errors import ConfigError, InputError, LostLead
+from txtopo.testing.conformance.spout import TransactionalSpoutConformance
+from txtopo.testing.context import PlainContext
+
+
+@pytest.fixture
+def growing(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return Growing(folder)
+
+
+class TestConformance(TransactionalSpoutConformance):
+    is_endless = True
+    transactions_max = 9
+
+    @pytest.fixture
+    def spout(self, tmp_path):
+        for name in ("part-00007-ab", "a.txt", "sub/z.txt"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("".join(f"{name} line {n}\n" for n in range(40)))
+        return FilesTransactionalSpout(tmp_path, batch_bytes=200, watch=True, settle_secs=0)
+
+
+def test_files_are_taken_as_they_arrive(growing):
+    """In whatever order their names sort, each once; an empty folder is accepted, and it never ends."""
+    growing.start()
+    assert (growing.wait(), growing.coordinator.is_exhausted()) == (False, False)
+    names = ["part-00000-f3.txt", "part-00000-a1.txt", "2024/part-00000-c2.txt", "part-00000-b0.txt"]
+    for number, name in enumerate(names, 1):
+        growing.write(name, f"{name}\n")
+        assert growing.wait()
+        assert growing.begin()
+        assert growing.coordinator.is_exhausted() is False
+        growing.commit()
+        assert sum(growing.lines.values()) == number
+    assert growing.drain() == Counter(names)
+
+
+def test_metadata_holds_its_own_ranges_only(growing):
+    """However many files were taken before, a transaction's metadata is as long as its own ranges make it."""
+    growing.start()
+    lengths = set()
+    for number in range(300, 340):
+        growing.write(f"{number}.txt", "x\n", mtime_secs=10**9)
+        growing.wait()
+        assert growing.begin()
+        growing.commit()
+        (piece,) = growing.saved[-1]["ranges"]
+        assert (piece[0], growing.saved[-1]["taken"]) == (f"{number}.txt", None)
+        lengths.add(len(str({**growing.saved[-1], "log": 0, "next": 0, "numbers": 0})))
+    assert len(lengths) == 1
+
+
+def test_complete_means_unchanged_for_a_while(growing):
+    """A file is taken when size and mtime have stayed for settle_secs, and not before."""
+    growing.start()
+    growing.write("a.txt", "1\n", mtime_secs=100)
+    growing.coordinator.is_ready()
+    growing.clock.secs += 1.5
+    assert not growing.coordinator.is_ready()
+    growing.write("a.txt", "2\n", mtime_secs=101)
+    growing.clock.secs += 1.0
+    assert not growing.coordinator.is_ready()
+    growing.clock.secs += 1.9
+    assert not growing.coordinator.is_ready()
+    growing.clock.secs += 1.0
+    assert growing.coordinator.is_ready()
+    assert growing.drain() == {"2": 1}
+
+
+def test_renamed_into_place_is_complete_at_once(growing):
+    """With settle_secs=0 a file is taken by the first look that finds it."""
+    spout = FilesTransactionalSpout(growing.folder, watch=True, settle_secs=0, now_secs=growing.clock)
+    store = MemoryStore()
+    coordinator = spout.coordinator({}, PlainContext())
+    coordinator.open_store(store, store.take_lead(TOPOLOGY, "test"), ROOT)
+    coordinator.resume(0, None)
+    growing.write("a.txt", "1\n")
+    assert coordinator.is_ready()
+
+
+def test_the_folder_is_looked_at_every_poll_secs(growing, monkeypatch):
+    """However often the coordinator is asked; and a look that takes long is followed by a longer pause."""
+    looks, costs_secs = [], [0.0]
+    scandir = os.scandir
+
+    def counted(path):
+        looks.append(growing.clock.secs)
+        growing.clock.secs += costs_secs[-1]
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    growing.start()
+    for cost_secs, pause_secs in ((0.0, 1.0), (0.5, 5.5)):
+        looks.clear()
+        costs_secs.append(cost_secs)
+        while len(looks) < 5:
+            assert not growing.coordinator.is_ready()
+            growing.clock.secs += 0.125
+        assert {later - earlier for earlier, later in itertools.pairwise(looks)} == {pause_secs}
+
+
+def test_names_that_are_not_complete_are_passed_over(growing):
+    """As Spark's file source does: hidden, temporary and checksum files, but not partitions that begin with _."""
+    for name in ("_SUCCESS", ".a.txt.crc", "b.tmp", "c.crc", "_temporary/0/d.txt", "e.txt._COPYING_", ".f/g.txt"):
+        growing.write(name, "no\n")
+    for name in ("_day=1/h.txt", "i.txt", "tmp/j.txt"):
+        growing.write(name, "yes\n")
+    growing.start()
+    assert growing.drain() == {"yes": 3}
+    (growing.folder / "b.tmp").rename(growing.folder / "b.txt")
+    assert growing.drain() == {"yes": 3, "no": 1}
+
+
+def test_a_name_that_is_gone_is_forgotten(growing):
+    """Once its transaction is committed; it is a new file when it is back, with the same content or another."""
+    growing.start()
+    growing.write("a.txt", "1\n", mtime_secs=100)
+    growing.wait()
+    assert growing.begin()
+    (growing.folder / "a.txt").unlink()
+    growing.wait()
+    growing.write("a.txt", "1\n", mtime_secs=100)  # not committed yet: it was put back
+    assert growing.drain() == {"1": 1}
+    (growing.folder / "a.txt").unlink()
+    growing.wait()
+    growing.start()
+    growing.write("a.txt", "1\n", mtime_secs=100)
+    assert growing.drain() == {"1": 2}
+
+
+def test_ranges_of_a_name_that_came_back_are_another_files(growing):
+    """``txtopo audit`` finds neither gap nor overlap where a name came back: its number is told with it."""
+    growing.start()
+    growing.write("a.txt", "1\n")
+    growing.drain()
+    (growing.folder / "a.txt").unlink()
+    growing.wait()
+    growing.write("a.txt", "22\n")
+    growing.drain()
+    told = [growing.spout.input_ranges(metadata, None) for metadata in growing.saved]
+    assert told == [{"a.txt #0": (0, 2)}, {"a.txt #1": (0, 3)}]
+
+
+def test_the_log_is_bounded_by_the_files_that_are_there(growing, monkeypatch):
+    """Over ten thousand files that come and go, the store holds some dozens of records, and reads back what is there."""
+    monkeypatch.setattr(files_log, "RECORDS_MIN", 8)
+    growing.start()
+    for number in range(0, 500, 20):
+        for each in range(number, number + 20):
+            growing.write(f"{each}.txt", f"{each}\n")
+        growing.wait()
+        growing.begin()
+        growing.commit()
+        for each in range(max(0, number - 20), number):
+            (growing.folder / f"{each}.txt").unlink()
+    growing.drain()
+    assert growing.lines == Counter(str(each) for each in range(500))
+    assert len(growing.place.values) < 12
+    assert sum(map(len, growing.place.values.values())) < 4000
+    growing.start()
+    assert growing.drain() == Counter(str(each) for each in range(500))
+
+
+def test_a_file_that_changes_before_it_is_read_is_refused(growing):
+    """Between being taken and being committed, a file stays as it is: the error says which, what and what to do."""
+    growing.start()
+    path = growing.write("a.txt", "1\n", mtime_secs=100)
+    growing.wait()
+    assert growing.begin()
+    growing.write("a.txt", "12\n", mtime_secs=100)
+    with pytest.raises(InputError, match=r"a.txt was written since.*it had 2 bytes.*it has 3 bytes.*put the former"):
+        growing.commit()
+    path.unlink()
+    with pytest.raises(InputError, match=r"a.txt is gone; it had 2 bytes.*put it back"):
+        growing.commit()
+
+
+def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
+    """The rest of another file is not read behind the first part of the former one."""
+    growing.options = {"batch_bytes": 4}
+    growing.start()
+    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
+    growing.wait()
+    assert growing.begin()
+    growing.commit()
+    growing.write("a.txt", "1\n2\n4\n", mtime_secs=101)
+    with pytest.raises(InputError, match=r"a.txt is taken up to 4 and was written since.*put the former file"):
+        growing.begin()
+    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
+    growing.start()
+    assert growing.drain() == {"1": 1, "2": 1, "3": 1}
+
+
+def test_a_file_that_changes_before_its_turn_is_another_one(growing):
+    """What was admitted and not taken yet is admitted again when it has settled; nothing is read of the former."""
+    growing.options = {"batch_bytes": 2}
+    growing.start()
+    growing.write("a.txt", "1\n", mtime_secs=100)
+    growing.write("b.txt", "2\n", mtime_secs=101)
+    growing.write("c.txt", "3\n", mtime_secs=102)
+    growing.wait()
+    assert growing.begin()
+    growing.write("b.txt", "4\n", mtime_secs=103)
+    assert growing.begin()
+    growing.start()  # the log says of what was passed over that it was not taken
+    assert growing.drain() == {"1": 1, "3": 1, "4": 1}
+
+
+def test_a_change_after_the_commit_is_told_once(growing, caplog):
+    """One warning that names file and change, also over restarts; the file is never read again."""
+    growing.start()
+    growing.write("a.txt", "1\n", mtime_secs=100)
+    growing.drain()
+    with caplog.at_level(logging.WARNING, "txtopo.files"):
+        for secs in (101, 102, 103):
+            growing.write("a.txt", f"{secs}\n", mtime_secs=secs)
+            assert growing.drain() == {"1": 1}
+            growing.start()
+    (told,) = caplog.messages
+    assert "a.txt was written since it was read: it had 2 bytes, mtime_ns 100000000000, it has 4 bytes" in told
+    assert "give new data a file of its own" in told
+
+
+def test_a_folder_that_is_not_there_for_a_while(growing, caplog):
+    """A file system that is away looks like an empty folder, or none: nothing is forgotten, and it is said once."""
+    for name in "abc":
+        growing.write(f"{name}.txt", f"{name}\n", mtime_secs=100)
+    growing.start()
+    expected = growing.drain().copy()
+    away = growing.folder.with_name("away")
+    growing.folder.rename(away)
+    with caplog.at_level(logging.WARNING, "txtopo.files"):
+        assert growing.drain() == expected
+        growing.folder.mkdir()
+        assert growing.drain() == expected
+        growing.start()
+        assert growing.drain() == expected
+        growing.write("d.txt", "d\n")
+        assert growing.drain() == expected + Counter("d")
+    assert sorted({message.partition(" (")[0].split("; ")[0][-30:] for message in caplog.messages})
+    assert len(caplog.messages) <= 4
+    (growing.folder / "d.txt").unlink()
+    growing.folder.rmdir()
+    away.rename(growing.folder)
+    assert growing.drain() == expected + Counter("d")
+
+
+@pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "a*"])
+def test_globs(growing, pattern):
+    """A glob is what matches it now; its folder may be away for a while, too."""
+    folder = growing.folder
+    for name in ("a.txt", "b.csv", "a2.txt.tmp", "sub/_c.txt"):
+        growing.write(name, "x\n", mtime_secs=100)
+    growing.folder = folder / pattern
+    growing.start()
+    assert growing.drain() == {"x": 1}
+    folder.rename(folder.with_name("away"))
+    folder.mkdir()
+    assert growing.drain() == {"x": 1}
+    folder.rmdir()
+    folder.with_name("away").rename(folder)
+    (folder / "b.csv").rename(folder / "abc.txt")
+    assert growing.drain() == {"x": 2}
+
+
+def test_a_narrower_path_forgets_nothing(growing):
+    """A file that no path leads to any more is there all the same: it stays known, and is not read again later."""
+    folder = growing.folder
+    for name in ("a.txt", "b.csv"):
+        growing.write(name, "x\n")
+    growing.start()
+    growing.drain()
+    for path in (folder / "*.txt", folder):
+        growing.folder = path
+        growing.start()
+        assert growing.drain() == {"x": 2}
+    (folder / "b.csv").unlink()
+    growing.wait()
+    growing.write("b.csv", "x\n")
+    assert growing.drain() == {"x": 3}
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere/*.txt"])
+def test_a_folder_must_be_there_at_the_start(growing, path):
+    """A mistake in the path is found before anything runs."""
+    growing.folder = growing.folder / path
+    with pytest.raises(InputError, match=r"there is no (file or )?folder .*nowhere"):
+        growing.start()
+
+
+def test_a_moved_folder_is_the_same(growing):
+    """A folder that was moved as a whole is gone on with; so is one that more paths were given beside."""
+    growing.write("a.txt", "a\n", mtime_secs=100)
+    growing.start()
+    growing.drain()
+    moved = growing.folder.with_name("moved")
+    growing.folder.rename(moved)
+    growing.folder = moved
+    growing.start()
+    assert growing.drain() == {"a": 1}
+    growing.folder = moved.parent
+    growing.start()
+    growing.write("moved/b.txt", "b\n")
+    assert growing.drain() == {"a": 1, "b": 1}
+
+
+def test_another_folder_is_refused(growing):
+    """Names below another folder would mean other files."""
+    growing.write("a.txt", "a\n")
+    growing.start()
+    growing.drain()
+    growing.folder = growing.folder.with_name("other")
+    growing.write("a.txt", "a\n")
+    with pytest.raises(
+        InputError, match=r"files were taken from .*/in, which is still there, and the paths now lead to"
+    ):
+        growing.start()
+
+
+def test_a_lost_log_is_refused(growing):
+    """Without the log, or with one from before, it can't be told what is new: nothing is read twice."""
+    growing.write("a.txt", "a\n")
+    growing.start()
+    growing.drain()
+    before = dict(growing.place.values)
+    growing.write("b.txt", "b\n")
+    growing.drain()
+    for values in ({}, before):
+        growing.place.values.clear()
+        growing.place.values.update(values)
+        with pytest.raises(InputError, match=r"the log of the files .* is gone, or not the one"):
+            growing.start()
+
+
+def test_a_store_is_needed(growing):
+    """Without one nothing would be remembered."""
+    with pytest.raises(InputError, match="needs a store for its log"):
+        growing.spout.coordinator({}, PlainContext()).resume(0, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"settle_secs": -1}, "settle_secs is -1"),
+        ({"poll_secs": "1"}, "poll_secs is '1'"),
+        ({"settle_secs": float("inf")}, "settle_secs is inf"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    """Times are numbers of seconds."""
+    with pytest.raises(ConfigError, match=message):
+        FilesTransactionalSpout("anywhere", watch=True, **arguments)
+
+
+def test_a_former_leader_adds_nothing(growing):
+    """One that lost the lead can neither admit nor compact: its write is refused, and the log is the new one's."""
+    growing.write("a.txt", "a\n")
+    zombie = growing.start()
+    growing.drain()
+    growing.start()
+    growing.write("b.txt", "b\n")
+    values = dict(growing.place.values)
+    growing.clock.secs += 10
+    zombie.is_ready()
+    growing.clock.secs += 10
+    with pytest.raises(LostLead):
+        zombie.is_ready()
+    assert growing.place.values == values
+    assert growing.drain() == {"a": 1, "b": 1}
+
+
+def test_empty_parquet_files_are_looked_into_once(growing, monkeypatch):
+    """Spark writes files without rows; they are no reason to begin a transaction, nor to read them all the time."""
+    growing.options = {"fields": Fields("n: long")}
+    table = pa.table({"n": [1, 2]})
+    for number in range(5):
+        pq.ParquetWriter(growing.folder / f"{number}.parquet", table.schema).close()
+    opened = []
+    parquet_file = pq.ParquetFile
+    monkeypatch.setattr(pq, "ParquetFile", lambda path: opened.append(path) or parquet_file(path))
+    growing.start()
+    for _ in range(5):
+        assert not growing.wait()
+    assert len(opened) == 5
+    pq.write_table(table, growing.folder / "0-late.parquet")
+    assert growing.drain() == {1: 1, 2: 1}
+
+
+def test_names_of_any_characters(growing):
+    """Whatever a name holds that JSON and UTF-8 do, the log reads it back."""
+    names = ["a b.txt", "line\u2028end.txt", "new\nline.txt", "ü\x85\x1c.txt", 'quote".txt', "-.txt"]
+    for name in names:
+        growing.write(name, "x\n")
+    growing.start()
+    growing.drain()
+    growing.start()
+    assert growing.drain() == {"x": len(names)}
+
+
+def test_linked_files_are_files_and_linked_folders_are_passed_over(growing, tmp_path):
+    """As without ``watch``."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("a\n")
+    (growing.folder / "folder").symlink_to(tmp_path / "elsewhere")
+    (growing.folder / "file").symlink_to(tmp_path / "elsewhere" / "a.txt")
+    (growing.folder / "broken").symlink_to(tmp_path / "nowhere")
+    growing.start()
+    assert growing.drain() == {"a": 1}
+
+
+class Story:
+    """A folder that files come to and go from, and processes that die at any step."""
+
+    def __init__(self, growing, rng):
+        self.growing = growing
+        self.rng = rng
+        self.names = [f"{name}.txt" for name in ("b", "a", "sub/c", "part-1")]
+        self.serial = 0
+        self.taken_before = {}
+        self.expected = Counter()
+        self.growing.options = {"batch_bytes": rng.choice([3, 7, 1000]), "batch_files_max": rng.choice([1, 2, 99])}
+
+    def run(self, steps):
+        self.restart()
+        for _ in range(steps):
+            act = self.rng.choice([self.arrive, self.arrive, self.vanish, self.rename, self.work, self.work, self.work])
+            act()
+        self.growing.start()
+        self.growing.drain()
+        assert self.growing.lines == self.expected
+
+    def restart(self):
+        """Start a process; it may die while it starts."""
+        while True:
+            fuse = Fuse(self.rng.choice([0, 0, 1, 2, 3, 5, 9]), before=self.rng.random() < 0.5)
+            try:
+                self.growing.start(fuse)
+            except CrashError:
+                continue
+            return
+
+    def surviving(self, work):
+        """Do some work, in as many processes as it takes."""
+        while True:
+            try:
+                return work()
+            except CrashError:
+                self.restart()
+
+    def arrive(self):
+        free = [name for name in self.names if not (self.growing.folder / name).exists()]
+        if free:
+            self.serial += 1
+            name = self.rng.choice(free)
+            lines = [f"{self.serial}.{line}" for line in range(self.rng.choice([1, 3]))]
+            mtime_secs = self.rng.choice([100, 200, None])
+            content = "".join(f"{line}\n" for line in lines)
+            self.growing.write(name, content[:3], mtime_secs)
+            if self.rng.random() < 0.5 and len(content) > 3:
+                self.surviving(self.growing.coordinator.is_ready)
+            self.growing.write(name, content, mtime_secs)
+            self.taken_before[name] = self.growing.taken[lines[0]]
+            self.expected.update(lines)
+
+    def vanish(self):
+        self.move_away(None)
+
+    def rename(self):
+        free = [name for name in self.names if not (self.growing.folder / name).exists()]
+        if free:
+            self.move_away(self.rng.choice(free))
+
+    def move_away(self, target):
+        """Let a file go, or have another name; what is taken must be committed first, or it would be an error."""
+        there = [name for name in self.names if (self.growing.folder / name).exists()]
+        if not there:
+            return
+        name = self.rng.choice(there)
+        path = self.growing.folder / name
+        lines = path.read_text().split()
+        is_taken = self.growing.taken[lines[0]] > self.taken_before[name]
+        while is_taken and self.is_open(path):
+            self.surviving(self.growing.begin)
+            self.growing.commit()
+        if is_taken:
+            self.growing.commit()
+            if target is not None:
+                self.expected.update(lines)
+        elif target is None:
+            self.expected.subtract(lines)
+            self.expected += Counter()
+        if target is None:
+            path.unlink()
+        else:
+            (self.growing.folder / target).parent.mkdir(exist_ok=True)
+            path.rename(self.growing.folder / target)
+            self.taken_before[target] = self.growing.taken[lines[0]]
+        self.surviving(self.look)
+
+    def is_open(self, path):
+        """Whether a part of a file is not taken yet."""
+        name = path.relative_to(self.growing.folder).as_posix()
+        ends = [piece[2] for metadata in self.growing.saved for piece in metadata["ranges"] if piece[0] == name]
+        return ends[-1] < path.stat().st_size
+
+    def look(self):
+        self.growing.clock.secs += 1.0
+        self.growing.coordinator.is_ready()
+
+    def work(self):
+        kind = self.rng.randrange(5)
+        if kind == 0:
+            self.restart()
+        elif kind == 1:
+            self.growing.commit(self.rng.choice([1, None]))
+        elif kind == 2:
+            self.surviving(self.growing.wait)
+        else:
+            self.surviving(self.growing.begin)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_file_once_whatever_comes_and_goes_and_dies(tmp_path_factory, seed):
+    """Arriving, vanishing, returning, renamed files, and a crash before or after any write: each file counts once."""
+    folder = tmp_path_factory.mktemp("growing")
+    Story(Growing(folder), random.Random(seed)).run(40)
+    shutil.rmtree(folder)

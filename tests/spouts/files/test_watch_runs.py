@@ -1,0 +1,152 @@
+"""Whole runs over folders that grow: killed, in several stores, simulated, fenced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spouts.files.listing import InputFile
+from spouts.files.taken_log import Admitted, FileLog, LogPlace
+from state import DeltaState, MemoryState, SqliteStore, read_table
+from state.stores.zookeeper import ZooKeeperStore
+from tests.cli.test_audit import audited
+from tests.spouts.files.growing import Growing
+from tests.spouts.files.run_growing import counting_lines
+from txtopo import Config, Fields
+from txtopo.testing.inline import run_inline
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.testing.zookeeper import ZooKeeperServer
+
+
+def arrive(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_text(f"{name}\n")
+
+
+def run_until(folder: Path, output: Path, until: int, *settings: str, failpoints: str = "") -> int:
+    """Run in a process of its own; return how it ended."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TXTOPO_FAILPOINTS": failpoints}
+    command = [sys.executable, "-m", "tests.spouts.files.run_growing", str(folder), str(output), str(until), *settings]
+    return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=120).returncode
+
+
+def counts_in(output: Path) -> dict[str, int]:
+    return {row["line"]: row["n"] for row in read_table(output / "lines").to_pylist()}
+
+
+KILLS = (
+    "spout.keep.before=kill:2",
+    "spout.keep.after=kill:1",
+    "metadata.save.before=kill:1",
+    "metadata.save.after=kill",
+)
+
+
+def test_killed(tmp_path: Path) -> None:
+    """``kill -9`` before and after the log is written and before and after the metadata is: each file counts once."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [f"part-{number * 7 % 31}.txt" for number in range(3 * len(KILLS) + 3)]
+    for number, failpoint in enumerate(KILLS):
+        arrive(folder, *names[3 * number : 3 * number + 3])
+        assert run_until(folder, tmp_path / "out", 1_000, failpoints=failpoint) == -signal.SIGKILL
+    arrive(folder, *names[-3:])
+    assert run_until(folder, tmp_path / "out", len(names)) == 0
+    assert counts_in(tmp_path / "out") == dict.fromkeys(names, 1)
+    assert audited(tmp_path / "out").findings == []
+
+
+def test_simulated(tmp_path: Path) -> None:
+    """Crashes, zombies and a store that does not answer, at each write of the log too: each file counts once."""
+    names = [f"part-{number * 7 % 31}.txt" for number in range(6)]
+    arrive(tmp_path, *names)
+    subject = make_subject(counting_lines(tmp_path, MemoryState(Fields("line"), Fields("n"))), until=len(names))
+    result = run_schedules(subject, range(1, 101), processes=1)
+    assert [failure.violation for failure in result.failures] == []
+    assert result.schedules == 100
+    assert len(result.faults) >= 10
+
+
+def zookeeper_settings(server: ZooKeeperServer, root: str) -> dict[str, object]:
+    return {
+        "topology.state.store": "zookeeper",
+        "transactional.zookeeper.servers": server.hosts,
+        "transactional.zookeeper.root": root,
+        "transactional.zookeeper.session.timeout.secs": 2,
+    }
+
+
+def test_with_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """Run after run the log is read back from ZooKeeper: files that went and came back count as often as they came."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    table = DeltaState(tmp_path / "out" / "lines", key=Fields("line: string"), value=Fields("n: long"))
+    config = Config({**zookeeper_settings(zookeeper, "/growing"), "topology.state.dir": str(tmp_path / "home")})
+    arrive(folder, "b.txt", "a.txt")
+    run_inline(counting_lines(folder, table), config, until=2)
+    (folder / "a.txt").unlink()
+    arrive(folder, "0.txt")
+    run_inline(counting_lines(folder, table), config, until=3)
+    arrive(folder, "a.txt", "c.txt")
+    run_inline(counting_lines(folder, table), config, until=5)
+    assert counts_in(tmp_path / "out") == {"a.txt": 2, "b.txt": 1, "0.txt": 1, "c.txt": 1}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "zookeeper"])
+def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """Thirty thousand long names go to the store in records that it takes, and come back from it."""
+    stores = {
+        "sqlite": lambda: SqliteStore(tmp_path / "coordinator.sqlite"),
+        "zookeeper": lambda: ZooKeeperStore(zookeeper.hosts, root="/names", session_timeout_secs=10),
+    }
+    files = [
+        InputFile(f"part-{n:05}-{uuid.UUID(int=n * 7**39 % 2**128)}-c000.parquet", "", n, n) for n in range(30_000)
+    ]
+    for round_number in range(2):
+        store = stores[kind]()
+        log = FileLog(LogPlace(store, store.take_lead("topology", "test"), "topology/source"))
+        if round_number == 0:
+            log.begin("/in", {"/in": 1})
+            log.admit(files, 0)
+            log.remove(range(0, 30_000, 3))
+        assert len(log) == 20_000
+        assert log.of_name(files[1].name) == Admitted(1, files[1].name, 1, 1)
+        assert (files[0].name in log, log.next_number) == (False, 30_000)
+        store.close()
+
+
+def test_a_look_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look lists a folder once, and looks at a bounded number of its files, however many were taken from it."""
+    for number in range(5_000):
+        (tmp_path / f"part-{number:05}-c000.txt").write_bytes(b"x")
+    growing = Growing(tmp_path, options={"batch_files_max": 5_000})
+    growing.start()
+    growing.wait()
+    txid, previous = 0, None
+    while growing.coordinator.is_ready():
+        txid, previous = txid + 1, growing.coordinator.initialize_transaction(txid + 1, previous)
+    growing.coordinator.cleanup_before(txid + 1)
+    calls = {"stat": 0, "scandir": 0}
+    real = {name: getattr(os, name) for name in calls}
+
+    def counting(name: str) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return real[name](*arguments, **options)
+
+        return counted
+
+    for name in calls:
+        monkeypatch.setattr(os, name, counting(name))
+    growing.clock.secs += 60
+    assert not growing.coordinator.is_ready()
+    assert calls["scandir"] == 1
+    assert 1_000 <= calls["stat"] <= 1_010

@@ -1,0 +1,402 @@
+"""Folding by the executors: what comes of it is what the driver would have made, in files of a range of parts each."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaState, read_table
+from state.delta.keyed import buckets as delta_buckets
+from state.delta.log.data_files import FileWrites
+from state.delta.log.data_folder import DATA_FOLDER
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file, slice_of, write_rows_file
+from txtopo.commit.write_buffer import GroupState
+from txtopo.errors import DivergenceError, FailedException, FieldsError
+from txtopo.failpoints import armed
+
+KEY, VALUE = Fields("word: string"), Fields("n: long")
+LARGEST = (1 << 63) - 1
+
+
+def opened(path, *, executors=None, rows_max=0, epoch=1, key=KEY, value=VALUE):
+    state = DeltaState(path / "t", key, value).open("topology", "s", "life", epoch)
+    if executors is not None:
+        state.use_executors(executors, rows_max)
+    return state
+
+
+def fold(state, *transactions, function=operator.add):
+    """Return what a group of (txid, values of a task, …) is to write."""
+    group = GroupState(state)
+    for txid, *tasks in transactions:
+        view = group.begin(txid)
+        for values in tasks:
+            view.multi_reduce(values, function)
+        view.finish()
+    return group.writes()
+
+
+def commit(state, *transactions, function=operator.add):
+    writes = fold(state, *transactions, function=function)
+    state.write(transactions[-1][0], writes)
+    return writes
+
+
+def rows(path) -> dict:
+    columns = read_table(path / "t").to_pydict()
+    keys = list(columns["word"])
+    assert len(set(keys)) == len(keys), "each key stands once"
+    return {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)}
+
+
+def files(path) -> dict[str, int]:
+    added = pa.table(DeltaTable(path / "t").get_add_actions())
+    names = [Path(name).name for name in added["path"].to_pylist()]
+    return dict(zip(names, added["num_records"].to_pylist(), strict=True))
+
+
+def many(count, n=1):
+    return {f"w{i}": n for i in range(count)}
+
+
+@pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.dictionaries(st.text("abcä", max_size=2), st.integers(-50, 50)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 5),
+)
+def test_any_groups(tmp_path_factory, function, groups, slots) -> None:
+    """Whatever the groups and places, the values and last txids are those of a plain dictionary."""
+    path = tmp_path_factory.mktemp("buckets")
+    state, model, txid = opened(path, executors=InlineExecutors(slots), rows_max=0), {}, 0
+    for number, parts in enumerate(groups):
+        transactions = []
+        for values in parts:
+            txid += 1
+            transactions.append((txid, values))
+            model.update({key: (function(model[key][0], n) if key in model else n, txid) for key, n in values.items()})
+        touched = {key for values in parts for key in values}
+        writes = fold(state, *transactions, function=function)
+        assert isinstance(writes, FileWrites) == bool(touched)
+        assert len(writes) == len(touched)
+        if number % 2:
+            state.write_staged(state.stage(txid, writes))
+        else:
+            state.write(txid, writes)
+        assert rows(path) == model
+    assert all(name.startswith("bucket-") for name in files(path))
+
+
+def test_what_is_written_can_be_looked_into(tmp_path) -> None:
+    """The writes are a mapping of the keys that the group has touched."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, {"a": 1, "b": 1, "c": 1}))
+    writes = fold(state, (2, {"a": 1}), (3, {"b": 5}))
+    assert {key: (kept.value, kept.txid) for key, kept in writes.items()} == {"a": (2, 2), "b": (6, 3)}
+
+
+def test_small_groups_stay_with_the_driver(tmp_path) -> None:
+    """Only groups of more rows than the driver may fold go to the executors."""
+    executors = InlineExecutors()
+    state = opened(tmp_path, executors=executors, rows_max=3)
+    assert not isinstance(commit(state, (1, {"a": 1}), (2, {"a": 1, "b": 1})), FileWrites)
+    assert executors.calls == []
+    assert isinstance(commit(state, (3, {"a": 1}), (4, many(3))), FileWrites)
+    assert rows(tmp_path) == {"a": (3, 3), "b": (1, 2), **dict.fromkeys(many(3), (1, 4))}
+
+
+def test_a_table_of_the_driver_becomes_buckets(tmp_path) -> None:
+    """What the driver has written is made buckets of by the first fold of executors; then both take turns."""
+    state = opened(tmp_path)
+    commit(state, (1, many(50)))
+    assert not any(name.startswith("bucket-") for name in files(tmp_path))
+    state.use_executors(InlineExecutors(), 10)
+    commit(state, (2, many(40, 2)))
+    assert sorted(name[:14] for name in files(tmp_path)) == ["bucket-000-128", "bucket-128-256"]
+    commit(state, (3, {"w0": 5}))
+    assert not any(name.startswith("bucket-") for name in files(tmp_path))
+    view = GroupState(state).begin(4)
+    assert view.get("w0").value == 8
+    commit(state, (4, many(50, 3)))
+    expected = {f"w{i}": (1 + 2 * (i < 40) + 5 * (i == 0) + 3, 4) for i in range(50)}
+    assert rows(tmp_path) == expected
+
+
+def test_buckets_double(tmp_path, monkeypatch) -> None:
+    """Buckets that have grown too large are parted; each holds the keys of its parts alone."""
+    monkeypatch.setattr(delta_buckets, "BUCKET_ROWS", 50)
+    executors = InlineExecutors()
+    state = opened(tmp_path, executors=executors)
+    model = {}
+    for txid, count in enumerate((60, 120, 240, 480), 1):
+        commit(state, (txid, many(count)))
+        model = {key: (model.get(key, (0, 0))[0] + 1, txid) for key in many(count)}
+        assert rows(tmp_path) == model
+    assert [len(items) for items in executors.calls] == [2, 4, 8, 16]
+    for name, count in files(tmp_path).items():
+        first, end = int(name[7:10]), int(name[11:14])
+        parts = parts_of(pq.ParquetFile(tmp_path / "t" / DATA_FOLDER / name).read().select(["word"]))
+        assert len(parts) == count
+        assert all((parts >= first) & (parts < end))
+
+
+def test_a_bucket_that_is_not_touched_stays(tmp_path) -> None:
+    """A fold rewrites the buckets that its rows fall into, and leaves the files of the others."""
+    state = opened(tmp_path, executors=InlineExecutors(slots=4))
+    commit(state, (1, many(200)))
+    before = files(tmp_path)
+    assert len(before) == 4
+    commit(state, (2, {"w7": 1}))
+    after = files(tmp_path)
+    assert len(before.keys() & after.keys()) == 3
+    part = int(parts_of(pa.table({"word": ["w7"]}))[0])
+    (new,) = after.keys() - before.keys()
+    assert int(new[7:10]) <= part < int(new[11:14])
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2)}
+
+
+def test_an_applied_transaction_goes_key_by_key(tmp_path) -> None:
+    """Promise 8: a transaction that is in a bucket already is not folded again."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (5, many(20)))
+    assert fold(state, (5, {"w1": 1})) is None
+    assert fold(state, (4, {"w1": 1}), (6, {"w2": 1})) is None
+    before = files(tmp_path)
+    state.write(5, {})
+    assert files(tmp_path) == before
+
+
+def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path) -> None:
+    """A sum beyond the type of its column is not folded; key by key it is refused with its key."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, {"a": LARGEST}))
+    assert fold(state, (2, {"a": 1})) is None
+    view = GroupState(state, by_key=True).begin(2)
+    with pytest.raises(FieldsError, match="'a'"):
+        view.multi_reduce({"a": 1}, operator.add)
+        view.check()
+
+
+def test_staged_and_finished_in_a_new_epoch(tmp_path) -> None:
+    """Promise 9: what one coordinator has staged, the next one makes visible, once."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, many(20)))
+    staged = pickle.loads(pickle.dumps(state.stage(2, fold(state, (2, many(30))))))
+    assert rows(tmp_path) == dict.fromkeys(many(20), (1, 1))
+    again = opened(tmp_path, epoch=2)
+    for _ in range(2):
+        again.write_staged(staged)
+        assert rows(tmp_path) == {f"w{i}": (1 + (i < 20), 2) for i in range(30)}
+
+
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-1])], ids=["gone", "cut short"]
+)
+def test_a_damaged_file_is_refused(tmp_path, damage) -> None:
+    """A new file that is not there with its size is refused, and nothing is written."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, many(20)))
+    before = files(tmp_path)
+    writes = fold(state, (2, many(20)))
+    damage(tmp_path / "t" / writes.added[-1].path)
+    with pytest.raises(FailedException, match="bytes"):
+        state.write(2, writes)
+    assert (files(tmp_path), state.last_txid) == (before, 1)
+    commit(state, (2, many(20)))
+    assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
+
+
+@pytest.mark.parametrize("is_staged", [False, True], ids=["written", "staged"])
+def test_files_that_were_moved_meanwhile(tmp_path, is_staged) -> None:
+    """Rows that somebody puts into other files, between fold and write, are there once: touched or not."""
+    state = opened(tmp_path, executors=InlineExecutors(slots=4))
+    commit(state, (1, many(200)))
+    writes = fold(state, (2, {"w7": 1, "new": 5}))
+    staged = state.stage(2, writes) if is_staged else None
+    table = DeltaTable(tmp_path / "t")
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert 0 < len(writes.removed) < 4
+    if staged is None:
+        state.write(2, writes)
+    else:
+        opened(tmp_path, epoch=2).write_staged(staged)
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2), "new": (5, 2)}
+    again = opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4))
+    commit(again, (3, many(200)))
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
+
+
+def test_files_that_were_changed_meanwhile(tmp_path) -> None:
+    """What was folded before somebody changed rows is not written over them, even if the change was accepted since."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, many(20)))
+    staged = state.stage(2, fold(state, (2, {"w7": 1})))
+    DeltaTable(tmp_path / "t").update({"n": "100"})
+    again = opened(tmp_path, epoch=2)
+    again.adopt()
+    table = DeltaState(tmp_path / "t", KEY, VALUE).table()
+    assert "UPDATE made version" in table.staged_obstacle(staged.location)
+    with pytest.raises(DivergenceError, match="UPDATE made version"):
+        again.write_staged(staged)
+    assert rows(tmp_path) == dict.fromkeys(many(20), (100, 1))
+
+
+@pytest.mark.parametrize("point", ["delta.write.checked", "delta.write.landed"])
+def test_a_crash_between_files_and_log(tmp_path, point) -> None:
+    """A crash before the log is written leaves the table as it was; after it, the group is there, once."""
+    state = opened(tmp_path, executors=InlineExecutors())
+    commit(state, (1, many(20)))
+
+    def die(name):
+        if name == point:
+            raise RuntimeError(name)
+
+    writes = fold(state, (2, many(20)))
+    with pytest.raises(RuntimeError), armed(die):
+        state.write(2, writes)
+    landed = point.endswith("landed")
+    again = opened(tmp_path, epoch=2, executors=InlineExecutors())
+    assert rows(tmp_path) == dict.fromkeys(many(20), (1 + landed, 1 + landed))
+    if not landed:
+        commit(again, (2, many(20)))
+    assert rows(tmp_path) == dict.fromkeys(many(20), (2, 2))
+
+
+def test_a_folder_named_as_a_partition(tmp_path) -> None:
+    """A table below a folder with a name such as n=5 is read as every other: only the log tells of partitions."""
+    path = tmp_path / "n=5" / "word=x"
+    state = opened(path, executors=InlineExecutors())
+    commit(state, (1, {"a": 1, "b": 2}))
+    writes = commit(state, (2, {"a": 1}))
+    assert {key: kept.value for key, kept in writes.items()} == {"a": 2}
+    assert rows(path) == {"a": (2, 2), "b": (2, 1)}
+
+
+# Parts
+
+
+PARTS_OF_TEXTS = [0, 89, 47, 175, 250, 12]
+PARTS_OF_NUMBERS = [50, 230, 32, 242]
+PARTS_OF_PAIRS = [82, 52]
+
+
+def test_parts_never_change() -> None:
+    """Tables are laid out by parts, so that a key's part is the same for ever."""
+    assert parts_of(pa.table({"k": ["", "a", "b", "cat", "ä", "x" * 100]})).tolist() == PARTS_OF_TEXTS
+    assert parts_of(pa.table({"k": pa.array([0, 1, -1, 10**12])})).tolist() == PARTS_OF_NUMBERS
+    assert parts_of(pa.table({"k": ["a", "b"], "m": pa.array([1, 2])})).tolist() == PARTS_OF_PAIRS
+    assert parts_of(pa.table({"k": pa.array([b"a", b"cat"])})).tolist() == [PARTS_OF_TEXTS[1], PARTS_OF_TEXTS[3]]
+    assert parts_of(pa.table({"k": pa.array([], pa.string())})).tolist() == []
+
+
+def test_parts_of_whole_numbers_mind_no_width() -> None:
+    """A key of a stream's int falls where the same key of the table's long does."""
+    numbers = [0, 1, -5, 127]
+    assert len({tuple(parts_of(pa.table({"k": pa.array(numbers, kind)}))) for kind in (pa.int8(), pa.int64())}) == 1
+    texts = ["a", "", "bcd"]
+    kinds = (pa.string(), pa.large_string())
+    assert len({tuple(parts_of(pa.table({"k": pa.array(texts, kind)}))) for kind in kinds}) == 1
+
+
+@given(st.lists(st.text(max_size=5), max_size=30), st.data())
+def test_parts_of_slices_and_chunks(texts, data) -> None:
+    """Sliced and chunked columns fall where whole ones do."""
+    whole = parts_of(pa.table({"k": pa.array(texts, pa.string())}))
+    first = data.draw(st.integers(0, len(texts)))
+    end = data.draw(st.integers(first, len(texts)))
+    table = pa.table({"k": pa.array(texts, pa.string())})
+    assert parts_of(table.slice(first, end - first)).tolist() == whole[first:end].tolist()
+    chunked = pa.concat_tables([table.slice(0, first), table.slice(first, 0), table.slice(first)])
+    assert parts_of(chunked).tolist() == whole.tolist()
+
+
+def test_parts_are_spread() -> None:
+    """A hundred thousand keys fall into all parts, none of them with twice its share."""
+    parts = parts_of(pa.table({"k": [f"word-{i}" for i in range(100_000)]}))
+    counts = np.bincount(parts, minlength=PARTS)
+    assert len(counts) == PARTS
+    assert counts.min() > 0
+    assert counts.max() < 2 * 100_000 / PARTS
+
+
+# Rows in a file
+
+
+def test_a_rows_file_gives_what_was_put_in(tmp_path) -> None:
+    """The parts of a file hold each row once, where its key falls."""
+    table = pa.table({"k": [f"w{i % 40}" for i in range(300)], "n": pa.array(range(300))})
+    file = write_rows_file(str(tmp_path / "new"), "7-1", table, ["k"])
+    assert sorted(read_rows_file(file)["n"].to_pylist()) == list(range(300))
+    for first, end in ((0, 100), (100, 256), (3, 3)):
+        part = read_rows_file(file, first, end)
+        parts = parts_of(part.select(["k"]))
+        assert all((parts >= first) & (parts < end))
+    assert sum(read_rows_file(file, part, part + 1).num_rows for part in range(PARTS)) == 300
+    assert slice_of(file, 10, 20).equals(read_rows_file(file).slice(10, 10))
+
+
+def test_a_rows_file_without_keys(tmp_path) -> None:
+    """Without keys rows lie as they came, and each part has as many."""
+    table = pa.table({"n": pa.array(range(1000))})
+    file = write_rows_file(str(tmp_path), "7-1", table, ())
+    assert read_rows_file(file).equals(table)
+    sizes = np.diff(file.offsets)
+    assert (file.offsets[0], file.offsets[-1], sizes.min(), sizes.max()) == (0, 1000, 3, 4)
+    assert write_rows_file(str(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
+
+
+def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
+    """A bucket that has become too large is split, and keeps every row, where the group touches one key of it."""
+    state = opened(tmp_path, executors=InlineExecutors(1))
+    commit(state, (1, many(400)))
+    assert len(files(tmp_path)) == 1
+    monkeypatch.setattr(delta_buckets, "BUCKET_ROWS", 50)
+    commit(state, (2, {"w7": 1}))
+    assert len(files(tmp_path)) == 16
+    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (2, 2)}
+    commit(state, (3, {"w7": 1, "new": 1}))
+    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (3, 3), "new": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a" * 400],
+        ["a" * 400 + "b", "a" * 400 + "z"],
+        ["z" * 31 + "\U0010ffff" * 3 + "z", "a"],
+        ["\U0010ffff" * 100, "b"],
+        ["é" * 50, "日本" * 40],
+        ["short", "longer"],
+    ],
+    ids=lambda words: ascii(words[0][:8]),
+)
+def test_the_bounds_of_long_texts_hold_them(words):
+    """Readers skip a file by its bounds: a text that is cut short is rounded down below, and up above."""
+    stats = delta_buckets.stats_of(pa.table({"word": words}))
+    low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
+    assert [low <= word <= high for word in words] == [True] * len(words)
+    assert len(low) <= delta_buckets._TEXT_MAX
+
+
+def test_a_long_key_is_found_by_its_own_predicate(tmp_path):
+    """Delta-rs skips files by what the log says of them; none that has the key."""
+    words = {"x" * 300 + letter: 1 for letter in "abc"}
+    commit(opened(tmp_path, executors=InlineExecutors(slots=2)), (1, words))
+    for word in words:
+        found = pa.table(DeltaTable(tmp_path / "t").scan(columns=["word"], predicate=f"word = '{word}'"))
+        assert found["word"].to_pylist() == [word]

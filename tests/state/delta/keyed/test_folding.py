@@ -1,0 +1,261 @@
+"""Folding rows into a table is what folding them key by key is, and is left alone where it can't be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import operator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaState, MemoryState, read_table
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.api.reduction import Reduction, RowWrites
+from txtopo.api.state import StateKind
+from txtopo.commit.write_buffer import GroupState
+from txtopo.errors import FieldsError
+
+KEY, VALUE = Fields("word: string"), Fields("n: long")
+LARGEST = (1 << 63) - 1
+
+FUNCTIONS = pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
+
+
+def opened(path, *, key=KEY, value=VALUE, kind=StateKind.TRANSACTIONAL, epoch=1):
+    return DeltaState(path / "t", key, value, kind).open("topology", "s", "life", epoch)
+
+
+def reduce_in(group: GroupState, txid: int, *values, function=operator.add) -> None:
+    view = group.begin(txid)
+    for each in values:
+        view.multi_reduce(each, function)
+    view.check()
+    view.finish()
+
+
+def rows(path) -> dict:
+    columns = read_table(path / "t").to_pydict()
+    return {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)}
+
+
+@FUNCTIONS
+def test_folded_as_key_by_key(tmp_path, function) -> None:
+    """Groups of transactions that fold rows leave what the same transactions leave key by key, txids too."""
+    table = opened(tmp_path)
+    memory = MemoryState(KEY, VALUE).open("topology", "s", "life", 1)
+    groups = [{1: {"a": 3, "b": 1}, 2: {"b": 5}}, {3: {"c": -7}}, {4: {"a": 1}, 5: {"a": 2, "d": 0}, 6: {"c": 4}}]
+    for parts in groups:
+        for state in (table, memory):
+            group = GroupState(state)
+            for txid, values in parts.items():
+                reduce_in(group, txid, values, function=function)
+            writes = group.writes()
+            assert isinstance(writes, RowWrites) == (state is table)
+            state.write(max(parts), writes)
+    shown = memory.snapshot().to_pydict()
+    assert rows(tmp_path) == {
+        key: (n, txid) for key, n, txid in zip(shown["word"], shown["n"], shown["txid"], strict=True)
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-50, 50)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([None, 0, 1, 2, 6, 12]),
+)
+def test_any_groups(tmp_path_factory, groups, rows_max) -> None:
+    """Whatever the groups, and whoever folds how much at a time, totals and last txids are a plain dictionary's."""
+    path = tmp_path_factory.mktemp("folding")
+    table, model, txid = opened(path), {}, 0
+    if rows_max is not None:
+        table.use_executors(InlineExecutors(), rows_max)
+    for parts in groups:
+        group = GroupState(table)
+        for values in parts:
+            txid += 1
+            reduce_in(group, txid, values)
+            model.update({key: (model.get(key, (0, 0))[0] + n, txid) for key, n in values.items()})
+        table.write(txid, group.writes())
+    assert rows(path) == model
+
+
+@FUNCTIONS
+@pytest.mark.parametrize(("keys", "calls"), [(5, 0), (6, 1)])
+def test_many_rows_of_few_keys(tmp_path, function, keys, calls) -> None:
+    """More rows than the driver folds at a time are folded there if their keys are few, else by the executors."""
+    state, executors = opened(tmp_path), InlineExecutors()
+    state.use_executors(executors, 10)
+    group = GroupState(state)
+    values = {txid: {f"w{key}": txid * (-1) ** key for key in range(keys)} for txid in range(1, 8)}
+    for txid, each in values.items():
+        reduce_in(group, txid, each, function=function)
+    state.write(7, group.writes())
+    assert len(executors.calls) == calls
+    columns = zip(*(each.values() for each in values.values()), strict=True)
+    assert rows(tmp_path) == {f"w{key}": (functools.reduce(function, each), 7) for key, each in enumerate(columns)}
+
+
+def test_tables_with_keys_several_times(tmp_path) -> None:
+    """A table of rows may hold a key several times, and two tasks may fold the same key."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    some = pa.table({"key": ["a", "b", "a"], "value": pa.array([1, 2, 3], pa.int32())})
+    reduce_in(group, 1, some, some)
+    writes = group.writes()
+    assert isinstance(writes, RowWrites)
+    state.write(1, writes)
+    assert rows(tmp_path) == {"a": (8, 1), "b": (4, 1)}
+
+
+def test_several_fields(tmp_path) -> None:
+    """Keys and values of several fields fold field by field."""
+    key, value = Fields("word: string", "day: date"), Fields("n: long", "m: int")
+
+    day = dt.date(2026, 1, 1)
+    state = opened(tmp_path, key=key, value=value)
+    group = GroupState(state)
+    table = pa.table({"word": ["a", "a"], "day": [day, day], "n": [1, 2], "m": pa.array([5, 6], pa.int32())})
+    reduce_in(group, 1, table)
+    state.write(1, group.writes())
+    assert read_table(tmp_path / "t").to_pylist() == [{"word": "a", "day": day, "n": 3, "m": 11, "txid": 1}]
+
+
+def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
+    """A bolt that asks for a key sees what its own transaction and those before it have folded."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": 1, "b": 1})
+    view = group.begin(2)
+    view.multi_reduce({"a": 10}, operator.add)
+    assert [each.value for each in view.multi_get(["a", "b"])] == [11, 1]
+    view.update("b", lambda old: old + 1)
+    view.multi_reduce({"b": 100}, operator.add)
+    view.finish()
+    state.write(2, group.writes())
+    assert rows(tmp_path) == {"a": (11, 2), "b": (102, 2)}
+
+
+def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
+    """What a transaction has folded before it failed is gone."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": 1})
+    failed = group.begin(2)
+    failed.multi_reduce({"a": 10, "b": 10}, operator.add)
+    failed.discard()
+    state.write(1, group.writes())
+    assert rows(tmp_path) == {"a": (1, 1)}
+
+
+def test_applied_transactions_are_not_folded_again(tmp_path) -> None:
+    """Promise 8: a transaction that is in a row already goes key by key, where it changes nothing."""
+    state = opened(tmp_path)
+    state.write(5, {"a": state.make_value(5, 50)})
+    group = GroupState(state)
+    reduce_in(group, 5, {"a": 1})
+    assert group.writes() is None
+    again = GroupState(state, by_key=True)
+    reduce_in(again, 5, {"a": 1})
+    assert again.writes() == {}
+
+
+def test_no_sum_wraps_around(tmp_path) -> None:
+    """A sum beyond 64 bits is refused with its key, as it is key by key."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    reduce_in(group, 1, {"a": LARGEST}, {"a": 1})
+    assert group.writes() is None
+    with pytest.raises(FieldsError, match="'a'"):
+        reduce_in(GroupState(state, by_key=True), 1, {"a": LARGEST}, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "values"),
+    [
+        (Fields("n: double"), StateKind.TRANSACTIONAL, {"a": 1.5}),
+        (VALUE, StateKind.OPAQUE, {"a": 1}),
+        (VALUE, StateKind.NON_TRANSACTIONAL, {"a": 1}),
+    ],
+)
+def test_what_minds_the_order_goes_key_by_key(tmp_path, value, kind, values) -> None:
+    """Fractions, whose sum depends on the order, and kinds that keep more than a txid, go key by key."""
+    state = opened(tmp_path, value=value, kind=kind)
+    assert state.reducible_rows(values, Reduction.SUM) is None
+    group = GroupState(state)
+    reduce_in(group, 1, values)
+    assert not isinstance(group.writes(), RowWrites)
+    state.write(1, group.writes())
+    assert rows(tmp_path)["a"][0] == values["a"]
+
+
+@pytest.mark.parametrize("values", [{"a": "1"}, {1: 1}, {("a", "b"): 1}])
+def test_misfits_are_refused(tmp_path, values) -> None:
+    """What does not fit the fields is refused while it is known who has put it."""
+    with pytest.raises((FieldsError, TypeError)):
+        reduce_in(GroupState(opened(tmp_path)), 1, values)
+
+
+def test_a_large_table_is_not_held(tmp_path) -> None:
+    """Of a table with more rows than are kept, those of the group's keys are read, and the result is the same."""
+    state = DeltaState(tmp_path / "t", KEY, VALUE, cached_keys_max=1).open("topology", "s", "life", 1)
+    for txid in (1, 2, 3):
+        group = GroupState(state)
+        reduce_in(group, txid, {f"w{i}": txid for i in range(txid, 40)})
+        writes = group.writes()
+        assert isinstance(writes, RowWrites)
+        state.write(txid, writes)
+    assert rows(tmp_path) == {f"w{i}": (sum(range(1, min(i, 3) + 1)), min(i, 3)) for i in range(1, 40)}
+
+
+def test_rows_and_keys_take_turns(tmp_path) -> None:
+    """Groups of rows and groups of keys, one after another, see each other's writes."""
+    state, txid = opened(tmp_path), 0
+    for _ in range(3):
+        txid += 1
+        group = GroupState(state)
+        reduce_in(group, txid, {"a": 1, "b": 2})
+        state.write(txid, group.writes())
+        txid += 1
+        group = GroupState(state)
+        view = group.begin(txid)
+        view.multi_update(["a", "c"], lambda _, old: (old or 0) + 10)
+        view.finish()
+        state.write(txid, group.writes())
+    assert rows(tmp_path) == {"a": (33, 6), "b": (6, 5), "c": (30, 6)}
+
+
+def test_rows_of_several_key_fields_in_every_kind_of_state(tmp_path) -> None:
+    """Columns whose key has two fields go key by key, too: in a table as of the past, and in memory."""
+    key = Fields("side: string", "word: string")
+    opened(tmp_path, key=key).write(1, {})
+    past = DeltaState(tmp_path / "t", key, VALUE).open_as_of("topology", "s", 1)
+    memory = MemoryState(key, VALUE).open("topology", "s", "life", 1)
+    values = pa.table({"side": ["left", "right"], "word": ["a", "a"], "n": [1, 2]})
+    for state in (opened(tmp_path, key=key, epoch=2), past, memory):
+        view = GroupState(state).begin(2)
+        view.multi_reduce(values, operator.add)
+        assert [view.get((side, "a")).value for side in ("left", "right")] == [1, 2]
+
+
+@pytest.mark.parametrize(("stored", "added"), [(LARGEST, 1), (-LARGEST - 1, -1), (LARGEST - 1, 2)])
+def test_sum_of_stored_and_new_beyond_64_bits(tmp_path, stored, added) -> None:
+    """What is in the table and what a group adds, each of which fits, are refused where their sum does not."""
+    state = opened(tmp_path)
+    for txid, values in ((1, {"a": stored, "b": 1}), (2, {"b": 1})):
+        group = GroupState(state, by_key=txid == 1)
+        reduce_in(group, txid, values)
+        state.write(txid, group.writes())
+    group = GroupState(state)
+    reduce_in(group, 3, {"a": added})
+    assert group.writes() is None
+    by_key = GroupState(state, by_key=True)
+    with pytest.raises(FieldsError, match=r"n: bigint"):
+        reduce_in(by_key, 3, {"a": added})
+    assert rows(tmp_path) == {"a": (stored, 1), "b": (2, 2)}

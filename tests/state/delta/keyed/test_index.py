@@ -1,0 +1,155 @@
+"""Keys are found where they are, whatever their types; what the driver holds of a table is what the table holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaState, read_table
+from state.delta.keyed import index as delta_index, value_cache as delta_value_cache
+from state.delta.keyed.index import KeyIndex
+from txtopo import Fields
+from txtopo.commit.write_buffer import GroupState
+
+KINDS = {
+    "string": (pa.string(), st.text(max_size=20)),
+    "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "binary": (pa.binary(), st.binary(max_size=20)),
+    "date": (pa.date32(), st.dates()),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        st.datetimes(timezones=st.just(dt.UTC)),
+    ),
+    "decimal": (pa.decimal128(20, 2), st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents).scaleb(-2))),
+}
+
+
+def table_of(kinds: tuple[str, ...], keys: list[tuple]) -> pa.Table:
+    columns = list(zip(*keys, strict=True)) or [()] * len(kinds)
+    arrays = [pa.array(column, KINDS[kind][0]) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=[f"k{number}" for number in range(len(kinds))])
+
+
+@st.composite
+def keys_of_some_types(draw):
+    kinds = tuple(draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=2)))
+    key = st.tuples(*(KINDS[kind][1] for kind in kinds))
+    first, later = draw(st.lists(key, unique=True, max_size=30)), draw(st.lists(key, unique=True, max_size=30))
+    return kinds, first, [key for key in later if key not in first], draw(st.lists(key, unique=True, max_size=10))
+
+
+@given(keys_of_some_types())
+def test_found_where_they_are(drawn) -> None:
+    """A key is found at its row, in an index made at once as in one that later rows were added to."""
+    kinds, first, later, others = drawn
+    rows = table_of(kinds, [*first, *later])
+    wanted = [*reversed(later), *first, *others]
+    slots = {key: position for position, key in enumerate([*first, *later])}
+    if len(set(delta_index._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
+        assert KeyIndex.of(rows) is None
+        return
+    for index in (KeyIndex.of(rows), KeyIndex.of(table_of(kinds, first)).extended(table_of(kinds, later))):
+        found = index.positions(rows, table_of(kinds, wanted))
+        assert found.tolist() == [slots.get(key, -1) for key in wanted]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.text(max_size=3), st.integers(-3, 3)), unique=True, min_size=1, max_size=12))
+def test_single_keys(tmp_path_factory, keys) -> None:
+    """A key of several fields is found by itself as it is with others; one that is not there is not."""
+    path = tmp_path_factory.mktemp("index")
+    state = DeltaState(path / "t", Fields("k: string", "j: long"), Fields("n: long", "m: string"), cached_keys_max=1)
+    table = state.open("topology", "s", "life", 1)
+    table.write(1, {key: table.make_value(1, (n, str(n))) for n, key in enumerate(keys)})
+    for n, key in enumerate(keys):
+        assert table.multi_get([key]) == [(1, (n, str(n)))]
+        assert table.multi_get([(key[0], 7)]) == [None]
+    table.close()
+
+
+def test_many_rows_are_inserted() -> None:
+    """A few new rows among many are put between them."""
+    names = [(f"w{number}",) for number in range(1_100)]
+    rows = table_of(("string",), names)
+    index = KeyIndex.of(rows.slice(0, 1_000)).extended(rows.slice(1_000))
+    assert index.positions(rows, rows).tolist() == list(range(1_100))
+
+
+def test_same_hash() -> None:
+    """Two keys with one hash have no index; a wanted key with a row's hash is not taken for it."""
+    rows = table_of(("string",), [("a",), ("b",)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+        assert KeyIndex.of(rows) is None
+        one = KeyIndex.of(rows.slice(0, 1))
+        assert one.positions(rows.slice(0, 1), table_of(("string",), [("b",), ("a",)])).tolist() == [-1, 0]
+        assert one.extended(rows.slice(1)) is None
+
+
+GROUPS = st.lists(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.one_of(st.none(), st.integers(0, 99)), min_size=1, max_size=6),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("has_twins", [False, True], ids=["index", "same hashes"])
+@settings(max_examples=20, deadline=None)
+@given(GROUPS)
+def test_any_writes(tmp_path_factory, has_twins, groups) -> None:
+    """Whatever is put and removed, table and driver hold the same; only the keys used last are held as values."""
+    path = tmp_path_factory.mktemp("index")
+    model = {}
+    with pytest.MonkeyPatch.context() as patch:
+        if has_twins:
+            patch.setattr(delta_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+        declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
+        state = declared.open("topology", "s", "life", 1)
+        for txid, values in enumerate(groups, 1):
+            asked = list("abcdefgh")[txid % 3 :: 2]
+            assert [each and each.value for each in state.multi_get(asked)] == [model.get(key) for key in asked]
+            state.write(txid, {key: None if n is None else state.make_value(txid, n) for key, n in values.items()})
+            model = {key: n for key, n in {**model, **values}.items() if n is not None}
+            columns = read_table(path / "t").to_pydict()
+            assert dict(zip(columns["word"], columns["n"], strict=True)) == model
+            assert len(columns["word"]) == len(model)
+        state.close()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), min_size=1, max_size=6))
+def test_updates_of_a_large_table(tmp_path_factory, transactions) -> None:
+    """Keys that are updated at once, or one by one, start from what the table holds; a replay changes nothing."""
+    path = tmp_path_factory.mktemp("index")
+    model: dict[str, tuple[int, int]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_value_cache, "COLUMNS_KEYS_MIN", 1)
+        declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
+        state = declared.open("topology", "s", "life", 1)
+        for txid, keys in enumerate(transactions, 1):
+            if txid > 1:  # the one before once more, which is in each of its keys
+                replayed = GroupState(state)
+                update_in(replayed, txid - 1, transactions[txid - 2])
+                assert not replayed.writes()
+            group = GroupState(state)
+            update_in(group, txid, keys)
+            state.write(txid, group.writes())
+            model |= {key: (model.get(key, (0, 0))[0] + 1, txid) for key in keys}
+        columns = read_table(path / "t").to_pydict()
+        assert {key: (n, txid) for key, n, txid in zip(*columns.values(), strict=True)} == model
+        state.close()
+
+
+def update_in(group: GroupState, txid: int, keys: list[str]) -> None:
+    view = group.begin(txid)
+    view.multi_update(keys[:-1], lambda _, old: (old or 0) + 1)
+    view.update(keys[-1], lambda old: (old or 0) + 1)
+    view.check()
+    view.finish()

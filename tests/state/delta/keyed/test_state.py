@@ -1,0 +1,385 @@
+"""DeltaState: the conformance class, and what is Delta's own: staging, crashes, history, upkeep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings, strategies as st
+
+from state.delta.keyed.state import DeltaState, read_table
+from state.delta.log.location import Location
+from state.delta.read.reading import key_mask
+from state.delta.staging import Staging
+from state.values import OpaqueValue, TransactionalValue
+from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, merge_always, opened
+from txtopo.api.fields import Fields
+from txtopo.api.state import StagedWrite, State, StateKind
+from txtopo.errors import (
+    ConfigError,
+    DivergenceError,
+    FieldsError,
+    LostLead,
+    StateAccessError,
+)
+from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace, rows_of
+
+DEADLINE_SECS = 60.0
+
+
+class DeltaPlace(StatePlace):
+    def __init__(self, path: Path, **options: int) -> None:
+        self.path = path
+        self.options = options
+
+    def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
+        return DeltaState(self.path, key, value, kind, **self.options)
+
+
+class TestDeltaState(StateConformance):
+    @pytest.fixture
+    def write_rows(self, tmp_path: Path) -> StatePlace:
+        return DeltaPlace(tmp_path / "out" / "counts")
+
+
+class TestDeltaStateWithASmallCache(StateConformance):
+    """The same promises when the table is too large to be cached, and upkeep runs after every write."""
+
+    @pytest.fixture
+    def write_rows(self, tmp_path: Path) -> StatePlace:
+        return DeltaPlace(tmp_path / "counts", cached_keys_max=1, upkeep_every_writes=1, files_max=1)
+
+
+class TestDeltaStateByMerge(StateConformance):
+    """The same promises when every write is a merge."""
+
+    @pytest.fixture
+    def write_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
+        merge_always(monkeypatch)
+        return DeltaPlace(tmp_path / "counts")
+
+
+# What else may lie at the path
+
+
+def test_a_relative_path_is_resolved_when_it_is_opened(tmp_path, monkeypatch):
+    """The table of a relative path lies below the working directory of the one who opens it."""
+    monkeypatch.chdir(tmp_path)
+    state = DeltaState("out/counts", WORD, COUNT)
+    assert state.home == "out"
+    state.open(TOPOLOGY, NAME, INCARNATION, 1).write(1, counted(1, a=1))
+    monkeypatch.chdir("/")
+    assert read_table(tmp_path / "out" / "counts").to_pylist() == [{"word": "a", "n": 1, "txid": 1}]
+
+
+def test_home_is_the_folder_above():
+    """The topology's own files lie beside local tables, and have no preference beside remote ones."""
+    assert DeltaState("/data/counts", WORD, COUNT).home == "/data"
+    assert DeltaState("file:///data/counts", WORD, COUNT).home == "/data"
+    assert DeltaState("s3://bucket/counts", WORD, COUNT).home is None
+
+
+def test_a_delta_table_of_others_is_refused(path):
+    """A Delta table that txtopo did not make is neither written nor changed."""
+    write_deltalake(path, pa.table({"word": ["a"], "n": [1], "txid": [1]}))
+    with pytest.raises(DivergenceError, match="not made by txtopo"):
+        opened(path)
+    assert DeltaTable(path).version() == 0
+
+
+def test_a_folder_of_others_is_refused(path):
+    """A folder that holds something else is left as it is."""
+    path.mkdir()
+    (path / "letter.txt").write_text("dear")
+    with pytest.raises(DivergenceError, match=r"letter\.txt"):
+        opened(path)
+    assert [file.name for file in path.iterdir()] == ["letter.txt"]
+
+
+def test_what_a_crash_left_of_the_first_write_is_no_obstacle(path):
+    """A table whose making was cut short is made."""
+    (path / "_delta_log").mkdir(parents=True)
+    (path / "_delta_log" / "_commit_4711.json.tmp").write_text("{")
+    opened(path).write(1, counted(1, a=1))
+    assert rows_of(opened(path, 2)) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (WORD, Fields("n: int"), StateKind.TRANSACTIONAL),
+        (WORD, Fields("m: long"), StateKind.TRANSACTIONAL),
+        (Fields("letter: string"), COUNT, StateKind.TRANSACTIONAL),
+        (WORD, COUNT, StateKind.OPAQUE),
+        (WORD, COUNT, StateKind.NON_TRANSACTIONAL),
+    ],
+    ids=repr,
+)
+def test_a_table_of_other_columns_or_kind_is_refused(path, changed):
+    """The error says what is expected, what is found, how far the table has got, and what to do."""
+    opened(path).write(9, counted(9, a=1))
+    with pytest.raises(DivergenceError, match="last transaction is 9") as refusal:
+        DeltaState(path, *changed).open(TOPOLOGY, NAME, INCARNATION, 2)
+    assert "another path" in str(refusal.value)
+
+
+def test_a_state_named_epoch_is_refused(path):
+    """The fence has that name, so a state cannot have it."""
+    with pytest.raises(ConfigError, match="rename"):
+        DeltaState(path, WORD, COUNT).open(TOPOLOGY, "epoch", INCARNATION, 1)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cached_keys_max": 0},
+        {"upkeep_every_writes": 0},
+        {"files_max": 0},
+        {"vacuum_retention_hours": 24},
+    ],
+    ids=repr,
+)
+def test_options_out_of_range_are_refused(path, options):
+    """A wrong option is found when the state is declared."""
+    with pytest.raises(ConfigError):
+        DeltaState(path, WORD, COUNT, **options)
+
+
+@pytest.mark.parametrize(("key", "value"), [(Fields("word"), COUNT), (WORD, Fields("n"))])
+def test_fields_without_types_are_refused(path, key, value):
+    """Every column of a table needs a type."""
+    with pytest.raises(FieldsError, match="no type"):
+        DeltaState(path, key, value)
+
+
+def test_staging_in_an_object_store_is_refused():
+    """Where writes cannot be staged the error says so, and what to do instead."""
+    rows = pa.table({"word": ["a"], "n": [1], "txid": [1]})
+    remote = Staging(NAME, 1, Location.resolve("s3://bucket/counts/", None))
+    with pytest.raises(ConfigError, match="object store"):
+        remote.stage(1, rows)
+
+
+# The cache
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 9), max_size=5),
+            st.lists(st.sampled_from("abcdefghij"), max_size=6),
+            st.sampled_from(["reopen", "maintain"]),
+        ),
+        max_size=12,
+    ),
+    cached_keys_max=st.sampled_from([1, 3, 5, 100]),
+)
+@settings(max_examples=25)
+def test_any_cache_gives_what_a_plain_dict_gives(tmp_path_factory, steps, cached_keys_max):
+    """Whatever its size, and whatever is read, written and opened in which order, the cache is right."""
+    path = tmp_path_factory.mktemp("cache") / "counts"
+    options = {"cached_keys_max": cached_keys_max, "upkeep_every_writes": 1, "files_max": 1}
+    state, epoch, model = opened(path, 1, **options), 1, {}
+    for txid, step in enumerate(steps, start=1):
+        match step:
+            case dict():
+                written = counted(txid, **step)
+                state.write(txid, written)
+                model |= written
+            case list():
+                assert state.multi_get(step) == [model.get(key) for key in step]
+            case "reopen":
+                epoch += 1
+                state = opened(path, epoch, **options)
+            case "maintain":
+                state.maintain()
+    assert rows_of(state) == sorted((key, kept.value, kept.txid) for key, kept in model.items())
+
+
+KEY_COLUMNS = {
+    "a": st.sampled_from(["x", "y", "z'", "é"]),
+    "b": st.integers(-2, 2),
+    "c": st.booleans(),
+}
+
+
+@given(
+    rows=st.lists(st.tuples(*KEY_COLUMNS.values()), max_size=20),
+    wanted=st.lists(st.tuples(*KEY_COLUMNS.values()), max_size=8, unique=True),
+    width=st.integers(1, 3),
+)
+def test_rows_are_found_by_any_number_of_key_columns(rows, wanted, width):
+    """The mask is true exactly for the rows whose key is wanted."""
+    names, types = list(KEY_COLUMNS)[:width], [pa.string(), pa.int64(), pa.bool_()][:width]
+
+    def as_table(keys):
+        columns = [pa.array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
+        return pa.Table.from_arrays(columns, names=names)
+
+    expected = [row[:width] in {key[:width] for key in wanted} for row in rows]
+    assert key_mask(as_table(rows), as_table(wanted)).to_pylist() == expected
+
+
+# History
+
+
+def test_what_a_table_holds_can_be_read_without_its_topology(path):
+    """A path is enough to read a state, as of any transaction, keys and values only."""
+    state = DeltaState(path, Fields("word: string", "day: date"), COUNT, StateKind.OPAQUE)
+    writer = state.open(TOPOLOGY, NAME, INCARNATION, 1)
+    for txid in (1, 2):
+        kept = OpaqueValue(txid, txid * 10, (txid - 1) * 10)
+        writer.write(txid, {("a", pa.scalar(0, pa.date32()).as_py()): kept})
+    assert read_table(path).select(["word", "n", "txid"]).to_pylist() == [{"word": "a", "n": 20, "txid": 2}]
+    assert read_table(path, 1)["n"].to_pylist() == [10]
+    assert read_table(path).column_names == ["word", "day", "n", "txid"]
+
+
+def test_what_is_no_state_cannot_be_read(path):
+    """A path without a state's table gets an error that says so."""
+    with pytest.raises(ConfigError, match="no table of a txtopo state"):
+        read_table(path)
+    write_deltalake(path, pa.table({"n": [1]}))
+    with pytest.raises(ConfigError, match="no table of a txtopo state"):
+        read_table(path)
+
+
+def test_history_that_is_gone_is_refused(path):
+    """A snapshot whose log or files were removed is an error that says so, never another one's rows."""
+    state = opened(path)
+    for txid in range(1, 6):
+        state.write(txid, counted(txid, a=txid))
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    with pytest.raises(StateAccessError, match="vacuumed"):
+        state.snapshot(3)
+    DeltaTable(path).create_checkpoint()
+    for version in range(DeltaTable(path).version()):
+        (path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(StateAccessError, match="no longer kept"):
+        state.snapshot(3)
+    assert rows_of(state) == [("a", 5, 5)]
+
+
+# Upkeep
+
+
+def test_checkpoints_are_made_and_keep_the_txids(path):
+    """Every so many writes the log gets a checkpoint, from which fence and txid are read as before."""
+    state = opened(path, 4, upkeep_every_writes=3)
+    for txid in range(1, 8):
+        state.write(txid, counted(txid, a=txid))
+        state.maintain()
+    assert len(list((path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
+    assert opened(path, 4).last_txid == 7
+    with pytest.raises(LostLead):
+        opened(path, 3)
+
+
+def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
+    """Many files become few; nothing else changes, and no value is read again."""
+    merge_always(monkeypatch)
+    state = opened(path, 1, upkeep_every_writes=6, files_max=2)
+    for txid in range(1, 7):
+        state.write(txid, counted(txid, **{f"w{txid}": txid}))
+        state.multi_get(["w1"])
+    assert len(DeltaTable(path).file_uris()) > 2
+    before = rows_of(state)
+    state.maintain()
+    assert len(DeltaTable(path).file_uris()) == 1
+    assert (rows_of(state), state.last_txid) == (before, 6)
+    assert state._cache._version == state._table.version()
+    state.write(7, counted(7, w1=70))
+    assert state.multi_get(["w1", "w6"]) == [TransactionalValue(7, 70), TransactionalValue(6, 6)]
+
+
+def test_vacuum_removes_old_files_and_leaves_staged_ones(path):
+    """Where it is configured, files without a reference go after the retention; staged writes stay."""
+    state = opened(path, 1, upkeep_every_writes=1, vacuum_retention_hours=24 * 7)
+    state.write(1, counted(1, a=1))
+    staged = state.stage(2, counted(2, a=2))
+    orphan = path / "part-orphan.parquet"
+    orphan.write_bytes(b"")
+    for file in (orphan, path / staged.location):
+        os.utime(file, (0, 0))
+    state.maintain()
+    assert not orphan.exists()
+    state.write_staged(staged)
+    assert rows_of(state) == [("a", 2, 2)]
+
+
+# Crashes
+
+_CRASHING = """
+import os, sys
+from state.delta.keyed.state import DeltaState
+from state.values import TransactionalValue
+from txtopo.api.fields import Fields
+
+state = DeltaState(sys.argv[1], Fields("word: string"), Fields("n: long"))
+state = state.open("counting", "counts", "first-life", 1)
+print("ready", flush=True)
+for txid in range(state.last_txid or 1, 1_000_000):
+    values = {f"w{i}": TransactionalValue(txid, txid) for i in range(200)}
+    staged = state.stage(txid, values)
+    print(txid, staged.location, flush=True)
+    state.write_staged(staged)
+    print("written", txid, flush=True)
+    state.discard_staged()
+"""
+
+
+@pytest.mark.parametrize("lines", [2, 7, 12])
+def test_a_killed_process_leaves_whole_writes(path, lines):
+    """Killed at any moment, each write is there whole or not at all, and what was staged can be finished."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CRASHING, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    said = [child.stdout.readline() for _ in range(lines)]
+    child.send_signal(signal.SIGKILL)
+    said += child.stdout.read().splitlines()
+    child.wait(DEADLINE_SECS)
+    staged = [line.split() for line in said if "staged" in line]
+    written = [int(line.split()[1]) for line in said if line.startswith("written")]
+    state = opened(path, 2)
+    last = state.last_txid or 0
+    assert last >= max(written, default=0)
+    assert last <= int(staged[-1][0])
+    assert {row[1:] for row in rows_of(state)} <= {(last, last)}
+    txid = int(staged[-1][0])
+    if (path / staged[-1][1]).exists():
+        state.write_staged(StagedWrite(NAME, txid, staged[-1][1]))
+        assert {row[1:] for row in rows_of(state)} == {(txid, txid)}
+    else:
+        assert last == txid
+    state.discard_staged()
+    assert not list((path / "_txtopo").iterdir())
+
+
+def test_a_group_of_10_000_keys_is_fast(path):
+    """Values come from the cache within half a millisecond a thousand keys, new keys included."""
+    state = opened(path)
+    state.write(1, {f"w{i}": TransactionalValue(1, i) for i in range(10_000)})
+    keys = [f"w{i}" for i in range(1_000)]
+    state.multi_get(keys)
+
+    def median_ms(work):
+        times = []
+        for _ in range(21):
+            started = time.perf_counter()
+            work()
+            times.append((time.perf_counter() - started) * 1e3)
+        return sorted(times)[10]
+
+    assert median_ms(lambda: state.multi_get(keys)) < 0.5

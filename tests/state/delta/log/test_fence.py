@@ -1,0 +1,190 @@
+"""DeltaState and those who write its table, too: a coordinator that has lost its lead, and others."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from state.delta.keyed import opened as delta_opened, writing as delta_writing
+from state.delta.keyed.state import read_table
+from state.delta.log.fence import Fence
+from state.values import TransactionalValue
+from tests.state.delta.delta_tables import NAME, TOPOLOGY, counted, merge_always, opened
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo.api.reduction import Reduction, TransactionRows
+from txtopo.errors import (
+    DivergenceError,
+    FailedException,
+    LostLead,
+)
+from txtopo.testing.conformance.state import rows_of
+
+# The fence
+
+
+@pytest.mark.parametrize("way", ["rewrite", "merge", "marker", "staged", "upkeep"])
+@pytest.mark.parametrize("handle", ["stale", "fresh"])
+def test_a_zombie_writes_nothing(path, monkeypatch, way, handle):
+    """Whatever way a coordinator without its lead writes, and whatever its handle has seen, it stops."""
+    if way in {"merge", "upkeep"}:
+        merge_always(monkeypatch)
+    zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
+    zombie.write(1, counted(1, a=1, b=1))
+    zombie.write(2, counted(2, c=2))
+    staged = zombie.stage(3, counted(3, a=5))
+    leader = opened(path, 2)
+    version = DeltaTable(path).version()
+    if handle == "stale":
+        # As if the new leader's marker came between the zombie's look at the fence and its write.
+        monkeypatch.setattr(zombie, "_advance", lambda: None)
+    values = {} if way == "marker" else counted(3, a=5)
+    deeds = {"upkeep": zombie.maintain, "staged": lambda: zombie.write_staged(staged)}
+    deed = deeds.get(way, lambda: zombie.write(3, values))
+    with pytest.raises(LostLead):
+        deed()
+    assert DeltaTable(path).version() == version
+    assert rows_of(leader) == [("a", 1, 1), ("b", 1, 1), ("c", 2, 2)]
+
+
+def test_a_fresh_handle_of_a_zombie_is_fenced_too(path):
+    """A handle opened after the marker would conflict with nothing: the marker itself is looked at."""
+    opened(path, 1)
+    opened(path, 2)
+    table = DeltaTable(path)
+    with pytest.raises(LostLead):
+        Fence(TOPOLOGY, NAME, 1).check(table)
+    Fence(TOPOLOGY, NAME, 2).check(table)
+
+
+@pytest.mark.parametrize("put", [delta_writing.rewrite, delta_writing.merge], ids=["rewrite", "merge"])
+def test_a_write_never_moves_behind_another_one(path, put):
+    """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
+    opened(path).write(1, counted(1, a=1))
+    table = DeltaTable(path)
+    rows = pa.table({"word": ["x"], "n": [2], "txid": [2]}, schema=pa.schema(table.schema()))
+    write_deltalake(path, rows, mode="append")
+    with pytest.raises(CommitFailedError):
+        put(table, Fence(TOPOLOGY, NAME, 1), 2, delta_writing.TableWrite(rows, ["word"]))
+    assert read_table(path).num_rows == 2
+
+
+def test_a_leader_outlasts_a_zombie_that_keeps_writing(path):
+    """A new leader gets its marker in, however the old one writes, and the old one then stops."""
+    zombie = opened(path, 1)
+    for txid in range(1, 4):
+        zombie.write(txid, counted(txid, a=txid))
+    leader = opened(path, 2)
+    with pytest.raises(LostLead):
+        zombie.write(4, counted(4, a=4))
+    leader.write(4, counted(4, a=40))
+    assert rows_of(leader) == [("a", 40, 4)]
+
+
+# Other writers
+
+
+def test_rows_changed_by_another_writer_stop_the_run(path):
+    """What was computed from values that another writer has changed since is not written."""
+    state = opened(path)
+    state.write(1, counted(1, a=1))
+    assert state.multi_get(["a"]) == [TransactionalValue(1, 1)]
+    DeltaTable(path).update({"n": "100"})
+    with pytest.raises(DivergenceError, match="UPDATE"):
+        state.write(2, counted(2, a=2))
+    assert rows_of(state) == [("a", 100, 1)]
+    again = opened(path, 2)
+    assert again.multi_get(["a"]) == [TransactionalValue(1, 100)]
+    again.write(2, counted(2, a=101))
+    assert rows_of(again) == [("a", 101, 2)]
+
+
+def then_append(monkeypatch, where, name):
+    """Have somebody append a row right after a Delta write of ours, before we look at the table again."""
+    write = getattr(where, name)
+
+    def both(table, *others, **options):
+        result = write(table, *others, **options)
+        rows = pa.table({"word": ["x"], "n": [2], "txid": [1]}, schema=pa.schema(table.schema()))
+        write_deltalake(table.table_uri, rows, mode="append")
+        return result
+
+    monkeypatch.setattr(where, name, both)
+
+
+@pytest.mark.parametrize("way", ["rows", "files", "staged", "upkeep"])
+def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeypatch, way):
+    """Whatever lands between our Delta write and our look at its version is somebody else's: the next write says so."""
+    state = opened(path, upkeep_every_writes=1, files_max=1)
+    with monkeypatch.context() as patched:
+        if way == "upkeep":
+            merge_always(patched)
+            for txid in (1, 2):
+                state.write(txid, counted(txid, **{f"w{txid}": txid}))
+            then_append(patched, delta_opened, "compact")
+            state.maintain()
+        elif way == "files":
+            state.use_executors(InlineExecutors(), 0)
+            then_append(patched, delta_opened, "put_files")
+            state.write(2, state.fold([TransactionRows(2, pa.table({"word": ["a"], "n": [10]}))], Reduction.SUM))
+        else:
+            then_append(patched, delta_opened, "put_rows")
+            if way == "staged":
+                state.write_staged(state.stage(2, counted(2, a=10)))
+            else:
+                state.write(2, counted(2, a=10))
+    with pytest.raises(DivergenceError, match="WRITE made version"):
+        state.write(3, counted(3, b=1))
+    assert state.last_txid == 2
+
+
+def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
+    """Somebody may compact and vacuum the table by hand; the run goes on."""
+    merge_always(monkeypatch)
+    state = opened(path)
+    for txid in range(1, 4):
+        state.write(txid, counted(txid, **{f"w{txid}": txid}))
+    assert state.multi_get(["w1"]) == [TransactionalValue(1, 1)]
+    other = DeltaTable(path)
+    other.optimize.compact()
+    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert DeltaTable(path).version() > state._table.version() + 1
+    state.write(4, counted(4, w1=4))
+    assert state.multi_get(["w1", "w2"]) == [TransactionalValue(4, 4), TransactionalValue(2, 2)]
+
+
+@pytest.mark.parametrize("way", ["one key", "many keys", "folded", "folded by executors"])
+def test_files_that_were_compacted_and_removed_are_not_missed(path, monkeypatch, way):
+    """Rows that a run has not read yet are read from wherever somebody has put them since."""
+    merge_always(monkeypatch)
+    for epoch in (1, 2):
+        opened(path, epoch).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
+    state = opened(path, 3, cached_keys_max=1)
+    other = DeltaTable(path)
+    other.optimize.compact()
+    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    if way == "one key":
+        assert state.multi_get(["w1"]) == [TransactionalValue(1, 1)]
+    elif way == "many keys":
+        assert list(state.befores(3, ["w1", "w2"])) == [1, 2]
+    else:
+        if way == "folded by executors":
+            state.use_executors(InlineExecutors(), 0)
+        parts = [TransactionRows(3, pa.table({"word": ["w1"], "n": [10]}))]
+        state.write(3, state.fold(parts, Reduction.SUM))
+        assert rows_of(state) == [("w1", 11, 3), ("w2", 2, 2)]
+
+
+def test_a_table_that_is_gone_stops_the_run(path):
+    """A table that was removed under a running topology is not made anew."""
+    state = opened(path)
+    state.write(1, counted(1, a=1))
+    shutil.rmtree(path)
+    with pytest.raises((DivergenceError, FailedException)):
+        state.write(2, counted(2, a=2))
+    with pytest.raises(DivergenceError, match="gone"):
+        _ = state.last_txid
+    assert not path.exists() or not list(path.rglob("*.json"))

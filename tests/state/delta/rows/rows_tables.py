@@ -1,0 +1,49 @@
+"""Tables of rows, as their tests open and fill them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from state import DeltaRows, read_table
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.commit.write_buffer import GroupState
+
+FIELDS = Fields("day: string", "n: long")
+
+WAYS = pytest.mark.parametrize("large", [False, True], ids=["driver", "executors"])
+PARTITIONS = pytest.mark.parametrize("partition_by", [(), ("day",)], ids=["plain", "partitioned"])
+
+
+def opened(path, *, fields=FIELDS, epoch=1, executors=None, **options):
+    state = DeltaRows(path / "t", fields, **options).open("topology", "s", "life", epoch)
+    if executors is not None:
+        state.use_executors(executors, 0)
+    return state
+
+
+def put(state, *transactions, is_staged=False):
+    """Commit a group: for each transaction its txid, and ("append" | "replace_partitions", rows) for each task."""
+    group = GroupState(state)
+    for txid, *puts in transactions:
+        view = group.begin(txid)
+        for how, rows in puts:
+            getattr(view, how)(rows)
+        view.check()
+        view.finish()
+    writes, last = group.writes(), transactions[-1][0]
+    if is_staged:
+        state.write_staged(state.stage(last, writes))
+    else:
+        state.write(last, writes)
+    return writes
+
+
+def rows(path, txid=None) -> Counter:
+    return Counter(tuple(row.values()) for row in read_table(path / "t", txid).to_pylist())
+
+
+def some_executors(large):
+    return InlineExecutors(slots=3) if large else None

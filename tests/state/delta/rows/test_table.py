@@ -1,0 +1,294 @@
+"""A table of rows: each transaction's rows are in it once, in whatever way they are written."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+import attrs
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaRows
+from state.delta.log.data_folder import DataFolder
+from state.delta.log.location import Location
+from state.delta.rows import group as group_module
+from tests.state.delta.inline_executors import InlineExecutors
+from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors
+from txtopo.api.state import StateKind
+from txtopo.columnar.rows_file import write_rows_file
+from txtopo.commit.write_buffer import GroupState
+from txtopo.errors import (
+    DivergenceError,
+    FailedException,
+    FieldsError,
+    LostLead,
+)
+from txtopo.failpoints import armed
+
+
+@WAYS
+@PARTITIONS
+def test_appends_of_a_group(tmp_path, large, partition_by) -> None:
+    """All rows of all tasks of all transactions of a group are in the table, each with its txid, in one version."""
+    state = opened(tmp_path, partition_by=partition_by, executors=some_executors(large))
+    version = DeltaTable(tmp_path / "t").version()
+    one = pa.table({"n": [7, 8], "day": ["b", "b"]})
+    writes = put(
+        state,
+        (1, ("append", [("a", 1), ("a", 1)]), ("append", one)),
+        (3, ("append", one.to_batches()[0])),
+    )
+    assert rows(tmp_path) == {("a", 1, 1): 2, ("b", 7, 1): 1, ("b", 8, 1): 1, ("b", 7, 3): 1, ("b", 8, 3): 1}
+    assert (len(writes), writes.rows_removed) == (6, 0)
+    assert DeltaTable(tmp_path / "t").version() == version + 1
+    assert state.last_txid == 3
+    put(state, (4, ("append", [("c", 1)])))
+    assert rows(tmp_path, 3) == rows(tmp_path) - Counter([("c", 1, 4)])
+
+
+@WAYS
+def test_an_applied_transaction_adds_nothing(tmp_path, large) -> None:
+    """Promise 8: the same group again, a part of it again, by this coordinator or the next, changes nothing."""
+    group = [(1, ("append", [("a", 1)])), (2, ("append", [("b", 2)]))]
+    for epoch in (1, 2):
+        state = opened(tmp_path, epoch=epoch, executors=some_executors(large))
+        put(state, *group)
+        assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1}
+        put(state, group[1])
+        assert not put(state, group[0])
+    put(state, group[1], (3, ("append", [("c", 3)])))
+    assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1, ("c", 3, 3): 1}
+
+
+def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
+    """What a transaction has put before it failed is gone, and so is what it would have replaced."""
+    state = opened(tmp_path, partition_by="day")
+    group = GroupState(state)
+    view = group.begin(1)
+    view.append([("a", 1)])
+    view.finish()
+    failed = group.begin(2)
+    failed.replace_partitions([("a", 10)])
+    failed.discard()
+    state.write(1, group.writes())
+    assert rows(tmp_path) == {("a", 1, 1): 1}
+
+
+def test_a_transaction_without_rows_writes_nothing(tmp_path) -> None:
+    """No rows are no write; a transaction may be noted alone."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    view = group.begin(1)
+    view.append([])
+    view.append(pa.table({"day": pa.array([], pa.string()), "n": pa.array([], pa.int64())}))
+    view.finish()
+    assert not group.writes()
+    state.write(2, {})
+    state.write_staged(state.stage(3, {}))
+    assert (state.last_txid, rows(tmp_path)) == (3, Counter())
+
+
+@WAYS
+def test_rows_in_a_file(tmp_path, large) -> None:
+    """Rows that lie in a file, in whatever order and by whatever names, are put as all others are."""
+    state = opened(tmp_path, partition_by="day", executors=some_executors(large))
+    table = pa.table({"x": ["a", "b", "a"] * 50, "y": pa.array(range(150), pa.int64())})
+    for keys in ((), ("x",)):
+        file = write_rows_file(str(tmp_path), f"1-{len(keys)}", table, keys)
+        put(state, (len(keys) + 1, ("append", file)))
+    turned = write_rows_file(str(tmp_path), "3", table.rename_columns(["day", "n"]).select(["n", "day"]), ())
+    put(state, (3, ("append", turned)))
+    assert rows(tmp_path) == Counter(
+        (x, y, txid) for x, y in zip(*table.to_pydict().values(), strict=True) for txid in (1, 2, 3)
+    )
+    with pytest.raises(FieldsError, match="columns"):
+        put(state, (4, ("append", write_rows_file(str(tmp_path), "4", table.select(["x"]), ()))))
+
+
+MODEL_GROUPS = st.lists(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["append", "replace_partitions"]),
+                st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=5),
+            ),
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@WAYS
+@settings(max_examples=15, deadline=None)
+@given(MODEL_GROUPS)
+def test_any_groups(tmp_path_factory, large, groups) -> None:
+    """Whatever the groups, staged or not, the rows are those that a plain list has, transaction by transaction."""
+    path, model, txid = tmp_path_factory.mktemp("rows"), Counter(), 0
+    state = opened(path, partition_by="day", executors=some_executors(large), upkeep_every_writes=1, files_max=1)
+    for number, group in enumerate(groups):
+        transactions, before = [], model
+        for puts in group:
+            txid += 1
+            transactions.append((txid, *puts))
+            gone = {day for how, own in puts for day, _ in own if how == "replace_partitions"}
+            model = Counter({row: count for row, count in model.items() if row[0] not in gone})
+            model += Counter((day, n, txid) for _, own in puts for day, n in own)
+        writes = put(state, *transactions, is_staged=number % 2 == 1)
+        assert sum(model.values()) == sum(before.values()) + len(writes) - writes_removed(writes)
+        assert rows(path) == model
+        state.maintain()
+        assert rows(path) == model
+
+
+def writes_removed(writes) -> int:
+    return getattr(writes, "rows_removed", 0)
+
+
+def test_staged_and_finished_by_the_next_coordinator(tmp_path) -> None:
+    """Promise 9: what was staged is seen once it is written, by whichever epoch, and written once."""
+    state = opened(tmp_path, partition_by="day")
+    put(state, (1, ("append", [("a", 1), ("b", 1)])))
+    group = GroupState(state)
+    view = group.begin(2)
+    view.replace_partitions([("a", 2)])
+    view.finish()
+    staged = state.stage(2, group.writes())
+    assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 1, 1): 1}
+    again = opened(tmp_path, partition_by="day", epoch=2)
+    for _ in range(2):
+        again.write_staged(staged)
+        assert rows(tmp_path) == {("a", 2, 2): 1, ("b", 1, 1): 1}
+    with pytest.raises(LostLead):
+        state.write(3, {})
+    again.discard_staged()
+    with pytest.raises(DivergenceError, match="gone"):
+        again.write_staged(attrs.evolve(staged, txid=3))
+
+
+def test_a_replacement_finds_files_that_were_moved_meanwhile(tmp_path) -> None:
+    """Files are looked for when the write is made: whoever has put a partition's rows elsewhere doubles none."""
+    state = opened(tmp_path, partition_by="day")
+    for txid in (1, 2):
+        put(state, (txid, ("append", [("a", txid), ("b", txid)])))
+    group = GroupState(state)
+    view = group.begin(3)
+    view.replace_partitions([("a", 3)])
+    view.finish()
+    writes = group.writes()
+    DeltaTable(tmp_path / "t").optimize.compact()
+    state.write(3, writes)
+    assert rows(tmp_path) == {("a", 3, 3): 1, ("b", 1, 1): 1, ("b", 2, 2): 1}
+
+
+@WAYS
+@pytest.mark.parametrize("point", ["delta.write.checked", "delta.write.landed"])
+def test_a_crash_between_files_and_log(tmp_path, large, point) -> None:
+    """A crash before the log is written leaves the table as it was, after it all is there; again adds nothing."""
+    state = opened(tmp_path, executors=some_executors(large))
+    put(state, (1, ("append", [("a", 1)])))
+
+    def die(name):
+        if name == point:
+            raise RuntimeError(name)
+
+    with pytest.raises(RuntimeError), armed(die):
+        put(state, (2, ("append", [("b", 2)])))
+    again = opened(tmp_path, epoch=2, executors=some_executors(large))
+    landed = point.endswith("landed")
+    assert (rows(tmp_path), again.last_txid) == (Counter([("a", 1, 1)] + [("b", 2, 2)] * landed), 1 + landed)
+    put(again, (2, ("append", [("b", 2)])))
+    assert rows(tmp_path) == {("a", 1, 1): 1, ("b", 2, 2): 1}
+
+
+def test_a_file_that_is_gone_or_cut_short_is_refused(tmp_path) -> None:
+    """A data file that is not there with its size is never put into the log."""
+    for damage in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:-1])):
+        state = opened(tmp_path)
+        group = GroupState(state)
+        view = group.begin(1)
+        view.append([("a", 1)])
+        view.finish()
+        writes = group.writes()
+        damage(tmp_path / "t" / writes.added[0].path)
+        with pytest.raises(FailedException, match="bytes"):
+            state.write(1, writes)
+        assert (rows(tmp_path), state.last_txid) == (Counter(), None)
+
+
+def test_rows_changed_by_another_writer_stop_the_run(tmp_path) -> None:
+    """Whoever else writes to the table is found before the next write; a repair takes it back, or accepts it."""
+    state = opened(tmp_path, partition_by="day")
+    put(state, (1, ("append", [("a", 1)])))
+    for turn in (1, 2):
+        write_deltalake(tmp_path / "t", pa.table({"day": ["x"], "n": [9], "txid": [1]}), mode="append")
+        with pytest.raises(DivergenceError, match="somebody else"):
+            put(state, (2, ("append", [("b", 2)])))
+        if turn == 1:
+            state.roll_back(1)
+            assert rows(tmp_path) == {("a", 1, 1): 1}
+        else:
+            state.adopt()
+    put(state, (2, ("append", [("b", 2)])))
+    assert rows(tmp_path) == {("a", 1, 1): 1, ("x", 9, 1): 1, ("b", 2, 2): 1}
+    state.roll_back(None)
+    assert rows(tmp_path) == Counter()
+    assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["day"]
+
+
+@PARTITIONS
+def test_small_files_are_put_together(tmp_path, partition_by) -> None:
+    """Many small files become few, partition by partition; rows and txids stay, and large files are left alone."""
+    state = opened(tmp_path, partition_by=partition_by, upkeep_every_writes=1, files_max=6)
+    for txid in range(1, 15):
+        put(state, (txid, ("append", [("ab"[txid % 2], txid), ("c d%", 0)])))
+        state.maintain()
+    table = DeltaTable(tmp_path / "t")
+    assert len(table.file_uris()) <= 6 + 3
+    assert table.metadata().partition_columns == list(partition_by)
+    assert rows(tmp_path) == Counter(
+        row for txid in range(1, 15) for row in [("ab"[txid % 2], txid, txid), ("c d%", 0, txid)]
+    )
+    assert rows(tmp_path, 3) == Counter(
+        row for txid in range(1, 4) for row in [("ab"[txid % 2], txid, txid), ("c d%", 0, txid)]
+    )
+    assert state.version == table.version()
+    assert DeltaRows(tmp_path / "t", FIELDS, partition_by=partition_by).table().foreign_change(None) is None
+
+
+def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
+    """The executors share the rows evenly, whatever partitions they are of."""
+    monkeypatch.setattr(group_module, "BUCKET_ROWS", 100)
+    executors = InlineExecutors(slots=3)
+    state = opened(tmp_path, partition_by="day", executors=executors)
+    put(state, (1, ("append", [("a", n) for n in range(1000)])))
+    assert [len(items) for items in executors.calls] == [10]
+    actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
+    assert [each["num_records"] for each in actions] == [100] * 10
+    assert rows(tmp_path) == Counter(("a", n, 1) for n in range(1000))
+    assert not list((tmp_path / "t" / "_txtopo").iterdir())
+
+
+def test_data_files_of_an_object_store(tmp_path) -> None:
+    """Where there is no folder, files are written and read through delta-rs' own store."""
+    opened(tmp_path)
+    folder = DataFolder(Location(str(tmp_path / "t"), None, None))
+    table = pa.table({"n": [1, 2]})
+    size = folder.write("x.parquet", table)
+    assert (folder.size_of("x.parquet"), folder.size_of("y.parquet")) == (size, None)
+    assert (tmp_path / "t" / "x.parquet").stat().st_size == size
+    assert folder.read("x.parquet", table.schema) == table
+
+
+def test_the_state_pickles(tmp_path) -> None:
+    """A declared table pickles, for it is sent along with its topology."""
+    state = DeltaRows(tmp_path / "t", FIELDS, partition_by="day")
+    again = pickle.loads(pickle.dumps(state))
+    assert (again.value, again.kind, again.partition_by) == (FIELDS, StateKind.ROWS, ("day",))
+    assert (again.home, again.address) == (str(tmp_path), str(tmp_path / "t"))

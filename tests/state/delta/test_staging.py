@@ -1,0 +1,82 @@
+"""Whether a staged write can still be finished: asked of the table, before anything is opened."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from state import DeltaRows, DeltaState
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.api.reduction import RowsMode, RowsToWrite
+from txtopo.commit.write_buffer import GroupState
+
+KINDS = ("arrow", "buckets", "rows")
+
+
+def staged(path, kind):
+    """Return a state's table, and where a write to it is staged."""
+    if kind == "rows":
+        state = DeltaRows(path, Fields("k: string", "n: long"))
+        opened = state.open("topology", "s", "life", 1)
+        writes = opened.write_rows([RowsToWrite(2, pa.table({"k": ["a"], "n": [1]}), RowsMode.APPEND)])
+    else:
+        state = DeltaState(path, Fields("k: string"), Fields("n: long"))
+        opened = state.open("topology", "s", "life", 1)
+        if kind == "buckets":
+            opened.use_executors(InlineExecutors(), 0)
+        group = GroupState(opened)
+        view = group.begin(2)
+        view.multi_reduce({"a": 1}, operator.add)
+        view.finish()
+        writes = group.writes()
+    return state.table(), opened.stage(2, writes).location
+
+
+def data_file(path):
+    return next((path / "_data").iterdir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sound_one(tmp_path, kind):
+    """It can, and compaction and vacuum by somebody else change nothing about it."""
+    table, location = staged(tmp_path, kind)
+    assert table.staged_obstacle(location) is None
+    DeltaTable(tmp_path).optimize.compact()
+    DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert table.staged_obstacle(location) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (Path.unlink, "which is gone"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "which can't be read"),
+    ],
+    ids=["gone", "cut short"],
+)
+def test_a_damaged_one(tmp_path, kind, damage, told):
+    """What was staged is gone, or not whole."""
+    table, location = staged(tmp_path, kind)
+    damage(tmp_path / location)
+    assert table.staged_obstacle(location).startswith(told)
+
+
+@pytest.mark.parametrize("kind", ["buckets", "rows"])
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [(Path.unlink, "is gone"), (lambda file: file.write_bytes(file.read_bytes() + b"0"), "bytes and not")],
+    ids=["gone", "other"],
+)
+def test_a_data_file_of_it(tmp_path, kind, damage, told):
+    """A data file that the note names is gone, or another one."""
+    table, location = staged(tmp_path, kind)
+    file = data_file(tmp_path)
+    damage(file)
+    obstacle = table.staged_obstacle(location)
+    assert (f"which needs the file _data/{file.name}" in obstacle, told in obstacle) == (True, True)

@@ -1,0 +1,125 @@
+"""Upkeep of the folder that txtopo writes data files into: what is needed stays, what is not goes in time."""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+import types
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import state.delta.upkeep
+from state import DeltaRows, DeltaState, read_table
+from state.delta.log.data_folder import DATA_FOLDER
+from tests.state.delta.inline_executors import InlineExecutors
+from txtopo import Fields
+from txtopo.api.reduction import RowsMode, RowsToWrite
+from txtopo.commit.write_buffer import GroupState
+
+DAY_SECS = 24 * 3600
+OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
+
+
+@pytest.fixture(autouse=True)
+def _vacuum_each_time(monkeypatch):
+    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_VACUUM", 1)
+
+
+def wait_days(monkeypatch, days):
+    """Let the clock that files are judged by stand so many days later."""
+    later = types.SimpleNamespace(time=lambda: time.time() + days * DAY_SECS)
+    monkeypatch.setattr(state.delta.upkeep, "time", later)
+
+
+def data_files(path):
+    return {file.name for file in (path / DATA_FOLDER).iterdir()}
+
+
+def age(path):
+    """Make all data files as if they had been written long ago."""
+    for file in (path / DATA_FOLDER).iterdir():
+        os.utime(file, (time.time() - 90 * DAY_SECS,) * 2)
+
+
+def keyed(path):
+    state = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
+    state.use_executors(InlineExecutors(), 0)
+    return state
+
+
+def folded(state, txid, values):
+    group = GroupState(state)
+    view = group.begin(txid)
+    view.multi_reduce(values, operator.add)
+    view.finish()
+    return group.writes()
+
+
+def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch):
+    """Delta's vacuum leaves them alone, so upkeep removes what the log has let go of, or was never told of."""
+    state = keyed(tmp_path)
+    for txid in (1, 2, 3):
+        state.write(txid, folded(state, txid, {"a": 1, "b": 1}))
+        state.maintain()
+    orphans = {Path(file.path).name for file in folded(state, 4, {"a": 1}).added}
+    live = {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
+    assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
+    DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert len(data_files(tmp_path)) == 3 * len(live) + len(orphans)
+    wait_days(monkeypatch, 8)
+    state.write(4, {})
+    state.maintain()
+    assert data_files(tmp_path) == live
+    assert read_table(tmp_path).sort_by("k").to_pydict() == {"k": ["a", "b"], "n": [3, 3], "txid": [3, 3]}
+
+
+def test_what_was_replaced_since_stays(tmp_path, monkeypatch):
+    """However old a file is, it stays for the retention from the moment that it is taken out."""
+    state = keyed(tmp_path)
+    for txid in (1, 2):
+        state.write(txid, folded(state, txid, {"a": 1}))
+        age(tmp_path)
+    before = data_files(tmp_path)
+    state.maintain()
+    assert data_files(tmp_path) == before
+    assert read_table(tmp_path, 1).to_pydict() == {"k": ["a"], "n": [1], "txid": [1]}
+    wait_days(monkeypatch, 8)
+    state.write(3, {})
+    state.maintain()
+    assert len(data_files(tmp_path)) == 1
+    assert read_table(tmp_path).to_pydict() == {"k": ["a"], "n": [2], "txid": [2]}
+
+
+def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
+    """Upkeep compacts after it has made its checkpoint, and what that takes out is in the log alone."""
+    table = DeltaRows(tmp_path, Fields("n: long"), files_max=1, **OFTEN)
+    state = table.open("topology", "s", "life", 1)
+    for txid in (1, 2, 3):
+        state.write(txid, state.write_rows([RowsToWrite(txid, pa.table({"n": [txid]}), RowsMode.APPEND)]))
+    age(tmp_path)
+    before = data_files(tmp_path)
+    state.maintain()
+    assert len(DeltaTable(tmp_path).file_uris()) == 1
+    assert data_files(tmp_path) > before
+    assert sorted(read_table(tmp_path, 2)["n"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["keyed", "rows"])
+def test_staged_files_stay(tmp_path, monkeypatch, kind):
+    """What a staged write is to put in stays, however old it is."""
+    if kind == "keyed":
+        state = keyed(tmp_path)
+        state.write(1, {})
+        staged = state.stage(2, folded(state, 2, {"a": 1}))
+    else:
+        state = DeltaRows(tmp_path, Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
+        state.write(1, state.write_rows([]))
+        staged = state.stage(2, state.write_rows([RowsToWrite(2, pa.table({"n": [1]}), RowsMode.APPEND)]))
+    wait_days(monkeypatch, 8)
+    state.maintain()
+    state.write_staged(staged)
+    assert read_table(tmp_path)["n"].to_pylist() == [1]

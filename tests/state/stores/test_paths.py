@@ -1,0 +1,44 @@
+"""Tests of how paths are checked and spelt."""
+
+from __future__ import annotations
+
+import hypothesis
+import hypothesis.strategies as st
+
+from state.stores.paths import PATH_BYTES_MAX, ancestors, decoded_segment, encoded_path, file_name
+from txtopo.testing.conformance.store import ODD_NAMES
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name)
+
+
+def test_ancestors():
+    """The paths above a path, the topmost first."""
+    assert (ancestors("a/b/c"), ancestors("a")) == (["a", "a/b"], [])
+
+
+@hypothesis.given(st.lists(NAMES, min_size=1, max_size=4))
+def test_encoded_path_is_one_that_zookeeper_takes(names):
+    """Each segment is printable ASCII, neither "." nor "..", and decodes to what it was."""
+    segments = encoded_path("/".join(names)).split("/")
+    assert [decoded_segment(segment) for segment in segments] == names
+    assert all(segment.isascii() and segment.isprintable() and segment.strip(".") for segment in segments)
+
+
+def test_plain_names_stay_readable():
+    """What people usually write is the same in ZooKeeper."""
+    assert encoded_path("word-count_2/meta/17 a=b:c") == "word-count_2/meta/17 a=b:c"
+
+
+@hypothesis.given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
+def test_file_names_are_distinct(names):
+    """Two topology ids never share a file, also where letter case does not count."""
+    first, second = (file_name(name) for name in names)
+    assert first.lower() != second.lower()
+
+
+def test_file_names_are_short():
+    """No topology id makes a file name too long, or leads out of the folder."""
+    for name in (*ODD_NAMES, "x" * PATH_BYTES_MAX):
+        assert len(file_name(name)) < 100
+        assert "/" not in file_name(name)
+        assert file_name(name).strip(".")

@@ -1,0 +1,252 @@
+"""Tests of the embedded store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from state.stores.holder import Holder
+from state.stores.paths import file_name
+from state.stores.sqlite import SqliteStore
+from txtopo.api.store import Put, Store
+from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
+from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
+
+
+class SqliteStorePlace(StorePlace):
+    def __init__(self, path) -> None:
+        self.path = path
+        self.opening = f"from state.stores.sqlite import SqliteStore; store = SqliteStore({os.fspath(path)!r})"
+
+    def open(self) -> Store:
+        return SqliteStore(self.path)
+
+    def usurp(self, topology_id: str, holder: Store) -> None:
+        # What a lock cannot help against: somebody tidies up the lock file of a running topology.
+        lock_path(self.path, topology_id).unlink()
+
+
+class TestSqliteStore(StoreConformance):
+    @pytest.fixture
+    def place(self, tmp_path) -> StorePlace:
+        return SqliteStorePlace(tmp_path / "folder" / "store.db")
+
+
+def lock_path(path, topology_id):
+    return path.with_name(f"{path.name}.{file_name(topology_id)}.lock")
+
+
+def run_in_another_process(program, *arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_it_is_one_durable_file(tmp_path):
+    """Every write is synced to the disk before it returns; any SQLite program can look at it."""
+    store = SqliteStore(tmp_path / "store.db")
+    store.take_lead("a", "test").write([Put("a/x", b"v")])
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    with sqlite3.connect(tmp_path / "store.db") as other:
+        assert other.execute("SELECT path, value FROM node").fetchall() == [("a/x", b"v")]
+    store.close()
+
+
+def test_same_file_by_another_name_is_the_same_store(tmp_path):
+    """A link to the file does not lead around the lock."""
+    store = SqliteStore(tmp_path / "store.db")
+    store.take_lead("a", "test")
+    (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
+    other = SqliteStore(tmp_path / "link.db")
+    with pytest.raises(AlreadyRunning):
+        other.take_lead("a", "test")
+    store.close()
+    other.close()
+
+
+def test_epoch_bumped_behind_its_back_fences(tmp_path):
+    """The epoch is compared in the transaction that writes, so a lead that only believes is refused."""
+    store = SqliteStore(tmp_path / "store.db")
+    lead = store.take_lead("a", "test")
+    with sqlite3.connect(tmp_path / "store.db") as other:
+        other.execute("UPDATE lead SET epoch = 7")
+    with pytest.raises(LostLead, match=r"'a', epoch 1, is lost: epoch 7"):
+        lead.write([Put("a/x", b"v")])
+    assert (lead.is_held(), store.read("a/x")) == (False, None)
+    store.close()
+
+
+def test_wiped_epoch_fences(tmp_path):
+    """A lead whose epoch is gone from the store writes nothing, and says that the store was wiped."""
+    store = SqliteStore(tmp_path / "store.db")
+    lead = store.take_lead("a", "test")
+    with sqlite3.connect(tmp_path / "store.db") as other:
+        other.execute("DELETE FROM lead")
+    with pytest.raises(LostLead, match="wiped"):
+        lead.write([Put("a/x", b"v")])
+    store.close()
+
+
+def test_forked_child_does_not_keep_the_lead(tmp_path):
+    """A child process that was forked from the holder and outlives it does not hold the lead."""
+    program = """
+import os, sys, threading
+from state.stores.sqlite import SqliteStore
+lead = SqliteStore(sys.argv[1]).take_lead("a", "parent")
+child = os.fork()
+if child == 0:
+    print(os.getpid(), lead.is_held(), flush=True)
+threading.Event().wait()
+"""
+    with run_in_another_process(program, tmp_path / "store.db") as parent:
+        child, is_held = parent.stdout.readline().split()
+        store = SqliteStore(tmp_path / "store.db")
+        try:
+            with pytest.raises(AlreadyRunning, match=f"'parent', process {parent.pid}"):
+                store.take_lead("a", "second")
+            parent.kill()
+            assert (is_held, store.take_lead("a", "second").epoch) == ("False", 2)
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+    store.close()
+
+
+def test_stopped_holder_still_holds(tmp_path):
+    """A holder that only stands still (SIGSTOP) is alive: no one else gets the lead."""
+    place = SqliteStorePlace(tmp_path / "store.db")
+    store = place.open()
+    with holding_process(place, "a", "sleeping") as (process, _):
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(AlreadyRunning, match="'sleeping'"):
+            store.take_lead("a", "second")
+    store.close()
+
+
+def test_lock_without_a_name_is_refused(tmp_path):
+    """A lock whose file holds no name is refused all the same."""
+    store = SqliteStore(tmp_path / "store.db")
+    store.take_lead("a", "test")
+    lock_path(tmp_path / "store.db", "a").write_bytes(b'{"owner": ')
+    with pytest.raises(AlreadyRunning, match="left no name"):
+        store.take_lead("a", "second")
+    store.close()
+
+
+def test_name_of_a_dead_holder_is_overwritten(tmp_path):
+    """What a dead holder left in the lock file is in nobody's way."""
+    store = SqliteStore(tmp_path / "store.db")
+    dead = Holder("dead", 2**22 + 1, "here", "machine", "1", "t" * 5000)
+    lock_path(tmp_path / "store.db", "a").write_bytes(dead.to_bytes())
+    store.take_lead("a", "living")
+    with pytest.raises(AlreadyRunning, match="'living'"):
+        store.take_lead("a", "second")
+    store.close()
+
+
+def test_only_one_of_many_gets_the_lead(tmp_path):
+    """Of processes that ask at once, on a file that none of them has seen, one gets the lead."""
+    program = """
+import sys
+from state.stores.sqlite import SqliteStore
+from txtopo.errors import AlreadyRunning
+sys.stdin.readline()
+try:
+    epoch = SqliteStore(sys.argv[1]).take_lead("a", sys.argv[2]).epoch
+    print("leads", epoch, flush=True)
+except AlreadyRunning:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, os.fspath(tmp_path / "store.db"), f"process {number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for number in range(6)
+    ]
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = sorted(process.stdout.readline().strip() for process in processes)
+    for process in processes:
+        process.communicate("end\n")
+    assert answers == ["leads 1"] + ["refused"] * 5
+
+
+def test_two_topologies_write_from_two_processes(tmp_path):
+    """Leads of two topologies in one file write at once, each waiting for the other's transaction."""
+    program = """
+import sys
+from state.stores.sqlite import SqliteStore
+from txtopo.api.store import Put
+store = SqliteStore(sys.argv[1])
+lead = store.take_lead(sys.argv[2], "test")
+for number in range(50):
+    lead.write([Put(f"{sys.argv[2]}/{number}", b"v")])
+print("done", flush=True)
+"""
+
+    def write(topology_id):
+        with run_in_another_process(program, tmp_path / "store.db", topology_id) as process:
+            return process.stdout.readline()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, "ab")) == ["done\n"] * 2
+    store = SqliteStore(tmp_path / "store.db")
+    assert [len(store.children(topology_id)) for topology_id in "ab"] == [50, 50]
+    store.close()
+
+
+@pytest.mark.parametrize("topology_id", ["", "a/b", "/", "\ud800", "x" * 2000])
+def test_bad_topology_id_is_refused(tmp_path, topology_id):
+    """A topology id that cannot be a part of a path is refused before anything is made for it."""
+    store = SqliteStore(tmp_path / "store.db")
+    with pytest.raises(ConfigError, match="topology id"):
+        store.take_lead(topology_id, "test")
+    assert not list(tmp_path.glob("*.lock"))
+    store.close()
+
+
+def test_other_file_is_refused(tmp_path):
+    """A file that is no SQLite database is named in the error, and stays as it is."""
+    (tmp_path / "notes.txt").write_text("these are notes, not a database" * 50)
+    with pytest.raises(StopError, match=r"notes\.txt cannot be read or written"):
+        SqliteStore(tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text().startswith("these are notes")
+
+
+def test_folder_that_cannot_be_made_is_refused(tmp_path):
+    """A path below a file is an error that names it."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StopError, match=r"file/store\.db cannot be read or written"):
+        SqliteStore(tmp_path / "file" / "store.db")
+
+
+def test_later_format_is_refused(tmp_path):
+    """A store that a later txtopo has written is left alone."""
+    SqliteStore(tmp_path / "store.db").close()
+    with sqlite3.connect(tmp_path / "store.db") as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(StopError, match=r"format 99"):
+        SqliteStore(tmp_path / "store.db")
+
+
+def test_closed_store_says_so(tmp_path):
+    """Use after close() is an error that names the file."""
+    store = SqliteStore(tmp_path / "store.db")
+    lead = store.take_lead("a", "test")
+    store.close()
+    assert not lead.is_held()
+    with pytest.raises(StopError, match=r"store\.db"):
+        lead.write([Put("a/x", b"v")])

@@ -1,0 +1,33 @@
+"""When garbage is looked for."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from txtopo.tasks.garbage import seldom_collected
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def test_what_was_there_is_looked_through_afterwards():
+    """A run leaves the collector as it was."""
+    before = gc.get_threshold()
+    with seldom_collected():
+        assert gc.get_threshold() > before
+        assert gc.get_freeze_count() > 0
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+def test_what_the_caller_has_frozen_stays_frozen():
+    """Who has frozen what there was keeps it so: the command line, whose process ends sooner then."""
+    gc.freeze()
+    with seldom_collected():
+        pass
+    assert gc.get_freeze_count() > 0

@@ -1,0 +1,1 @@
+"""What users write and are given: spouts, bolts, collectors, tuples, fields, groupings, states and stores."""

@@ -1,0 +1,127 @@
+"""Fields: the names, and where wanted the types, of the values in a tuple.
+
+``Fields("word", "n")`` holds any picklable value. ``Fields("word: string", "n: long")`` (Spark DDL types)
+is *columnar*: its tuples travel as Arrow columns, not as Python objects. The first field of every stream
+is the attempt and never has a type: ``Fields("attempt", "word: string")`` is columnar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.api.types import ddl_name, parse_type
+from txtopo.errors import FieldsError
+
+ATTEMPT_FIELD = "attempt"
+"""The name of a stream's first field."""
+
+ATTEMPT_FIELD_NAMES = frozenset({ATTEMPT_FIELD, "tx", "id"})
+"""What the first field of a stream may be called: txtopo's name and the two that Storm's own code uses."""
+
+
+class Fields:
+    """An ordered list of field names, each with an optional Spark type.
+
+    Args:
+        names: ``"name"`` or ``"name: type"`` each.
+
+    Raises:
+        FieldsError: a name is empty or stands twice, or a type is not a Spark type.
+    """
+
+    __slots__ = ("_positions", "columnar", "names", "types")
+
+    names: tuple[str, ...]
+    types: tuple[pa.DataType | None, ...]
+
+    def __init__(self, *names: str) -> None:
+        parsed = [_parse_field(name) for name in names]
+        self.names = tuple(name for name, _ in parsed)
+        self.types = tuple(kind for _, kind in parsed)
+        self._positions = {name: position for position, name in enumerate(self.names)}
+        if len(self._positions) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise FieldsError(f"field {twice!r} stands twice in {self}; give each field its own name")
+        typed = self.types[1:] if self.types and self.types[0] is None else self.types
+        self.columnar = bool(typed) and all(kind is not None for kind in typed)
+        """Whether every field but a leading attempt has a type (and there is such a field)."""
+
+    def index(self, name: str) -> int:
+        """Return the position of a field.
+
+        Raises:
+            FieldsError: there is no such field; the message lists those there are.
+        """
+        position = self._positions.get(name)
+        if position is None:
+            raise FieldsError(f"there is no field {name!r}; the fields are {', '.join(self.names)}")
+        return position
+
+    def without_attempt(self) -> Fields:
+        """Return the fields after the first one, which is the attempt."""
+        return self.subset(self.names[1:])
+
+    def with_attempt(self) -> Fields:
+        """Return these fields behind a leading attempt field, unless one of that very name leads them already."""
+        if self.names and self.names[0] == ATTEMPT_FIELD and self.types[0] is None:
+            return self
+        return Fields(ATTEMPT_FIELD, *self._specifications())
+
+    def subset(self, names: Sequence[str]) -> Fields:
+        """Return the named fields, in the order asked for, with their types."""
+        specifications = self._specifications()
+        return Fields(*(specifications[self.index(name)] for name in names))
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the Arrow schema of these fields.
+
+        Raises:
+            FieldsError: a field has no type.
+        """
+        for name, kind in zip(self.names, self.types, strict=True):
+            if kind is None:
+                raise FieldsError(f"field {name!r} has no type; write it as '{name}: string' or another Spark type")
+        return pa.schema(list(zip(self.names, self.types, strict=True)))
+
+    def _specifications(self) -> list[str]:
+        return [
+            name if kind is None else f"{name}: {ddl_name(kind)}"
+            for name, kind in zip(self.names, self.types, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, position: int) -> str:
+        return self.names[position]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fields) and (self.names, self.types) == (other.names, other.types)
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.types))
+
+    def __repr__(self) -> str:
+        return f"Fields({', '.join(repr(text) for text in self._specifications())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fields, tuple(self._specifications())
+
+
+def _parse_field(text: str) -> tuple[str, pa.DataType | None]:
+    if not isinstance(text, str):
+        raise FieldsError(f"a field is written as 'name' or 'name: type', not as {text!r}")
+    name, colon, kind = text.partition(":")
+    name = name.strip()
+    if not name:
+        raise FieldsError(f"field {text!r} has no name; write 'name' or 'name: type'")
+    return name, parse_type(kind) if colon else None

@@ -1,0 +1,236 @@
+"""A partitioned spout as a transactional one: the adapter that Storm calls a partitioned spout's executor.
+
+The coordinator asks the spout's own emitter, in the driver, for each partition's share of a new transaction,
+and puts the answers into one metadata::
+
+    {"partitions": [[partition, metadata], …], "carried": [[partition, metadata], …]}
+
+``partitions`` are the shares of this transaction. ``carried`` is the last metadata of every partition that
+has no share in it, so that a later transaction goes on from there. As the whole of it is durable before the
+first tuple is emitted, a replay repeats it to the letter, and a partition that appeared later than a
+transaction has nothing in it, at any replay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from txtopo.api.bolt import OutputFieldsDeclarer
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.copying import copied_json
+from txtopo.api.optional import call_if_there
+from txtopo.api.spout import (
+    AnySpout,
+    Coordinator,
+    Emitter,
+    Metadata,
+    PartitionedCoordinator,
+    PartitionedEmitter,
+    PartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+from txtopo.api.store import Lead, Store
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import UserCodeError
+
+PLANNING_ATTEMPT = 0
+"""The attempt number given to ``emit_new_batch``: that of no live attempt, as those count from 1."""
+
+
+def partition_key(partition: Any) -> str:
+    """Return the name of a partition in metadata: its compact JSON, with sorted keys.
+
+    Raises:
+        UserCodeError: the partition is not a JSON value.
+    """
+    return _encode(partition, "a partition")
+
+
+def partition_list(partitions: int | Sequence[Any]) -> list[Any]:
+    """Return what a coordinator's ``partitions()`` means: a list of partitions, each there once.
+
+    Args:
+        partitions: a number of partitions, or the partitions themselves.
+
+    Raises:
+        UserCodeError: a partition is not a JSON value, or stands twice.
+    """
+    if isinstance(partitions, int):
+        return list(range(partitions))
+    decoded: dict[str, Any] = {}
+    for partition in partitions:
+        key = partition_key(partition)
+        if key in decoded:
+            raise UserCodeError(f"partitions() names partition {key} twice; name each partition once")
+        decoded[key] = json.loads(key)
+    return list(decoded.values())
+
+
+def as_transactional(spout: PartitionedTransactionalSpout) -> TransactionalSpout:
+    """Return a transactional spout that emits what the partitioned one does.
+
+    Task ``i`` of ``n`` emits every ``n``-th share of a transaction, from the ``i``-th on.
+
+    Args:
+        spout: the partitioned spout; its streams are kept.
+    """
+    return _AdaptedSpout(spout)
+
+
+def spout_as_written(spout: AnySpout) -> AnySpout:
+    """Return the spout that the user has written, where ``spout`` is what :func:`as_transactional` made of it."""
+    return spout.partitioned if isinstance(spout, _AdaptedSpout) else spout
+
+
+class _AdaptedSpout(TransactionalSpout):
+    def __init__(self, spout: PartitionedTransactionalSpout) -> None:
+        self.partitioned = spout
+        self.output_fields = spout.output_fields
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        self.partitioned.declare_output_fields(declarer)
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        return _AdaptedCoordinator(
+            self.partitioned.coordinator(config, context), self.partitioned.emitter(config, context)
+        )
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        tasks = len(context.component_tasks(context.this_component_id))
+        return _AdaptedEmitter(self.partitioned.emitter(config, context), context.this_task_index, tasks)
+
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        last = _Shares.decode(previous_metadata).last
+        ranges = {}
+        for key, (partition, share) in _Shares.decode(metadata).taken.items():
+            _, previous = last.get(key, (partition, None))
+            told = call_if_there(self.partitioned, "input_range", share, previous)
+            if told is None:
+                return None
+            ranges[key] = told
+        return ranges
+
+
+class _AdaptedCoordinator(Coordinator):
+    def __init__(self, coordinator: PartitionedCoordinator, emitter: PartitionedEmitter) -> None:
+        self._coordinator = coordinator
+        self._emitter = emitter
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        call_if_there(self._coordinator, "open_store", store, lead, root)
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        last = _Shares.decode(metadata).last
+        self._tell(txid, last)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        last = dict(_Shares.decode(previous_metadata).last)
+        attempt = TransactionAttempt(txid, PLANNING_ATTEMPT)
+        taken: dict[str, tuple[Any, Metadata]] = {}
+        for partition in partition_list(self._coordinator.partitions()):
+            key = partition_key(partition)
+            _, previous = last.get(key, (partition, None))
+            metadata = self._emitter.emit_new_batch(
+                attempt, _ForgettingCollector(), copied_json(partition), copied_json(previous)
+            )
+            if metadata is not None:
+                taken[key] = (
+                    partition,
+                    json.loads(_encode(metadata, f"the metadata of partition {key}", txid)),
+                )
+                last.pop(key, None)
+        shares = _Shares(taken, last)
+        self._tell(txid, shares.last)
+        return shares.encode()
+
+    def _tell(self, txid: int, last: Mapping[str, tuple[Any, Metadata]]) -> None:
+        """Tell the coordinator how far each partition has been taken."""
+        call_if_there(self._coordinator, "resume", txid, {key: copied_json(value) for key, (_, value) in last.items()})
+
+    def cleanup_before(self, txid: int) -> None:
+        call_if_there(self._coordinator, "cleanup_before", txid)
+
+    def is_ready(self) -> bool:
+        return bool(call_if_there(self._coordinator, "is_ready", default=True))
+
+    def is_exhausted(self) -> bool:
+        return bool(call_if_there(self._coordinator, "is_exhausted", default=False))
+
+    def close(self) -> None:
+        call_if_there(self._emitter, "close")
+        call_if_there(self._coordinator, "close")
+
+
+class _AdaptedEmitter(Emitter):
+    def __init__(self, emitter: PartitionedEmitter, task: int, tasks: int) -> None:
+        self._emitter = emitter
+        self._task = task
+        self._tasks = tasks
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
+        for partition, share in metadata["partitions"][self._task :: self._tasks]:
+            self._emitter.emit_batch(attempt, collector, partition, share)
+
+    def cleanup_before(self, txid: int) -> None:
+        call_if_there(self._emitter, "cleanup_before", txid)
+
+    def close(self) -> None:
+        call_if_there(self._emitter, "close")
+
+
+@attrs.frozen
+class _Shares:
+    """A transaction's metadata: partition and metadata by partition key."""
+
+    taken: Mapping[str, tuple[Any, Metadata]]
+    carried: Mapping[str, tuple[Any, Metadata]]
+
+    @classmethod
+    def decode(cls, metadata: Metadata) -> _Shares:
+        if metadata is None:
+            return cls({}, {})
+        return cls(
+            {partition_key(partition): (partition, share) for partition, share in metadata["partitions"]},
+            {partition_key(partition): (partition, share) for partition, share in metadata["carried"]},
+        )
+
+    def encode(self) -> Metadata:
+        return {
+            "partitions": [list(pair) for pair in self.taken.values()],
+            "carried": [list(pair) for pair in self.carried.values()],
+        }
+
+    @property
+    def last(self) -> Mapping[str, tuple[Any, Metadata]]:
+        return {**self.carried, **self.taken}
+
+
+class _ForgettingCollector(BatchOutputCollector):
+    """Takes what an emitter emits while it decides on a share, and keeps nothing of it."""
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        del values, stream
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        del task, values, stream
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        del batch, stream
+
+
+def _encode(value: Any, what: str, txid: int | None = None) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UserCodeError(
+            f"{what} must be JSON (numbers, strings, lists, dicts with string keys), not {value!r}",
+            txid=txid,
+            cause=str(error),
+        ) from error

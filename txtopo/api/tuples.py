@@ -1,0 +1,103 @@
+"""Tuples: what a bolt's ``execute`` receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
+
+DEFAULT_STREAM = "default"
+"""The stream that a spout or bolt emits on where it names none."""
+
+
+@attrs.frozen
+class TupleSource:
+    """Where the tuples of a chunk come from: shared by all of them."""
+
+    component: str
+    stream: str
+    task: int
+    fields: Fields
+    positions: Mapping[str, int] = attrs.field(init=False, eq=False, repr=False)
+    """Where each field stands in a tuple's values."""
+
+    @positions.default
+    def _positions_of_fields(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self.fields.names)}
+
+
+class Tuple:
+    """One tuple of a stream; its first value is the attempt.
+
+    ``tuple["word"]`` and ``tuple[1]`` read a value, ``values`` all of them.
+    """
+
+    __slots__ = ("source", "values")
+
+    values: Sequence[Any]
+    source: TupleSource
+
+    def __init__(self, values: Sequence[Any], source: TupleSource) -> None:
+        self.values = values
+        self.source = source
+
+    def __getitem__(self, key: str | int) -> Any:
+        """Return the value of a field, by name or by position."""
+        if key.__class__ is str:  # said this way it is cheapest, and this is read more often than all else
+            try:
+                return self.values[self.source.positions[key]]
+            except KeyError:
+                return self.values[self.source.fields.index(key)]
+        try:
+            return self.values[key]  # type: ignore[index] # only a text's subclass is none, and ends below
+        except TypeError:
+            if isinstance(key, str):
+                return self.values[self.source.fields.index(key)]
+            raise
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The attempt this tuple belongs to: its first value."""
+        attempt: TransactionAttempt = self.values[0]
+        return attempt
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of the stream, the attempt first."""
+        return self.source.fields
+
+    @property
+    def source_component(self) -> str:
+        """The id of the spout or bolt that emitted this tuple."""
+        return self.source.component
+
+    @property
+    def source_stream(self) -> str:
+        """The stream it was emitted on."""
+        return self.source.stream
+
+    @property
+    def source_task(self) -> int:
+        """The index of the task that emitted it, from 0."""
+        return self.source.task
+
+    def select(self, fields: Fields) -> list[Any]:
+        """Return the values of the given fields, in their order."""
+        return [self[name] for name in fields]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.source.fields
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))
+        return f"Tuple({self.source_component}/{self.source_stream}: {pairs})"

@@ -1,0 +1,435 @@
+"""The audit: proves from journal and tables that every transaction was committed once, in order, without a gap.
+
+It knows only what it is given, and believes nothing that can be looked up twice:
+
+1. *The journal alone.* Groups follow one another without a gap; what a new coordinator found committed is what the one
+   before it had entered; attempts rise, and are of the epoch that entered them; each partition's input begins where
+   it ended before.
+2. *Each table against the journal.* Its txids are the last ones of just those groups that wrote it, in order. A
+   version of a group puts as many rows as the journal says, all with txids of that group, and leaves all others as
+   they were; a version of no group changes no row. Nobody else made a version, and no coordinator of an older epoch
+   made one after a newer one.
+3. *The end.* Tables end where the journal does. The last group may be on its way: then recovery will finish or drop it.
+
+Transactions that were given up count as committed ones: their letter is what they wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt, attempt_words
+from txtopo.backend.table_history import TableHistory, TableVersion, rolled_back_from
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+
+__all__ = ["AuditReport", "Finding", "TableProof", "audit"]
+
+
+@attrs.frozen
+class Finding:
+    """Something that is not as it must be."""
+
+    text: str
+    txid: int | None = None
+    state: str | None = None
+    version: int | None = None
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value}"
+            for name, value in (
+                ("transaction", self.txid),
+                ("state", self.state and repr(self.state)),
+                ("table version", self.version),
+            )
+            if value is not None
+        ]
+        return f"{', '.join(where)}: {self.text}" if where else self.text
+
+
+@attrs.define
+class TableProof:
+    """What was proved of one table."""
+
+    state: str
+    from_txid: int
+    """Its history is proved above this transaction; 0: all of it."""
+    to_txid: int
+    versions: int = 0
+    groups: int = 0
+    rows_put: int = 0
+    rows_removed: int = 0
+    unread: int = 0
+    """Versions of groups whose rows were not compared."""
+    repaired: int = 0
+    """Repairs: versions that were rolled back, or that took what others had changed for the state's own."""
+
+
+@attrs.define
+class AuditReport:
+    """What was found and what was proved."""
+
+    findings: list[Finding] = attrs.field(factory=list)
+    epochs: int = 0
+    groups: int = 0
+    first: int = 0
+    last: int = 0
+    """All transactions from ``first`` to ``last`` are committed."""
+    dead_letters: int = 0
+    void: int = 0
+    """Groups that were entered and not committed: they were dropped, and their transactions came again."""
+    partitions: int = 0
+    ranges: int = 0
+    untold: int = 0
+    """Transactions whose input the spout does not tell."""
+    in_flight: tuple[int, int] | None = None
+    """First and last txid of a group that was entered, and that not every table has."""
+    tables: list[TableProof] = attrs.field(factory=list)
+    elsewhere: list[str] = attrs.field(factory=list)
+    """States that the journal names and whose tables nobody has looked at."""
+
+
+@attrs.frozen
+class _Counted:
+    """An entry that counts, and between which epochs its tables may have been written."""
+
+    entry: JournalEntry
+    epoch: int
+    epoch_max: int | None
+
+
+def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -> AuditReport:
+    """Prove what a journal and tables allow to prove.
+
+    Args:
+        parts: the journal, one part an epoch, oldest first; at least one.
+        histories: the history of each table, by state.
+    """
+    report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
+    rolled_back = {
+        each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
+    }
+    counted = _check_journal(parts, rolled_back, report)
+    in_flight = _find_in_flight(parts[-1], histories)
+    if in_flight is not None:
+        report.in_flight = (in_flight.first, in_flight.last)
+    settled = [each for each in counted if each.entry is not in_flight]
+    report.groups = len(settled)
+    report.last = settled[-1].entry.last if settled else parts[-1].header.committed
+    transactions = [transaction for each in settled for transaction in each.entry.transactions]
+    report.dead_letters = sum(transaction.is_dead_letter for transaction in transactions)
+    _check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
+    report.elsewhere = sorted({name for each in counted for name in each.entry.states} - set(histories))
+    for name, history in histories.items():
+        known = next(p.header.tables[name] for p in reversed(parts) if name in p.header.tables)
+        if known.identity != history.identity:
+            text = f"the table at {history.address} is not the one that the journal knows"
+            report.findings.append(Finding(text, state=name))
+            continue
+        of_state = [each for each in counted if name in each.entry.states]
+        walk = _TableWalk(history, of_state, in_flight, report, parts[0].header.committed)
+        report.tables.append(walk.run())
+    return report
+
+
+def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: AuditReport) -> list[_Counted]:
+    """Return the entries that count, and note what is wrong with their order.
+
+    Args:
+        parts: the journal.
+        rolled_back: the epochs in which a repair has rolled tables back, and so made several groups void.
+        report: takes the findings.
+    """
+    everywhere = {transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions}
+    order = _Order(report, parts[0].header.committed + 1, everywhere)
+    counted: list[_Counted] = []
+    for index, part in enumerate(parts):
+        header = part.header
+        following = parts[index + 1].header if index + 1 < len(parts) else None
+        bound = min((later.header.committed for later in parts[index + 1 :]), default=None)
+        if index > 0:
+            _check_sequence(parts[index - 1].header, header, rolled_back, report)
+            if bound is None or header.committed <= bound:  # else a repair has rolled back to before it
+                _check_found(parts[:index], header, counted, order, report)
+        void = []
+        for entry in part.entries:
+            if bound is not None and entry.last > bound:
+                void.append(entry)
+                order.check_attempts(entry, header.epoch)
+                continue
+            order.check_next(entry)
+            order.check_attempts(entry, header.epoch)
+            counted.append(_Counted(entry, header.epoch, None if following is None else following.epoch))
+        if void and bound is not None:
+            report.void += len(void)
+            is_repaired = any(epoch > header.epoch for epoch in rolled_back)
+            _check_void(void, bound, report, may_be_many=is_repaired)
+    return counted
+
+
+def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *, may_be_many: bool) -> None:
+    first = void[0]
+    group = f"group {first.first} to {first.last}"
+    if first.first <= bound:
+        text = f"a later epoch found {bound} committed, which is in the middle of {group}"
+        report.findings.append(Finding(text, first.first))
+    if len(void) > 1 and not may_be_many:
+        text = f"a later epoch found {bound} committed, but groups follow {group}, which was entered after it"
+        report.findings.append(Finding(text, first.first))
+
+
+def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[int], report: AuditReport) -> None:
+    epochs = f"epoch {header.epoch}"
+    for what, was, now in (("topology", old.topology, header.topology), ("life", old.incarnation, header.incarnation)):
+        if was != now:
+            report.findings.append(Finding(f"{epochs} is of {what} {now!r}, the one before it of {was!r}"))
+    if header.epoch <= old.epoch:
+        report.findings.append(Finding(f"{epochs} follows epoch {old.epoch}: epochs do not rise"))
+    if header.committed < old.committed and header.epoch not in rolled_back:
+        text = f"{epochs} found {header.committed} committed, epoch {old.epoch} had found {old.committed}"
+        report.findings.append(Finding(text, header.committed + 1))
+
+
+def _check_found(
+    before: Sequence[JournalPart],
+    header: JournalHeader,
+    counted: Sequence[_Counted],
+    order: _Order,
+    report: AuditReport,
+) -> None:
+    """Compare what a new coordinator found with what was entered before."""
+    first, old = before[0].header, before[-1].header
+    epochs = f"epoch {header.epoch}"
+    order.check_reached(header)
+    last = counted[-1].entry.transactions[-1] if counted else None
+    if last is not None and last.txid == header.committed and last.metadata != header.metadata:
+        text = f"{epochs} found its metadata to be {header.metadata}, the journal has {last.metadata}"
+        report.findings.append(Finding(text, last.txid))
+    for name, txid in header.states.items():
+        own = [each.entry.last for each in counted if name in each.entry.states]
+        is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
+        entered = own[-1] if own else first.states.get(name)
+        if is_known and (txid or 0) != (entered or 0):
+            text = f"{epochs} found it at transaction {txid}, the journal wrote it last at {entered}"
+            report.findings.append(Finding(text, txid if txid is not None else entered, name))
+
+
+@attrs.define
+class _Order:
+    """Follows the txids and attempts of a journal."""
+
+    report: AuditReport
+    expected: int
+    everywhere: set[int]
+    _attempts: dict[int, int] = attrs.field(factory=dict)
+
+    def check_next(self, entry: JournalEntry) -> None:
+        """Let an entry follow."""
+        for transaction in entry.transactions:
+            txid = transaction.txid
+            if txid < self.expected:
+                self._find(f"it is entered again after transaction {self.expected - 1}: twice, or out of order", txid)
+            elif txid > self.expected:
+                self._miss(txid - 1, f"transaction {txid} follows {self.expected - 1}")
+            self.expected = max(self.expected, txid + 1)
+
+    def check_reached(self, header: JournalHeader) -> None:
+        """Let a header say how far all is committed."""
+        if header.committed >= self.expected:
+            self._miss(header.committed, f"epoch {header.epoch} found {header.committed} committed")
+            self.expected = header.committed + 1
+
+    def check_attempts(self, entry: JournalEntry, epoch: int) -> None:
+        """Let the attempts of an entry follow those of earlier ones; the void ones, too."""
+        for transaction in entry.transactions:
+            attempt = TransactionAttempt(transaction.txid, transaction.attempt)
+            before = self._attempts.get(attempt.txid)
+            if attempt.epoch != epoch:
+                self._find(f"{attempt_words(attempt.attempt)}, is entered by epoch {epoch}", attempt.txid)
+            elif before is not None and attempt.attempt <= before:
+                words = f"{attempt_words(attempt.attempt)}, follows {attempt_words(before)}"
+                self._find(f"{words}: attempts do not rise", attempt.txid)
+            self._attempts[attempt.txid] = attempt.attempt
+
+    def _miss(self, last: int, why: str) -> None:
+        who = f"all from it to {last} are" if last > self.expected else "it is"
+        where = "out of order" if self.expected in self.everywhere else "not in the journal"
+        self._find(f"{who} {where}: {why}", self.expected)
+
+    def _find(self, text: str, txid: int) -> None:
+        self.report.findings.append(Finding(text, txid))
+
+
+def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory]) -> JournalEntry | None:
+    """Return the last entry if nobody can say that it is committed: a table has not got so far, or it names none."""
+    if not part.entries:
+        return None
+    entry = part.entries[-1]
+    named = [histories[name].versions[-1].txid for name in entry.states if name in histories]
+    is_written = bool(named) and all(txid is not None and txid >= entry.last for txid in named)
+    return None if is_written else entry
+
+
+def _check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
+    ends: dict[str, tuple[Any, int]] = {}
+    for transaction in transactions:
+        if transaction.ranges is None:
+            report.untold += 1
+            continue
+        for partition, (start, end) in transaction.ranges.items():
+            report.ranges += 1
+            if partition in ends and ends[partition][0] != start:
+                before, txid = ends[partition]
+                text = (
+                    f"{_gap_or_overlap(before, start)} in partition {partition}: transaction {txid} ended at {before}, "
+                    f"this one begins at {start}"
+                )
+                report.findings.append(Finding(text, transaction.txid))
+            if _is_number(start) and _is_number(end) and end < start:
+                report.findings.append(Finding(f"partition {partition} goes back, {start} to {end}", transaction.txid))
+            ends[partition] = end, transaction.txid
+    report.partitions = len(ends)
+
+
+def _gap_or_overlap(end: Any, start: Any) -> str:
+    if _is_number(end) and _is_number(start):
+        return "a gap" if start > end else "an overlap"
+    return "a gap or an overlap"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+class _TableWalk:
+    """Walks through the versions of one table, beside the entries that wrote it."""
+
+    def __init__(
+        self,
+        history: TableHistory,
+        counted: Sequence[_Counted],
+        in_flight: JournalEntry | None,
+        report: AuditReport,
+        journal_from: int,
+    ) -> None:
+        self._history = history
+        self._in_flight = in_flight
+        self._report = report
+        first, *self._versions = _without_rolled_back(history.versions)
+        self._txid = first.txid or 0
+        self._epoch = first.epoch or 0
+        self._from = max(self._txid, journal_from)
+        """What is at or below it is before the table's log, or before the journal."""
+        self._expected: Iterator[_Counted] = iter([each for each in counted if each.entry.last > self._from])
+        self._next = next(self._expected, None)
+        self._doubts: list[Finding] = []
+        """What others have changed, unless a repair takes it for the state's own."""
+        self._proof = TableProof(history.state, self._from, self._txid)
+
+    def run(self) -> TableProof:
+        """Look at each version in turn, and at the end."""
+        for version in self._versions:
+            txid = version.txid or 0
+            if version.is_adoption:
+                self._doubts.clear()
+            if version.is_rollback or version.is_adoption:
+                self._proof.repaired += 1
+            self._check_maker(version)
+            self._check_rows(version)
+            if version.is_rollback:
+                self._txid = txid
+            elif txid < self._txid:
+                self._find(f"its last transaction is {txid}, and was {self._txid} before", txid, version)
+            elif txid > self._txid and txid > self._from:
+                self._check_group(txid, version)
+            self._proof.versions += 1
+            self._txid = max(self._txid, txid)
+        self._check_end()
+        self._report.findings += self._doubts
+        self._proof.to_txid = self._txid
+        return self._proof
+
+    def _check_maker(self, version: TableVersion) -> None:
+        if version.epoch is None:
+            if version.touches:
+                text = f"somebody else made this version ({version.operation}); the table was at {self._txid}"
+                self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
+            return
+        if version.epoch < self._epoch:
+            text = f"a coordinator of epoch {version.epoch} wrote it after one of epoch {self._epoch}"
+            self._find(text, version.txid, version)
+        self._epoch = max(self._epoch, version.epoch)
+
+    def _check_rows(self, version: TableVersion) -> None:
+        changes = version.changes
+        if changes is None:
+            return
+        txid = version.txid or 0
+        if changes.unexplained:
+            text = f"rows changed that no transaction above {self._txid} put: {'; '.join(changes.unexplained)}"
+            self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
+        if changes.doubled:
+            self._find(f"keys stand more than once: {'; '.join(changes.doubled)}", txid, version)
+        if changes.put_high is not None and changes.put_high > txid:
+            text = f"a row carries transaction {changes.put_high}, and the table has got to {txid}"
+            self._find(text, changes.put_high, version)
+        elif txid == self._txid and changes.removed:
+            text = f"{changes.removed} keys are gone, and no transaction removed them"
+            self._doubts.append(Finding(text, txid, self._history.state, version.version))
+
+    def _check_group(self, txid: int, version: TableVersion) -> None:
+        """Let a version be the next group's."""
+        while self._next is not None and self._next.entry.last < txid:
+            entry = self._next.entry
+            text = f"group {entry.first} to {entry.last} wrote it, and the table went from {self._txid} to {txid}"
+            self._find(text, entry.first, version)
+            self._next = next(self._expected, None)
+        if self._next is None or self._next.entry.last != txid:
+            text = f"the table got to {txid}, and no group of the journal that wrote it ends there"
+            self._find(text, txid, version)
+            return
+        found, self._next = self._next, next(self._expected, None)
+        entry = found.entry
+        self._proof.groups += 1
+        too_late = found.epoch_max is not None and (version.epoch or 0) > found.epoch_max
+        if version.epoch is not None and (version.epoch < found.epoch or too_late):
+            self._find(f"epoch {found.epoch} entered it, epoch {version.epoch} wrote it", txid, version)
+        if version.changes is None:
+            self._proof.unread += 1
+            return
+        changes = version.changes
+        put, removed = entry.states[self._history.state]
+        if changes.put != put:
+            self._find(f"the journal says that {put} rows were put, the table has {changes.put} more", txid, version)
+        if changes.removed > removed:
+            text = f"the journal says that {removed} keys were removed, the table lacks {changes.removed}"
+            self._find(text, txid, version)
+        if changes.put_low is not None and changes.put_low < entry.first:
+            text = f"a row carries transaction {changes.put_low}, and the group begins at {entry.first}"
+            self._find(text, changes.put_low, version)
+        self._proof.rows_put += changes.put
+        self._proof.rows_removed += changes.removed
+
+    def _check_end(self) -> None:
+        while self._next is not None:
+            entry = self._next.entry
+            if entry is not self._in_flight:
+                text = f"group {entry.first} to {entry.last} wrote it, and the table ends at {self._txid}"
+                self._report.findings.append(Finding(text, entry.first, self._history.state))
+            self._next = next(self._expected, None)
+
+    def _find(self, text: str, txid: int | None, version: TableVersion) -> None:
+        self._report.findings.append(Finding(text, txid, self._history.state, version.version))
+
+
+def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
+    """Return the versions that still count: those that a repair has rolled back do not."""
+    counting: list[TableVersion] = []
+    for version in versions:
+        if version.is_rollback:
+            del counting[rolled_back_from(counting, version.txid) :]
+        counting.append(version)
+    return counting

@@ -1,0 +1,375 @@
+"""Replays: a committed transaction is run again from the journal's metadata, and compared with what it was.
+
+Transactions that were committed together were written together, so a replay runs all of its group up to it, in
+order, on each table as it was before the group. Nothing is written, no lead is taken, nobody is fenced.
+
+1. What each component emits is compared in topological order: the first one that differs is to blame, for what is
+   above it has emitted the same. Where the journal has a checksum, that counts; where it has none (the tasks of a
+   transaction were spread, or its values have no bytes that every process agrees on), the number of tuples does,
+   and a second replay, which must emit the same as the first.
+2. If all have emitted the same, what the table holds of the transaction is compared with what is put now.
+3. What is of the commit phase depends on the transactions before it in its group, too. If one of those has emitted
+   something else already, this one cannot be judged, and that one is named.
+
+An opaque spout's metadata says only where each partition got to. It goes on from what the transaction before
+ended with, and is asked for just those partitions that moved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from txtopo.api.copying import copied_json
+from txtopo.api.optional import call_if_there
+from txtopo.api.partitioned import partition_key, partition_list
+from txtopo.api.state import OpenedState, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.backend.replay_report import Comparison, ComponentComparison, Difference, ReplayReport, StateComparison
+from txtopo.commit.phases import run_commit_phases
+from txtopo.core.actions import AssignedAttempt, Process
+from txtopo.core.limits import Limits
+from txtopo.errors import ConfigError, DivergenceError, FailedException
+from txtopo.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_entries
+from txtopo.processing.job_runner import JobRunner
+from txtopo.processing.jobs import JobPlanner, Processing
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.context import TaskContext
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.fingerprint import Fingerprint, Fingerprints, joined
+from txtopo.tasks.state_handle import writes_noted
+from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
+
+TRIES_MAX = 10
+"""Times that a transaction is tried again which fails by a FailedException."""
+
+NO_BOUND = 1 << 60
+"""Bytes that may wait in memory: nothing is put aside."""
+
+
+class PastState(Protocol):
+    """A state as it was, read only."""
+
+    @property
+    def identity(self) -> str:
+        """What tells its table from another one made at the same place."""
+
+    @property
+    def last_txid(self) -> int | None:
+        """The last transaction that its table had got then."""
+
+    def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
+        """Compare what it holds of a transaction with what a replay has put."""
+
+
+@attrs.frozen
+class _Group:
+    """The group of a transaction, up to it, and what came before."""
+
+    entry: JournalEntry
+    transactions: tuple[JournalTransaction, ...]
+    previous_metadata: Any
+
+    @property
+    def transaction(self) -> JournalTransaction:
+        return self.transactions[-1]
+
+
+@attrs.frozen
+class _Run:
+    """One replay of a group up to a transaction."""
+
+    fingerprints: Mapping[int, Fingerprints]
+    """By txid, what each component emitted."""
+    metadata: Mapping[int, Any]
+    """By txid, where an opaque spout got to."""
+    writes: Mapping[str, Writes]
+    writers: Mapping[str, Sequence[str]]
+    """By state, the components that have written it in the transaction."""
+
+
+class Replay:
+    """Replays transactions of one topology.
+
+    Args:
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each bolt's frozen object.
+        runner: runs jobs.
+        has_edge_tallies: whether sent and received tuples are compared.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        config: Mapping[str, Any],
+        prototypes: Mapping[str, bytes],
+        runner: JobRunner,
+        *,
+        has_edge_tallies: bool = True,
+    ) -> None:
+        self._plan = plan
+        self._task_factory = TaskFactory(plan, config, prototypes)
+        self._runner = runner
+        self._job_ids = itertools.count(1)
+        self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
+        limits = Limits(1, 1, 1, 1, timeout_ms=1, opaque=plan.is_opaque)
+        self._planner = JobPlanner(
+            plan,
+            limits,
+            slots=runner.slots,
+            layout="together",
+            staging_dir=self._staging.name,
+            received_bytes_max=NO_BOUND,
+            has_edge_tallies=has_edge_tallies,
+        )
+
+    def run(self, parts: Sequence[JournalPart], txid: int) -> ReplayReport:
+        """Replay a transaction and compare it with what it was.
+
+        Args:
+            parts: the journal.
+            txid: the transaction.
+
+        Raises:
+            ConfigError: it is not committed, not in the journal, was given up, or its states are in memory.
+            DivergenceError: the topology, or a table, is not the one that committed it.
+            StateAccessError: what a table held then is no longer kept.
+            RuleError: its metadata is replayed by a bolt or spout that now breaks a rule.
+        """
+        group = self._group(parts, txid)
+        runs = [self._run_group(group)]
+        if self._needs_second_run(group.transaction, runs[0]):
+            runs.append(self._run_group(group))
+        earlier = [t for t in group.transactions[:-1] if not all(c.is_same for c in self._compare_components(t, runs))]
+        components = self._compare_components(group.transaction, runs)
+        states = self._compare_states(group, runs[0])
+        difference = self._difference(group, runs, components, states)
+        depends = difference is not None and not self._works_ahead(difference.component)
+        if depends and earlier:
+            other = earlier[0].txid
+            difference = Difference(
+                f"transaction {other}, which was committed together with it and comes before it, has emitted something "
+                f"else already, so this one cannot be judged; replay {other}"
+            )
+        entry, transaction = group.entry, group.transaction
+        epoch = TransactionAttempt(txid, transaction.attempt).epoch
+        return ReplayReport(txid, transaction.attempt, epoch, entry.first, entry.last, components, states, difference)
+
+    def close(self) -> None:
+        """Close what was made for it."""
+        self._task_factory.close()
+
+    # Finding the group.
+
+    def _group(self, parts: Sequence[JournalPart], txid: int) -> _Group:
+        entries = counting_entries(parts, self._is_written)
+        metadata = {part.header.committed: part.header.metadata for part in parts}
+        metadata |= {t.txid: t.metadata for entry in entries for t in entry.transactions}
+        entry = next((entry for entry in entries if entry.first <= txid <= entry.last), None)
+        if entry is None:
+            known = f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has none"
+            raise ConfigError(f"the journal has no committed transaction {txid}; {known}")
+        transactions = tuple(t for t in entry.transactions if t.txid <= txid)
+        if transactions[-1].is_dead_letter:
+            raise ConfigError(
+                f"transaction {txid} was given up: its metadata is among the dead letters, nothing was run"
+            )
+        unknown = {name for t in transactions for name in t.fingerprints} - set(self._plan.by_id)
+        if unknown:
+            raise DivergenceError(
+                f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one has not; "
+                "replay it with the topology that it was committed by"
+            )
+        self._check_tables(parts)
+        return _Group(entry, transactions, metadata.get(entry.first - 1))
+
+    def _is_written(self, entry: JournalEntry) -> bool:
+        named = [name for name in entry.states if name in self._plan.states]
+        return all((self._as_of(name, entry.last).last_txid or 0) == entry.last for name in named)
+
+    def _check_tables(self, parts: Sequence[JournalPart]) -> None:
+        for name, known in parts[-1].header.tables.items():
+            if name in self._plan.states and self._as_of(name, NO_BOUND).identity != known.identity:
+                raise DivergenceError(f"the table of state {name!r} is not the one that the journal knows")
+
+    def _as_of(self, name: str, txid: int) -> Any:
+        past = call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
+        if past is None:
+            raise ConfigError(f"state {name!r} keeps no past to replay on: only a DeltaState does")
+        return past
+
+    # Running it.
+
+    def _run_group(self, group: _Group) -> _Run:
+        """Run a group up to its transaction, again if it fails by a FailedException."""
+        for _ in range(TRIES_MAX):
+            try:
+                return self._try_group(group)
+            except FailedException as error:
+                failure = error
+        raise failure
+
+    def _try_group(self, group: _Group) -> _Run:
+        states: dict[str, OpenedState] = {name: self._as_of(name, group.entry.first - 1) for name in self._plan.states}
+        by_attempt = {TransactionAttempt(t.txid, t.attempt): t for t in group.transactions}
+        previous = [group.previous_metadata, *(t.metadata for t in group.transactions)]
+        processed: dict[int, Processing] = {}
+        writers: dict[str, list[str]] = {}
+
+        def load(attempt: TransactionAttempt) -> Any:
+            before = previous[attempt.txid - group.entry.first]
+            outcome = processed[attempt.txid] = self._process(by_attempt[attempt], before)
+            writers.clear()
+            return outcome.load()
+
+        def note(component: str, state: str) -> None:
+            if component not in writers.setdefault(state, []):
+                writers[state].append(component)
+
+        with writes_noted(note):
+            outcome = run_commit_phases(self._task_factory, states, list(by_attempt), load)
+        if outcome.failure is not None:
+            raise outcome.failure
+        return _Run(
+            {a.txid: joined([processed[a.txid].fingerprints, outcome.fingerprints[a]]) for a in by_attempt},
+            {txid: each.metadata for txid, each in processed.items()},
+            outcome.writes,
+            writers,
+        )
+
+    def _process(self, transaction: JournalTransaction, previous: Any) -> Processing:
+        attempt = TransactionAttempt(transaction.txid, transaction.attempt)
+        metadata = transaction.metadata
+        if self._plan.is_opaque:
+            metadata = {"partitions": self._partitions(attempt, previous or {}, metadata or {})}
+        action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata),), previous)
+        job = self._planner.job(action, committed=0)
+        outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
+        if outcome.failure is not None:
+            raise outcome.failure
+        return outcome
+
+    def _partitions(
+        self, attempt: TransactionAttempt, previous: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return the partitions that a transaction moved, in the order that the spout's coordinator has them."""
+        moved = {key for key, now in metadata.items() if previous.get(key) != now}
+        spout = self._plan.spout
+        with user_code(spout.id, attempt):
+            context = TaskContext(self._plan, spout, 0, None)
+            coordinator = spout.component.coordinator(self._task_factory.configuration(spout), context)
+            try:
+                call_if_there(coordinator, "resume", attempt.txid - 1, copied_json(dict(previous)))
+                known = {partition_key(each): each for each in partition_list(coordinator.partitions())}
+            finally:
+                call_if_there(coordinator, "close")
+        ordered = [partition for key, partition in known.items() if key in moved]
+        return [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]
+
+    # Comparing it.
+
+    def _compared(self) -> list[PlannedComponent]:
+        """Return the components whose tuples are counted; Spark SQL counts none."""
+        return [c for c in self._plan.components if c.kind not in FRAMES and c.streams]
+
+    def _needs_second_run(self, transaction: JournalTransaction, run: _Run) -> bool:
+        own = run.fingerprints[transaction.txid]
+        return any(
+            _then(transaction, c.id).checksum is None or own.get(c.id, Fingerprint()).checksum is None
+            for c in self._compared()
+        )
+
+    def _compare_components(
+        self, transaction: JournalTransaction, runs: Sequence[_Run]
+    ) -> tuple[ComponentComparison, ...]:
+        comparisons = []
+        for component in self._compared():
+            then = _then(transaction, component.id)
+            now, *again = [run.fingerprints[transaction.txid].get(component.id, Fingerprint()) for run in runs]
+            comparison, is_same = Comparison.COUNT, then.tuples == now.tuples
+            if then.checksum is not None and now.checksum is not None:
+                comparison, is_same = Comparison.CHECKSUM, then == now
+            elif again and now.checksum is not None and again[0].checksum is not None:
+                comparison, is_same = Comparison.TWO_RUNS, is_same and now == again[0]
+            comparisons.append(ComponentComparison(component.id, then.tuples, now.tuples, comparison, is_same))
+        return tuple(comparisons)
+
+    def _compare_states(self, group: _Group, run: _Run) -> tuple[StateComparison, ...]:
+        comparisons = []
+        entry, txid = group.entry, group.transaction.txid
+        for name in self._plan.states:
+            writes = run.writes.get(name, {})
+            if not writes and name not in entry.states:
+                continue
+            _, removed = entry.states.get(name, (0, 0))
+            past: PastState = self._as_of(name, entry.last)
+            comparisons.append(past.compare(txid, writes, entry.last, may_be_removed=removed > 0))
+        return tuple(comparisons)
+
+    def _difference(
+        self,
+        group: _Group,
+        runs: Sequence[_Run],
+        components: Sequence[ComponentComparison],
+        states: Sequence[StateComparison],
+    ) -> Difference | None:
+        spout = self._plan.spout
+        txid = group.transaction.txid
+        moved_elsewhere = self._plan.is_opaque and runs[0].metadata[txid] != group.transaction.metadata
+        first = next((each for each in components if not each.is_same), None)
+        if first is not None and first.component == spout.id:
+            return Difference(self._of_spout(first), spout.id)
+        if moved_elsewhere:
+            now, then = runs[0].metadata[txid], group.transaction.metadata
+            return Difference(f"the opaque source got to {then} then, and gets to {now} now", spout.id)
+        if first is not None:
+            return Difference(self._of_bolt(first, components), first.component)
+        state = next((each for each in states if each.difference is not None), None)
+        if state is None:
+            return None
+        writers = runs[0].writers.get(state.state, ())
+        who = " or ".join(repr(name) for name in writers) or "a committer"
+        text = (
+            f"all components emit the same, but {who} writes something else to state {state.state!r}: "
+            f"{state.difference}; it is not deterministic, or something outside has changed that it looks at"
+        )
+        return Difference(text, writers[0] if writers else None)
+
+    def _of_spout(self, found: ComponentComparison) -> str:
+        if self._plan.is_opaque:
+            return f"the opaque source emits something else now, which it may ({_counts(found)}): nothing can be judged"
+        return (
+            f"the source is not repeatable: it emits something else for the same metadata ({_counts(found)}); or the "
+            "spout's parallelism or fields have changed"
+        )
+
+    def _of_bolt(self, found: ComponentComparison, components: Sequence[ComponentComparison]) -> str:
+        above = [c.component for c in components if c.comparison is not Comparison.CHECKSUM and c.is_same]
+        order = [component.id for component in self._plan.components]
+        doubtful = [name for name in above if order.index(name) < order.index(found.component)]
+        caveat = (
+            f" (or {', '.join(map(repr, doubtful))} above it, whose tuples the journal only counts)" if doubtful else ""
+        )
+        if found.comparison is Comparison.TWO_RUNS and found.tuples_then == found.tuples_now:
+            return f"it is not deterministic: two replays of it emit different tuples from the same ones{caveat}"
+        return f"it is not deterministic: from the same tuples it emits others ({_counts(found)}){caveat}"
+
+    def _works_ahead(self, component: str | None) -> bool:
+        return component is not None and self._plan.by_id[component].phase is Phase.PROCESSING
+
+
+def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
+    tuples, checksum = transaction.fingerprints.get(component, (0, 0))
+    return Fingerprint(tuples, checksum)
+
+
+def _counts(found: ComponentComparison) -> str:
+    if found.tuples_then == found.tuples_now:
+        return f"{found.tuples_then} tuples then and now, with other values, or in another order"
+    return f"{found.tuples_then} tuples then, {found.tuples_now} now"

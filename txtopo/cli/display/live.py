@@ -1,0 +1,158 @@
+"""A run's progress on a terminal: the window by phase, what is committed, the rate."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from txtopo.cli.display.rate import TupleRate
+from txtopo.cli.display.summary import print_summary
+from txtopo.cli.display.wording import STATUS_WORDS, activity, clock, reason_of, share_of, time_left
+from txtopo.engine.report import Progress, RunReport
+
+WIDTH_MAX = 84
+_BAR_WIDTH_MAX = 64
+_REASON_MAX = 160
+
+_COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_black"
+
+
+class LiveDisplay:
+    """Draws the run anew several times a second.
+
+    Args:
+        console: the terminal.
+        window: how many transactions may have begun and not be committed.
+    """
+
+    def __init__(self, console: Console, window: int) -> None:
+        self._console = console
+        self._window = window
+        self._rate = TupleRate()
+        self._is_stopping = False
+        self._begun = time.monotonic()
+        self._spark_secs: float | None = None
+        self._live = Live(_waiting("beginning"), console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        """Show at once that something happens: Spark takes seconds to start."""
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found."""
+        del kind, error, trace
+        self._live.stop()
+
+    def stage(self, stage: str) -> None:
+        """Say what is being done before the run begins."""
+        self._live.update(_waiting(stage), refresh=True)
+
+    def update(self, progress: Progress) -> None:
+        """Take a snapshot."""
+        if self._spark_secs is None:
+            self._spark_secs = time.monotonic() - self._begun
+        self._rate.add(progress)
+        self._live.update(self._panel(progress))
+
+    def stopping(self) -> None:
+        """Say that a stop was asked for."""
+        self._is_stopping = True
+
+    def finish(self, report: RunReport) -> None:
+        """Replace the display by what the run did."""
+        self._live.stop()
+        print_summary(self._console, report, self._spark_secs or 0.0)
+
+    def _panel(self, progress: Progress) -> RenderableType:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", justify="right", no_wrap=True)
+        grid.add_column()
+        grid.add_row("window", Group(_bar(progress, self._window), _legend(progress)))
+        if progress.transactions:
+            grid.add_row("committed", _committed(progress))
+            grid.add_row("next", _next(progress))
+        else:
+            grid.add_row("committed", Text(f"nothing yet: {activity(progress)}"))
+        if progress.total:
+            grid.add_row("input", _input(progress, self._rate.secs_left))
+        average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
+        rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
+        grid.add_row("tuples", rate.append(self._rate.history, "green"))
+        grid.add_row("replays", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
+        if progress.last_failure:
+            grid.add_row("", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow"))
+        subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
+        return Panel(
+            grid,
+            title=f"[bold]{progress.topology_id}[/] [dim]{clock(progress.elapsed_secs)}[/]",
+            title_align="left",
+            subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
+            subtitle_align="right",
+            width=min(WIDTH_MAX, self._console.width),
+            border_style="yellow" if self._is_stopping else "green",
+        )
+
+
+def _waiting(stage: str) -> Spinner:
+    return Spinner("dots", f"{stage} …", style="green")
+
+
+def _input(progress: Progress, secs_left: float | None) -> Text:
+    text = Text(share_of(progress))
+    return text if secs_left is None else text.append(f", {time_left(secs_left)}")
+
+
+def _bar(progress: Progress, window: int) -> Text:
+    """Draw the window: a cell each transaction, or each few where the window is wide."""
+    width = min(window, _BAR_WIDTH_MAX)
+    bar = Text(no_wrap=True)
+    drawn, seen = 0, 0
+    for number, style in (
+        (progress.committing, _COMMITTING),
+        (progress.processed, _WAITING),
+        (progress.processing, _PROCESSING),
+        (progress.ready, _READY),
+    ):
+        seen += number
+        until = -(-min(seen, window) * width // window)
+        bar.append("█" * (until - drawn), style)
+        drawn = until
+    return bar.append("·" * (width - drawn), "dim")
+
+
+def _legend(progress: Progress) -> Text:
+    return Text("  ").join(
+        Text.assemble(("■ ", style), f"{number} {words}")
+        for number, words, style in (
+            (progress.committing, "committing", _COMMITTING),
+            (progress.processed, "waiting", _WAITING),
+            (progress.processing, "processing", _PROCESSING),
+            (progress.ready, "ready", _READY),
+        )
+    )
+
+
+def _committed(progress: Progress) -> Text:
+    noun = "transaction" if progress.transactions == 1 else "transactions"
+    text = Text.assemble((f"{progress.transactions:,}", "bold"), f" {noun}")
+    if progress.committed_txid > progress.transactions + progress.dead_letters:
+        text.append(f", {progress.committed_txid:,} with those of earlier runs", "dim")
+    if progress.dead_letters:
+        text.append(f", {progress.dead_letters:,} dead letters", "bold red")
+    return text
+
+
+def _next(progress: Progress) -> Text:
+    words = STATUS_WORDS.get(progress.first_uncommitted_status, "has not begun")
+    return Text(f"transaction {progress.committed_txid + 1:,} {words}")

@@ -1,0 +1,68 @@
+"""How many tuples a second are committed: on average, over the last seconds, and as it went."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from txtopo.engine.report import Progress
+
+WINDOW_SECS = 10.0
+"""What the recent rate is taken over: commits come in bursts."""
+
+SAMPLE_SECS = 0.5
+"""One column of the history."""
+
+SAMPLES_MAX = 40
+
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+class TupleRate:
+    """Gathers tuples and times from snapshots of one run."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+        self._sampled_secs = 0.0
+        self._progress: Progress | None = None
+
+    def add(self, progress: Progress) -> None:
+        """Take a snapshot in."""
+        now, tuples = progress.elapsed_secs, progress.tuples
+        self._progress = progress
+        self._points.append((now, tuples))
+        while len(self._points) > 2 and self._points[1][0] <= now - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
+            self._points.popleft()
+        if now - self._sampled_secs >= SAMPLE_SECS:
+            self._samples.append(self.recent)
+            self._sampled_secs = now
+
+    @property
+    def average(self) -> float:
+        """Tuples a second since the run began."""
+        progress = self._progress
+        return progress.tuples / progress.elapsed_secs if progress is not None and progress.elapsed_secs > 0 else 0.0
+
+    @property
+    def secs_left(self) -> float | None:
+        """How long the rest will take if it goes on as it went; None where that can't be told."""
+        progress = self._progress
+        done = 0 if progress is None else progress.transactions + progress.dead_letters
+        if progress is None or progress.total is None or not done:
+            return None
+        return max(0, progress.total - progress.committed_txid) * progress.elapsed_secs / done
+
+    @property
+    def recent(self) -> float:
+        """Tuples a second over the last seconds."""
+        (start, before), (end, after) = self._points[0], self._points[-1]
+        return (after - before) / (end - start) if end > start else 0.0
+
+    @property
+    def history(self) -> str:
+        """The rate as it went: a character each sample, the highest one full."""
+        highest = max(self._samples, default=0.0)
+        if highest <= 0:
+            return ""
+        top = len(_LEVELS) - 1
+        return "".join(_LEVELS[min(top, -int(-sample * top // highest))] for sample in self._samples)

@@ -1,0 +1,1 @@
+"""The graph of a topology, as text, Mermaid, Graphviz and JSON."""

@@ -1,0 +1,106 @@
+"""A state whose values can be changed in place, as a bolt sees it: it is given copies, and what it puts is copied.
+
+States whose values are numbers and texts are seen as they are: see :func:`seen_by_bolts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.api.copying import Copying
+from txtopo.api.reduction import Reducible, Rows
+from txtopo.api.state import Key, StateValue, Updater
+from txtopo.commit.write_buffer import TransactionView, folded_by_key, of_key_and_old
+from txtopo.tasks.state_handle import StateView
+
+
+class CopyingView(StateView):
+    """One state as one transaction of a group sees it, without what it keeps.
+
+    Args:
+        view: the state as the transaction sees it.
+        copying: how its values are kept apart.
+    """
+
+    def __init__(self, view: TransactionView, copying: Copying) -> None:
+        self.lock = view.lock
+        self._view = view
+        self._taken = copying.taken
+        self._handed = copying.handed or _the_same
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return what is kept for each key, this transaction's own writes included."""
+        return list(map(self._handed_whole, self._view.multi_get(keys)))
+
+    def get(self, key: Key) -> StateValue | None:
+        """Return what is kept for one key, this transaction's own write included."""
+        return self._handed_whole(self._view.get(key))
+
+    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
+        """Put a value for each key; a key that has this transaction in it already stays as it is."""
+        values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
+        self._view.multi_put({key: self._taken_whole(value) for key, value in values.items()})
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put a value for one key, unless it has this transaction in it already."""
+        self._view.put(key, self._taken_whole(value))
+
+    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``; return the new values."""
+        make_new, taken, handed = of_key_and_old(keys, function), self._taken, self._handed
+        results = self._view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
+        return list(map(handed, results))
+
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of one key."""
+        taken, handed = self._taken, self._handed
+        return handed(self._view.update(key, lambda old: taken(function(handed(old)))))
+
+    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
+        """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        if isinstance(values, Mapping):
+            values = {key: self._taken(value) for key, value in values.items()}
+        if self._view.fold_rows(values, function):
+            return
+        pairs = values.items() if isinstance(values, Mapping) else self._view.pairs(values)
+        self.multi_update(*folded_by_key(pairs, function))
+
+    def append(self, rows: Rows) -> None:
+        """Add rows to a table of rows."""
+        self._view.append(rows)
+
+    def replace_partitions(self, rows: Rows) -> None:
+        """Put rows in the place of what earlier transactions left in their partitions."""
+        self._view.replace_partitions(rows)
+
+    def as_rows(self, rows: Rows) -> pa.Table:
+        """Return rows with the columns of a table of rows."""
+        return self._view.as_rows(rows)
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key; one that has this transaction in it already stays as it is."""
+        self._view.multi_remove(keys)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows: those of this commit group are not among them."""
+        return self._view.snapshot(txid)
+
+    def _handed_whole(self, stored: StateValue | None) -> StateValue | None:
+        return None if stored is None else stored.copied(self._handed)
+
+    def _taken_whole(self, value: Any) -> Any:
+        """Return what is kept of a value, which some put as ``get`` returned it."""
+        return value.copied(self._taken) if hasattr(value, "value_before") else self._taken(value)
+
+
+def seen_by_bolts(view: TransactionView) -> StateView:
+    """Return a state as bolts see it: the view itself where they can't change what it keeps."""
+    copying = view.copying
+    return view if copying is None else CopyingView(view, copying)
+
+
+def _the_same(value: Any) -> Any:
+    return value

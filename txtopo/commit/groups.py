@@ -1,0 +1,365 @@
+"""Commits a group: its commit phases, then its writes, then its mark in the coordinator state.
+
+1. The commit phases run in memory, one after another.
+2. A group that writes several states stages each write, so that a crash between two tables can be finished.
+3. The group is entered in the journal.
+4. The coordinator state notes the group.
+5. Each state is written, in one atomic step each.
+6. The coordinator state counts the group as committed and forgets the note, in one step.
+
+Before 5 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
+here or by the next leader's recovery. A write whose outcome is unknown is looked up: the table tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+import attrs
+
+from txtopo.api.copying import copied, copied_json
+from txtopo.api.reduction import FoldedWrites
+from txtopo.api.state import OpenedState, StagedWrite, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.backend.layer import Layer
+from txtopo.commit.phases import GroupOutcome, LoadCarried, run_commit_phases
+from txtopo.core.actions import AssignedAttempt, DeadLetter
+from txtopo.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
+from txtopo.errors import (
+    DivergenceError,
+    FailedException,
+    InternalError,
+    RuleError,
+    StateFailure,
+    StopError,
+    TxtopoError,
+)
+from txtopo.failpoints import durable_step
+from txtopo.journal.journal import JournalEntry, JournalTransaction
+from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
+from txtopo.recovery.recover import marks_after
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.failures import failed
+from txtopo.tasks.fingerprint import Fingerprints, joined
+from txtopo.tasks.progress_probe import ProgressProbe
+
+logger = logging.getLogger("txtopo")
+
+WRITE_TRIES_MAX = 5
+"""Times a write is tried before the run stops and leaves the rest to recovery; and a table that can't be read."""
+
+WRITE_RETRY_SECS = 0.2
+"""Pause before it is tried again, doubled each time."""
+
+GroupWrites = Mapping[str, Writes]
+
+T = TypeVar("T")
+
+
+class Journal(Protocol):
+    """Where groups are entered."""
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Append an entry; durable on return."""
+
+
+InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
+"""Tells what input a transaction took, by its metadata and that of the one before."""
+
+FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
+"""Tells what an attempt's components emitted in the processing phase."""
+
+
+class GroupCommitter:
+    """Commits groups, one at a time.
+
+    Args:
+        task_factory: makes the bolts of the commit phase.
+        states: the opened states, by name.
+        coordinator_state: where groups are noted.
+        committed: what is committed at the start.
+        sleep: pauses for so many seconds.
+        journal: where groups are entered, if they are.
+        input_ranges: tells what input a transaction took.
+        now_secs: tells the time.
+        dead_letters: the state that dead letters go to, if there is one.
+    """
+
+    def __init__(  # noqa: PLR0913 - committing has that many sides
+        self,
+        task_factory: TaskFactory,
+        states: Mapping[str, OpenedState],
+        coordinator_state: CoordinatorState,
+        committed: CommittedMark,
+        *,
+        sleep: Callable[[float], None],
+        journal: Journal | None,
+        input_ranges: InputRanges,
+        now_secs: Callable[[], float],
+        dead_letters: str | None = None,
+    ) -> None:
+        self.step_secs: dict[str, float] = {}
+        """How long each step took so far."""
+        self.rows_put: dict[str, int] = {}
+        """How many rows, or keys, were put into each state so far."""
+        self._now_secs = now_secs
+        self._task_factory = task_factory
+        self._states = states
+        self._coordinator_state = coordinator_state
+        self._committed = committed
+        self._sleep = sleep
+        self._journal = journal
+        self._input_ranges = input_ranges
+        self._dead_letters = dead_letters
+
+    def commit(  # noqa: PLR0913, PLR0917 - as above
+        self,
+        group_id: int,
+        group: Sequence[AssignedAttempt],
+        load_carried: LoadCarried,
+        fingerprints_of: FingerprintsOf,
+        probe: ProgressProbe,
+        interruptible: Callable[[], AbstractContextManager[object]],
+    ) -> list[Event]:
+        """Commit a group as far as it goes and return what is to be told of it.
+
+        Args:
+            group_id: the group.
+            group: its attempts in txid order, with their metadata.
+            load_carried: returns what was carried over from an attempt's processing phase.
+            fingerprints_of: returns what its components emitted there.
+            probe: shows where the work stands.
+            interruptible: makes what is entered while commit phases run, and left before anything is written.
+        """
+        attempts = [assigned.attempt for assigned in group]
+        bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
+        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, probe, interruptible)
+        events: list[Event] = []
+        if outcome.finished:
+            done = group[: len(outcome.finished)]
+            fingerprints = {a: joined([fingerprints_of(a), outcome.fingerprints[a]]) for a in outcome.finished}
+            events += self._write_guarded(done, outcome.writes, fingerprints)
+        if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
+            events += _failure_events(outcome)
+        return [*events, GroupEnded(group_id)]
+
+    def _run_commit_phases(
+        self,
+        states: Mapping[str, OpenedState],
+        attempts: Sequence[TransactionAttempt],
+        load_carried: LoadCarried,
+        probe: ProgressProbe,
+        interruptible: Callable[[], AbstractContextManager[object]],
+    ) -> GroupOutcome:
+        """Run the commit phases of a group; where a table can't be read, again, as often as a write is tried.
+
+        What a bolt took in the processing phase is still there, so nothing is processed again; and nobody is to blame
+        but the table, so no transaction counts as failed. What did finish before is written first.
+
+        Raises:
+            StopError: it could not be read in all those tries.
+        """
+        for pause_secs in _pauses():
+            try:
+                with self._timed("commit phases"), interruptible():
+                    outcome = run_commit_phases(self._task_factory, states, attempts, load_carried, probe)
+                failure = state_failure_below(outcome.failure)
+                if failure is None:
+                    return outcome
+                if outcome.finished:
+                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest comes again, in the next group
+            except StateFailure as error:
+                failure = error
+            if pause_secs is None:
+                raise StopError(
+                    f"a table could not be read in {WRITE_TRIES_MAX} tries; start again when it can be: nothing of "
+                    "this transaction was written",
+                    txid=attempts[0].txid,
+                    cause=str(failure),
+                ) from failure
+            logger.warning(
+                "a table cannot be read for transaction %d and is tried again: %s", attempts[0].txid, failure
+            )
+            self._sleep(pause_secs)
+        raise InternalError("the last try either succeeds or raises")
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what a component has done when its commit phase was over; None if nothing new is known."""
+        return self._task_factory.take_late()
+
+    def write_dead_letter(self, action: DeadLetter) -> list[Event]:
+        """Write a dead letter, in its turn, and return what is to be told of it."""
+        given_up = action.given_up
+        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
+        state = self._states[self._dead_letters]
+        txid = given_up.attempt.txid
+        value = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), action.error)
+        writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        return [*self._write_guarded((given_up,), writes, None), GroupEnded(action.group_id)]
+
+    def _write_guarded(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> list[Event]:
+        try:
+            self._write(group, writes, fingerprints)
+        except StopError as error:
+            if isinstance(error, DivergenceError):
+                error.message += f"; the coordinator state is at transaction {self._committed.txid}"
+            return [Fenced(error)]
+        except TxtopoError as error:
+            return [RuleBroken(error)]
+        with self._timed("upkeep"):
+            for state in self._states.values():
+                self._maintain(state)
+        return [Committed(tuple(assigned.attempt for assigned in group))]
+
+    def _write(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> None:
+        first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
+        staged: list[StagedWrite] = []
+        if len(writes) > 1:
+            with self._timed("staging"):
+                staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
+        if self._journal is not None:
+            entry = self._entry(group, writes, fingerprints)
+            with self._timed("journal"), durable_step("group.journal"):
+                self._journal.enter(entry)
+        if writes:
+            with self._timed("ledger"), durable_step("group.begin"):
+                self._coordinator_state.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
+            with self._timed("table writes"):
+                self._write_states(last, writes, bool(staged))
+        marks = marks_after(self._committed, self._states, set(writes), last)
+        committed = CommittedMark(last, metadata, marks)
+        with self._timed("ledger"), durable_step("group.commit"):
+            self._coordinator_state.commit(committed, first)
+        self._committed = committed
+        for name, values in writes.items():
+            self.rows_put[name] = self.rows_put.get(name, 0) + _put_and_removed(values)[0]
+        if staged:
+            with durable_step("group.clear"):
+                for name in writes:
+                    self._states[name].discard_staged()
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        started = self._now_secs()
+        try:
+            yield
+        finally:
+            self.step_secs[step] = self.step_secs.get(step, 0.0) + self._now_secs() - started
+
+    def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
+        return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
+
+    def _entry(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> JournalEntry:
+        transactions = []
+        previous = self._committed.metadata
+        for assigned in group:
+            own = {} if fingerprints is None else fingerprints[assigned.attempt]
+            with user_code(self._task_factory.plan.spout.id, assigned.attempt):
+                ranges = self._input_ranges(copied_json(assigned.metadata), copied_json(previous))
+                json.dumps(ranges)  # what is not JSON is the spout's mistake
+            transactions.append(
+                JournalTransaction(
+                    txid=assigned.attempt.txid,
+                    attempt=assigned.attempt.attempt,
+                    metadata=assigned.metadata,
+                    fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
+                    ranges=copied(ranges),
+                    is_dead_letter=fingerprints is None,
+                )
+            )
+            previous = assigned.metadata
+        states = {name: _put_and_removed(values) for name, values in writes.items()}
+        return JournalEntry(states, tuple(transactions))
+
+    def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
+        for name, values in writes.items():
+            try:
+                self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
+            except RuleError:
+                if not is_staged:  # one state, which refuses a value before it writes anything
+                    self._coordinator_state.drop_group()
+                raise
+
+    def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
+        """Stage or write one state; a failure is looked up, for a write may have landed without its answer."""
+        for pause_secs in _pauses():
+            try:
+                with durable_step(step):
+                    return write()
+            except FailedException as error:
+                if pause_secs is None:
+                    raise StopError(
+                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it can be: "
+                        "recovery finishes the group",
+                        txid=txid,
+                        cause=str(error),
+                    ) from error
+                logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
+                self._sleep(pause_secs)
+        raise InternalError("the last try either succeeds or raises")
+
+    def _maintain(self, state: OpenedState) -> None:
+        try:
+            with durable_step("table.maintain"):
+                state.maintain()
+        except FailedException as error:
+            logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
+
+
+def _pauses() -> Iterator[float | None]:
+    """Yield the pause after each try, None after the last one."""
+    for tries in range(WRITE_TRIES_MAX - 1):
+        yield WRITE_RETRY_SECS * 2**tries
+    yield None
+
+
+def state_failure_below(error: BaseException | None) -> StateFailure | None:
+    """Return the failure of a table that an error is, or that it was raised from by the user's code; None if none."""
+    while error is not None:
+        if isinstance(error, StateFailure):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _put_and_removed(values: Writes) -> tuple[int, int]:
+    """Return the number of keys, or rows, that are put, and of those that are removed."""
+    if isinstance(values, FoldedWrites):
+        return len(values), values.rows_removed
+    removed = values.removed if isinstance(values, Layer) else sum(value is None for value in values.values())
+    return len(values) - removed, removed
+
+
+def _failure_events(outcome: GroupOutcome) -> list[Event]:
+    if outcome.failed is None:
+        return []
+    match outcome.failure:
+        case FailedException() as failure:
+            return [failed(outcome.failed, failure)]
+        case StopError() as error:
+            return [Fenced(error)]
+        case error:
+            assert error is not None, "a failed attempt has its failure"
+            return [RuleBroken(error)]

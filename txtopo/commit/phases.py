@@ -1,0 +1,134 @@
+"""The commit phases of a group: one transaction after another, strictly in txid order.
+
+``finish_batch`` of each committer, then the bolts below it, component by component in topological order. A
+later transaction of the group sees what an earlier one has put. One that fails takes only itself and its
+followers out of the group: what comes before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.state import OpenedState, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.commit.copying_view import seen_by_bolts
+from txtopo.commit.write_buffer import GroupState
+from txtopo.errors import TupleTreeFailure, TxtopoError
+from txtopo.tasks.batch_run import BatchRun, CarriedBolt
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.fingerprint import Fingerprints
+from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.tasks.user_output import ended
+from txtopo.topology.plan import Phase
+
+LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
+"""Returns what the bolts of the commit phase took in an attempt's processing phase."""
+
+
+@attrs.frozen
+class GroupOutcome:
+    """What the commit phases of a group came to."""
+
+    finished: tuple[TransactionAttempt, ...]
+    """The attempts whose commit phases ran to their end, in order."""
+    writes: Mapping[str, Writes]
+    """What they put, by state and key."""
+    failed: TransactionAttempt | None = None
+    """The attempt that failed, if any; those behind it did not run."""
+    failure: TxtopoError | None = None
+    fingerprints: Mapping[TransactionAttempt, Fingerprints] = attrs.field(factory=dict)
+    """What the finished attempts' components emitted in the commit phase."""
+
+
+def run_commit_phases(
+    task_factory: TaskFactory,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    probe: ProgressProbe | None = None,
+) -> GroupOutcome:
+    """Run the commit phases of a group in order, until one fails. Writes nothing.
+
+    Args:
+        task_factory: makes the bolts.
+        states: the opened states, by name.
+        attempts: the group, in txid order.
+        load_carried: returns what was carried over from an attempt's processing phase.
+        probe: shows where the work stands.
+    """
+    outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
+    if outcome is None:
+        outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
+    assert outcome is not None, "what is put key by key needs no folding"
+    return outcome
+
+
+def _run_group(  # noqa: PLR0913 - as above, and how
+    task_factory: TaskFactory,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    probe: ProgressProbe | None,
+    *,
+    by_key: bool,
+) -> GroupOutcome | None:
+    """Run the commit phases; return None if a state can't fold the group's rows and they must go key by key."""
+    group = {name: GroupState(opened, by_key=by_key) for name, opened in states.items()}
+    finished: list[TransactionAttempt] = []
+    fingerprints: dict[TransactionAttempt, Fingerprints] = {}
+    failed, failure = None, None
+    for attempt in attempts:
+        try:
+            fingerprints[attempt] = _run_commit_phase(task_factory, group, attempt, load_carried(attempt), probe)
+        except TxtopoError as error:
+            failed, failure = attempt, error
+            break
+        finished.append(attempt)
+    writes: dict[str, Writes] = {}
+    for name, state in group.items():
+        written = state.writes()
+        if written is None:
+            return None
+        if written:
+            writes[name] = written
+    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
+
+
+def _run_commit_phase(
+    task_factory: TaskFactory,
+    group: Mapping[str, GroupState],
+    attempt: TransactionAttempt,
+    carried: Sequence[CarriedBolt],
+    probe: ProgressProbe | None,
+) -> Fingerprints:
+    views = {name: state.begin(attempt.txid) for name, state in group.items()}
+    run = BatchRun(
+        task_factory,
+        attempt,
+        views={name: seen_by_bolts(view) for name, view in views.items()},
+        carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
+        probe=probe,
+    )
+    try:
+        for component in task_factory.plan.of_phase(Phase.COMMIT):
+            run.finish(component)
+            with user_code(component.id, attempt):
+                for view in views.values():
+                    view.check()
+        for edge, tally in run.tallies.items():
+            if not tally.is_settled:
+                name = task_factory.plan.edges[edge].target
+                raise TupleTreeFailure(f"{name!r} received other tuples than were sent", txid=attempt.txid)
+    except TxtopoError:
+        for view in views.values():
+            view.discard()
+        raise
+    finally:
+        run.close()
+        ended(attempt)
+    for view in views.values():
+        view.finish()
+    return run.tracer.fingerprints()

@@ -1,0 +1,428 @@
+"""States as the transactions of a commit group see them: what is durable, below what the group has put.
+
+A group's writes are gathered in memory and made durable together. Each transaction writes into a layer of
+its own, which is merged into the group's when its commit phase is over, and thrown away if it fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.api.copying import Copying
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.state import Key, OpenedState, StateValue, Updater, Writes
+from txtopo.backend.layer import Layer
+from txtopo.columnar.rows_file import in_memory
+from txtopo.errors import StateAccessError
+from txtopo.tasks.state_handle import StateView
+
+_UNKNOWN: Any = object()
+"""Stands for a value that takes a decision, key by key."""
+
+
+class GroupState:
+    """One state during one commit group.
+
+    Args:
+        opened: the state.
+        by_key: whether rows that are folded go key by key, too.
+    """
+
+    def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
+        self.opened = opened
+        self.written = Layer(opened.make_value)
+        """What the finished transactions of the group have put; None for what they have removed."""
+        self.folded: list[TransactionRows] = []
+        """What they have folded as rows. It is over with rows once a key is asked for: see :meth:`settle`."""
+        self.reduction: Reduction | None = None
+        self.rows_to_write: list[RowsToWrite] = []
+        """What they have put into a table of rows, in txid order."""
+        self._by_key = by_key
+
+    def begin(self, txid: int) -> TransactionView:
+        """Return the state as transaction ``txid`` sees it."""
+        return TransactionView(self, txid)
+
+    def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
+        """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
+        reduction = Reduction.of(function)
+        if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:
+            return None
+        rows = self.opened.reducible_rows(values, reduction)
+        if rows is not None:
+            self.reduction = reduction
+        return rows
+
+    def settle(self) -> None:
+        """Put what was folded as rows key by key, for from now on keys are asked for."""
+        self._by_key = True
+        folded, self.folded = self.folded, []
+        assert self.reduction is not None, "rows are folded in some way"
+        for part in folded:
+            view = self.begin(part.txid)
+            view.reduce_by_key(self.opened.pairs(part.rows), self.reduction.function)
+            view.finish()
+
+    def writes(self) -> Writes | None:
+        """Return what the group has put, empty if nothing; None if its rows cannot be folded at once."""
+        if self.rows_to_write:
+            assert not self.written, "a table of rows has no keys"
+            return self.opened.write_rows(self.rows_to_write)
+        if not self.folded:
+            return self.written
+        assert self.reduction is not None, "rows are folded in some way"
+        return self.opened.fold(self.folded, self.reduction)
+
+
+class TransactionView(StateView):
+    """One state as one transaction of a group sees it, for one thread at a time.
+
+    Attributes:
+        lock: held by whoever calls a method in a thread that may not be the only one.
+    """
+
+    def __init__(self, group: GroupState, txid: int) -> None:
+        self.lock = threading.RLock()
+        self._group = group
+        self._txid = txid
+        self._own = Layer(group.opened.make_value, txid)
+        self._own_rows: list[TransactionRows] = []
+        self._own_rows_to_write: list[RowsToWrite] = []
+        self._may_lie_bare = group.opened.bulk is not None
+        self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
+        """What is put in bulk, and which of its keys may not fit; None: any."""
+        self._singles: dict[Key, StateValue | None] = {}
+        self._has_unchecked_singles = False
+        """Whether keys were put bare one by one since the last check."""
+        self._at_hand: tuple[dict[Key, Any], dict[Key, Any]] | None = None
+        """What lies bare, while nothing but single keys is asked for."""
+        self._is_over = False
+
+    @property
+    def copying(self) -> Copying | None:
+        """How values are kept apart from those that bolts hold; None: they can't be changed. Here they are the same."""
+        return self._group.opened.copying
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return what is kept for each key, this transaction's own writes included."""
+        self._begin_by_key()
+        own, before = self._own, self._before(keys)
+        return [own[key] if key in own else before[key] for key in keys]
+
+    def get(self, key: Key) -> StateValue | None:
+        """Return what is kept for one key, this transaction's own write included."""
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            if key in own:
+                return self._group.opened.make_value(self._txid, own[key])
+            if written:
+                value: StateValue | None = self._group.written[key]
+                return value
+        except (KeyError, TypeError):  # an unhashable key the state refuses in its own words
+            pass
+        return self.multi_get((key,))[0]
+
+    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
+        """Put a value for each key; a key that has this transaction in it already stays as it is."""
+        self._begin_by_key()
+        values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
+        bare = {key: self._bare(value) for key, value in values.items()}
+        if self._update_in_bulk(list(bare), lambda key, _: bare[key]) is None:
+            before = self._before(bare)
+            for key, value in bare.items():
+                self._update(key, before, lambda _, value=value: value)  # type: ignore[misc]
+
+    def put(self, key: Key, value: Any) -> None:
+        """Put a value for one key, unless it has this transaction in it already."""
+        value = self._bare(value)
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            if key in written or key in own:  # whatever it is now: nothing is to be made of it
+                own[key] = value
+                self._has_unchecked_singles = True
+                return
+        except TypeError:  # as in get()
+            pass
+        self.update(key, lambda _: value)
+
+    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
+        """Replace each key's value by ``function(key, old)``; return the new values."""
+        self._begin_by_key()
+        make_new = of_key_and_old(keys, function)
+        results = self._update_in_bulk(keys, make_new)
+        if results is not None:
+            return results
+        before = self._before(keys)
+        return [self._update(key, before, functools.partial(make_new, key)) for key in keys]
+
+    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
+        """Replace the value of one key."""
+        own, written = self._at_hand or self._take_at_hand()
+        try:
+            old = own[key] if key in own else written[key]
+        except (KeyError, TypeError):
+            old = self._bare_before(key)
+            if old is _UNKNOWN:
+                return self._update(key, self._before((key,)), function)
+        new = own[key] = function(old)
+        self._has_unchecked_singles = True
+        return new
+
+    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
+        """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        if not self.fold_rows(values, function):
+            self.reduce_by_key(values.items() if isinstance(values, Mapping) else self.pairs(values), function)
+
+    def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
+        """Fold each key's value into what is kept, as rows; return False, ready for single keys, if that can't be."""
+        self._check_running()
+        rows = None if self._own else self._group.rows_to_fold(values, function)
+        if rows is None:
+            self._begin_by_key()
+            return False
+        self._own_rows.append(TransactionRows(self._txid, rows))
+        return True
+
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return keys and values of rows to fold."""
+        return self._group.opened.pairs(rows)
+
+    def append(self, rows: Rows) -> None:
+        """Add rows to a table of rows."""
+        self._write_rows(rows, RowsMode.APPEND)
+
+    def replace_partitions(self, rows: Rows) -> None:
+        """Put rows in the place of what earlier transactions left in their partitions."""
+        self._write_rows(rows, RowsMode.REPLACE)
+
+    def as_rows(self, rows: Rows) -> pa.Table:
+        """Return rows with the columns of a table of rows."""
+        return in_memory(self._group.opened.rows_to_write(rows, RowsMode.APPEND))
+
+    def _write_rows(self, rows: Rows, placement: RowsMode) -> None:
+        self._check_running()
+        part = RowsToWrite(self._txid, self._group.opened.rows_to_write(rows, placement), placement)
+        if part.count:
+            self._own_rows_to_write.append(part)
+
+    def reduce_by_key(self, pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]) -> None:
+        """Fold values into what is kept, key by key."""
+        self.multi_update(*folded_by_key(pairs, function))
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key; one that has this transaction in it already stays as it is."""
+        self._begin_by_key()
+        before = self._before(keys)
+        for key in keys:
+            stored = before.get(key)
+            if stored is None or not stored.is_applied(self._txid):
+                self._put(key, None)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all durable rows: those of this commit group are not among them."""
+        self._check_running()
+        return self._group.opened.snapshot(txid)
+
+    def check(self) -> None:
+        """Refuse what does not fit the state's fields, while it is known whose it is.
+
+        Raises:
+            FieldsError: a key or value that was put since the last check does not fit.
+        """
+        with self.lock:
+            opened = self._group.opened
+            unchecked, self._unchecked = self._unchecked, []
+            if self._singles:
+                unchecked.append((self._singles, None))
+                self._singles = {}
+            if self._has_unchecked_singles:
+                singles = Layer(opened.make_value, self._txid)
+                singles.put_bare(self._txid, *self._own.columns())
+                known = self._group.written.bare
+                unchecked.append((singles, [key for key in self._own.bare if key not in known]))
+                self._has_unchecked_singles = False
+            for values, new_keys in unchecked:
+                opened.check(self._txid, values, new_keys)
+
+    def finish(self) -> None:
+        """Merge this transaction's writes into the group's."""
+        with self.lock:
+            if self._own_rows and self._group.written:
+                self._begin_by_key()
+            self._group.written.merge(self._txid, self._own)
+            self._group.folded += self._own_rows
+            self._group.rows_to_write += self._own_rows_to_write
+            self._is_over, self._at_hand = True, None
+
+    def discard(self) -> None:
+        """Throw this transaction's writes away."""
+        with self.lock:
+            self._own.clear()
+            self._own_rows.clear()
+            self._own_rows_to_write.clear()
+            self._is_over, self._at_hand = True, None
+
+    def _bare(self, value: Any) -> Any:
+        """Return the value of what ``get`` returned, which some put back whole, as in Storm."""
+        if not hasattr(value, "value_before"):
+            return value
+        txid = getattr(value, "txid", self._txid)
+        if txid != self._txid:
+            raise StateAccessError(
+                f"a value of transaction {txid} was put in transaction {self._txid}; put the bare value"
+            )
+        return value.value
+
+    def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
+        """Update many keys without a decision for each; None if there is one to make."""
+        own, written = self._own, self._group.written
+        if not self._may_lie_bare or own.kept:
+            return None
+        try:
+            distinct = set(keys)
+        except TypeError:  # an unhashable key, which the state refuses in its own words
+            return None
+        if len(distinct) != len(keys) or not own.holds_none_of(distinct):
+            return None
+        new_keys: Sequence[Key] = ()  # what the group has put was looked at then
+        bare = written.bare
+        try:
+            befores: Sequence[Any] | None = list(map(bare.__getitem__, keys))
+        except KeyError:
+            new_keys = [key for key in keys if key not in bare]
+            befores = self._befores(keys, new_keys)
+        if befores is None:
+            return None
+        results = list(map(make_new, keys, befores))
+        keys = list(keys)
+        own.put_bare(self._txid, keys, results)
+        put = Layer(self._group.opened.make_value, self._txid)
+        put.put_bare(self._txid, keys, results)
+        self._unchecked.append((put, new_keys))
+        return results.copy()
+
+    def _befores(self, keys: Sequence[Key], new_keys: Sequence[Key]) -> list[Any] | None:
+        """Return what each key starts from; None if there is a decision to make for one of them.
+
+        Args:
+            keys: all keys.
+            new_keys: those that the group has not put bare.
+        """
+        written = self._group.written
+        if written.kept and not written.kept.keys().isdisjoint(new_keys):
+            return None
+        befores = self._group.opened.befores(self._txid, new_keys)
+        if befores is None or len(new_keys) == len(keys):
+            return befores if befores is None else list(befores)
+        found = dict(zip(new_keys, befores, strict=True))
+        return list(map(found.get, keys, map(written.bare.get, keys)))
+
+    def _take_at_hand(self) -> tuple[dict[Key, Any], dict[Key, Any]]:
+        """Return what this transaction and the group have put bare; empty ones if there may be decisions to make."""
+        self._begin_by_key()
+        if not self._may_lie_bare or self._own.kept or self._group.written.kept:
+            return {}, {}
+        self._at_hand = self._own.bare, self._group.written.bare
+        return self._at_hand
+
+    def _bare_before(self, key: Key) -> Any:
+        """Return what a key starts from that nobody in the group has put bare; _UNKNOWN if there is a decision."""
+        if self._at_hand is None:
+            return _UNKNOWN
+        befores = self._group.opened.befores(self._txid, (key,))
+        return _UNKNOWN if befores is None else befores[0]
+
+    def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
+        """Replace one key's value; return the new one, or the one that has this transaction in it already."""
+        own, txid = self._own, self._txid
+        is_own = key in own
+        stored = own[key] if is_own else before[key]
+        if not is_own and stored is not None and stored.is_applied(txid):
+            return stored.value
+        old = None if stored is None else stored.value if is_own else stored.value_before(txid)
+        new = make_new(old)
+        make = self._group.opened.make_value
+        self._put(key, make(txid, new) if stored is None else stored.written(txid, new))
+        return new
+
+    def _put(self, key: Key, value: StateValue | None) -> None:
+        """Put one value into this transaction's own layer."""
+        self._own.put(key, value)
+        self._singles[key] = value
+
+    def _begin_by_key(self) -> None:
+        """Be ready for single keys: what was folded as rows goes key by key from now on."""
+        self._check_running()
+        if self._group.folded:
+            self._group.settle()
+        if self._own_rows:
+            rows, self._own_rows = self._own_rows, []
+            assert self._group.reduction is not None, "rows are folded in some way"
+            for part in rows:
+                self.reduce_by_key(self._group.opened.pairs(part.rows), self._group.reduction.function)
+
+    def _before(self, keys: Sequence[Key] | Mapping[Key, Any]) -> dict[Key, StateValue | None]:
+        """Return what was kept before this transaction, for the keys it has not written yet."""
+        own, written = self._own, self._group.written
+        found: dict[Key, StateValue | None] = {}
+        missing = []
+        for key in keys:
+            if key not in own:
+                if key in written:
+                    found[key] = written[key]
+                else:
+                    missing.append(key)
+        if missing:
+            found.update(zip(missing, self._group.opened.multi_get(missing), strict=True))
+        return found
+
+    def _check_running(self) -> None:
+        self._at_hand = None
+        if self._is_over:
+            raise StateAccessError(
+                f"a state was kept beyond the commit phase of transaction {self._txid}; "
+                "ask context.state() for it anew in prepare()"
+            )
+
+
+def folded_by_key(
+    pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]
+) -> tuple[list[Key], Callable[[Any, Any], Any]]:
+    """Return keys, each once, and the function of key and old value that folds a transaction's values into it."""
+    folded: dict[Key, Any] = {}
+    for key, value in pairs:
+        folded[key] = function(folded[key], value) if key in folded else value
+    return list(folded), lambda key, old: folded[key] if old is None else function(old, folded[key])
+
+
+def of_key_and_old(keys: Sequence[Key], function: Updater) -> Callable[[Any, Any], Any]:
+    """Return an updater of several keys as a function of key and old value."""
+    if not callable(function):
+        by_key = dict(zip(keys, function, strict=True))
+        return lambda key, old: by_key[key](old)
+    if _takes_two(function):
+        return function  # type: ignore[return-value] # it takes key and old value
+    of_old: Any = function
+    return lambda _, old: of_old(old)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with two arguments."""
+    if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
+        code = function.__code__  # what a signature is made of, which takes 20 times as long
+        if not (code.co_kwonlyargcount or code.co_flags & inspect.CO_VARARGS):
+            return code.co_argcount - len(function.__defaults__ or ()) <= 2 <= code.co_argcount  # noqa: PLR2004
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        pass
+    return True

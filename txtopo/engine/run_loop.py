@@ -1,0 +1,447 @@
+"""The run loop: carries out what the core decides, and tells the core what came of it.
+
+One thread owns the core: it takes events from a queue, hands them in, and carries out the actions in order.
+Slow work goes to other threads, which answer by events: one asks the spout, one commits, and one for each
+job in flight waits for Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.commit.groups import GroupCommitter
+from txtopo.core.actions import (
+    Action,
+    CancelJob,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    InterruptCommit,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import (
+    Committed,
+    Event,
+    Failed,
+    Fenced,
+    GroupEnded,
+    JobEnded,
+    JobLost,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    StopRequested,
+    Ticked,
+)
+from txtopo.core.transitions import Status
+from txtopo.engine.report import Progress, RunReport
+from txtopo.engine.source import Source
+from txtopo.engine.threads import Role, Threads
+from txtopo.errors import (
+    FailedException,
+    InternalError,
+    JobFailure,
+    RuleError,
+    StopError,
+    TxtopoError,
+)
+from txtopo.failpoints import durable_step
+from txtopo.processing.job_runner import JobRunner
+from txtopo.processing.jobs import JobPlanner, Processing
+from txtopo.recovery.coordinator_state import CoordinatorState
+from txtopo.tasks.batch_run import CarriedBolt
+from txtopo.tasks.failures import FailureLog, failed
+from txtopo.tasks.fingerprint import Fingerprints
+from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.topology.checks import OWN_PREFIX
+
+logger = logging.getLogger("txtopo")
+
+TICK_SECS = 0.02
+"""How often time passes for the core: a source that waits is asked no more often."""
+
+PROGRESS_SECS = 0.1
+"""How often it is told how the run stands."""
+
+OnProgress = Callable[[Progress], None]
+
+
+@attrs.define(eq=False)
+class _Counts:
+    transactions: int = 0
+    dead_letters: int = 0
+    attempts: int = 0
+    tuples: int = 0
+    processing_secs: float = 0.0
+    executor_secs: float = 0.0
+    commit_secs: float = 0.0
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def add_secs(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
+        """Add to the times; safe from several threads, as the jobs in flight have one each."""
+        with self._lock:
+            self.processing_secs += processing
+            self.executor_secs += executor
+            self.commit_secs += commit
+
+
+@attrs.frozen
+class Parts:
+    """What a run loop is put together from."""
+
+    topology_id: str
+    threads: Threads
+    coordinator: Coordinator
+    source: Source
+    planner: JobPlanner
+    runner: JobRunner
+    committer: GroupCommitter
+    coordinator_state: CoordinatorState
+
+
+class RunLoop:
+    """Runs one topology from recovery to its stop.
+
+    Args:
+        parts: the core and what carries out its decisions.
+        on_progress: told how the run stands, several times a second.
+    """
+
+    def __init__(self, parts: Parts, on_progress: OnProgress | None = None) -> None:
+        self._parts = parts
+        self._threads = parts.threads
+        self._core = parts.coordinator
+        self._on_progress = on_progress
+        self._results: dict[TransactionAttempt, Processing] = {}
+        self._results_lock = threading.Lock()
+        self._counts = _Counts()
+        self._failures = FailureLog()
+        self._commit_probe = ProgressProbe()
+        self._commit_position: tuple[object, ...] = ()
+        self._started = self._threads.now_secs()
+        self._ticked = self._started - TICK_SECS
+        self._told = self._started - PROGRESS_SECS
+        self._stop: Stop | None = None
+
+    def request_stop(self) -> None:
+        """Ask for an orderly stop; safe to call from a signal handler or another thread."""
+        self._threads.post((StopRequested(),))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the core has not said stop."""
+        return self._stop is None
+
+    def run(self, recovered: Recovered) -> RunReport:
+        """Run until the core says stop.
+
+        Args:
+            recovered: what the run starts from; its clock is set here.
+
+        Raises:
+            TxtopoError: what the run stopped for, where that is an error.
+        """
+        try:
+            self.start(recovered)
+            while self.is_running:
+                self.step()
+        finally:
+            self.shut_down()
+        return self.end()
+
+    def start(self, recovered: Recovered) -> None:
+        """Let the core begin."""
+        self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
+
+    def step(self) -> None:
+        """Let time pass if it is due, and take in what was posted, waiting a moment for it."""
+        self._tick()
+        events = self._threads.take(TICK_SECS)
+        if events:
+            self._handle(*events)
+
+    def end(self) -> RunReport:
+        """Return what the run did, once the core has said stop.
+
+        Raises:
+            TxtopoError: what the run stopped for, where that is an error.
+        """
+        assert self._stop is not None, "the core has said stop"
+        self._tell_progress()
+        error = self._stop.error or self._take_late()
+        if error is not None:
+            raise error
+        self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+        with contextlib.suppress(StopError):  # all is committed: a lead that is lost now costs a slower start
+            self._parts.coordinator_state.save_transaction_us()
+        return self._report(self._stop.reason)
+
+    # The loop.
+
+    def _handle(self, *events: Event) -> None:
+        for event in events:
+            logger.debug("event %s", event)
+            self._note(event)
+        actions = self._core.handle(*events)
+        self._failures.note(self._core.failures)
+        for action in actions:
+            logger.debug("action %s", action)
+            try:
+                self._carry_out(action)
+            except StopError as error:
+                self._handle(Fenced(error))
+                return
+            except RuleError as error:  # what could not be saved must not be acted upon
+                self._handle(RuleBroken(error))
+                return
+        for event in events:
+            self._forget(event)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreateMetadata():
+                committed = self._core.committed
+                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
+            case SaveMetadata():
+                with durable_step("metadata.save"):
+                    self._parts.coordinator_state.save_metadata(action.begun)
+            case Process():
+                self._counts.attempts += len(action.attempts)
+                committed = self._core.committed
+                self._submit(Role.JOB, lambda: self._process(action, committed))
+            case CancelJob():
+                self._parts.runner.cancel(action.job_id)
+            case Commit():
+                self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+                self._submit(Role.COMMIT, lambda: self._commit(action))
+            case DeadLetter():
+                self._submit(Role.COMMIT, lambda: self._write_dead_letter(action))
+            case InterruptCommit():
+                logger.warning("a commit phase has made no progress within the timeout")
+                self._threads.interrupt()
+            case CleanUp():
+                self._drop_results(lambda attempt: attempt.txid <= action.txid)
+                self._parts.planner.clean_up(action.txid)
+            case Stop():
+                self._stop = action
+            case _:
+                assert_never(action)
+
+    def _tick(self) -> None:
+        now = self._threads.now_secs()
+        if now - self._ticked >= TICK_SECS:
+            self._ticked = now
+            self._look_at_commit()
+            late = self._take_late()
+            if late is not None:
+                self._handle(RuleBroken(late))
+            self._handle(Ticked(self._now_ms()))
+            if now - self._told >= PROGRESS_SECS:
+                self._told = now
+                self._tell_progress()
+
+    def _take_late(self) -> TxtopoError | None:
+        """Return what a thread of the user's has done when its batch was over, which nobody else is told of."""
+        return self._parts.committer.take_late() or self._parts.runner.take_late()
+
+    def _look_at_commit(self) -> None:
+        """Tell the core when the commit phase of a group gets on, be it tuple by tuple."""
+        position = self._commit_probe.position()
+        if position != self._commit_position:
+            self._commit_position = position
+            committing = [t.attempt for t in self._core.window.values() if t.status is Status.COMMITTING]
+            self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Committed():
+                for attempt in event.attempts:
+                    transaction = self._core.window.get(attempt.txid)
+                    if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
+                        self._counts.dead_letters += 1
+                        continue
+                    self._counts.transactions += 1
+                    result = self._results.get(attempt)
+                    self._counts.tuples += result.tuples if result is not None else 0
+            case _:
+                pass
+
+    def _forget(self, event: Event) -> None:
+        """Let go of what an attempt carried if it turned out not to be live."""
+        if isinstance(event, (Processed, Failed)):
+            transaction = self._core.window.get(event.attempt.txid)
+            if transaction is None or transaction.attempt != event.attempt:
+                self._drop_results(lambda attempt: attempt == event.attempt)
+
+    def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
+        with self._results_lock:
+            dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
+        for result in dropped:
+            for staged in result.staged:
+                staged.remove()
+
+    # Other threads.
+
+    def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
+        self._threads.submit(role, lambda: self._in_thread(work))
+
+    def _in_thread(self, work: Callable[[], list[Event]]) -> None:
+        """Do work in another thread; the one home of exceptions that nobody expected."""
+        try:
+            events = work()
+        except StopError as error:
+            events = [Fenced(error)]
+        except TxtopoError as error:
+            events = [RuleBroken(error)]
+        except Exception as error:
+            logger.exception("a thread of the run failed")
+            bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            events = [Fenced(bug)]
+        self._threads.post(tuple(events))
+
+    def _process(self, action: Process, committed: int) -> list[Event]:
+        attempts = tuple(assigned.attempt for assigned in action.attempts)
+        job = self._parts.planner.job(action, committed)
+        started = self._threads.now_secs()
+        try:
+            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)))
+            outcomes = self._parts.planner.judge(job, reports)
+        except JobFailure as error:
+            return [JobLost(action.job_id, str(error))]
+        finally:
+            elapsed_secs = self._threads.now_secs() - started
+            self._counts.add_secs(processing=elapsed_secs)
+        self._counts.add_secs(executor=sum(outcome.cpu_secs for outcome in outcomes))
+        with self._results_lock:
+            self._results.update({outcome.attempt: outcome for outcome in outcomes})
+        return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
+
+    def _commit(self, action: Commit) -> list[Event]:
+        committer = self._parts.committer
+        with self._committing():
+            try:
+                return committer.commit(
+                    action.group_id,
+                    action.group,
+                    self._load,
+                    self._fingerprints_of,
+                    self._commit_probe,
+                    self._threads.interruptible,
+                )
+            except FailedException as error:  # an interrupt between two commit phases: nothing was written
+                return [Failed(action.group[0].attempt, str(error)), GroupEnded(action.group_id)]
+            except RuleError as error:
+                return [RuleBroken(error), GroupEnded(action.group_id)]
+
+    def _write_dead_letter(self, action: DeadLetter) -> list[Event]:
+        with self._committing():
+            try:
+                return self._parts.committer.write_dead_letter(action)
+            except RuleError as error:
+                return [RuleBroken(error), GroupEnded(action.group_id)]
+
+    def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
+        with self._results_lock:
+            result = self._results[attempt]
+        return result.load()
+
+    def _fingerprints_of(self, attempt: TransactionAttempt) -> Fingerprints:
+        with self._results_lock:
+            return self._results[attempt].fingerprints
+
+    @contextlib.contextmanager
+    def _committing(self) -> Iterator[None]:
+        started = self._threads.now_secs()
+        try:
+            yield
+        finally:
+            self._counts.add_secs(commit=self._threads.now_secs() - started)
+
+    # The end.
+
+    def shut_down(self) -> None:
+        """End all work, what commits just now last."""
+        self._threads.shut_down(self._cancel_jobs)
+        self._drop_results(lambda _: True)
+
+    def _cancel_jobs(self) -> None:
+        for job_id in list(self._core.jobs):
+            self._parts.runner.cancel(job_id)
+
+    def _report(self, reason: StopReason) -> RunReport:
+        counts = attrs.asdict(self._counts, filter=lambda field, _: not field.name.startswith("_"))
+        return RunReport(
+            topology_id=self._parts.topology_id,
+            reason=reason.value,
+            committed_txid=self._core.committed,
+            elapsed_secs=self._threads.now_secs() - self._started,
+            step_secs=dict(self._parts.committer.step_secs),
+            spout_rows={
+                name: rows for name, rows in self._parts.committer.rows_put.items() if name.startswith(OWN_PREFIX)
+            },
+            failures=self._failures.failures,
+            last_failure=self._last_failure(),
+            **counts,
+        )
+
+    def _tell_progress(self) -> None:
+        if self._on_progress is None:
+            return
+        statuses = [transaction.status for transaction in self._core.window.values()]
+        first = self._core.window.get(self._core.committed + 1)
+        last = self._failures.last
+        self._on_progress(
+            Progress(
+                topology_id=self._parts.topology_id,
+                committed_txid=self._core.committed,
+                processing=statuses.count(Status.PROCESSING),
+                processed=statuses.count(Status.PROCESSED),
+                committing=statuses.count(Status.COMMITTING) + statuses.count(Status.WRITING_DEAD_LETTER),
+                ready=statuses.count(Status.READY),
+                first_uncommitted_status=first.status.value if first is not None else "",
+                transactions=self._counts.transactions,
+                dead_letters=self._counts.dead_letters,
+                tuples=self._counts.tuples,
+                failures=self._failures.failures,
+                elapsed_secs=self._threads.now_secs() - self._started,
+                last_failure=self._last_failure(),
+                last_failure_txid=last.attempt.txid if last is not None else None,
+                last_failure_times=last.times if last is not None else 0,
+                total=self._total(),
+            )
+        )
+
+    def _last_failure(self) -> str:
+        return self._failures.last.error if self._failures.last is not None else ""
+
+    def _total(self) -> int | None:
+        ends = (self._parts.source.total, self._core.limits.until)
+        return min((end for end in ends if end is not None), default=None)
+
+    def _now_ms(self) -> int:
+        return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _answer(outcome: Processing) -> Event:
+    """Return what the core is told of an attempt."""
+    match outcome.failure:
+        case None:
+            return Processed(outcome.attempt, outcome.metadata)
+        case FailedException() as failure:
+            return failed(outcome.attempt, failure, outcome.metadata)
+        case error:
+            return RuleBroken(error)

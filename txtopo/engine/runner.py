@@ -1,0 +1,397 @@
+"""``run``: puts a topology, its stores and Spark together, and runs it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from state.delta.keyed.state import DeltaState
+from state.stores.memory import MemoryStore
+from state.stores.sqlite import SqliteStore
+from txtopo.api.fields import Fields
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import State
+from txtopo.api.store import Store
+from txtopo.commit.groups import GroupCommitter, Journal
+from txtopo.config import Config
+from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import Recovered
+from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.engine.report import Progress, RunReport
+from txtopo.engine.run_loop import Parts, RunLoop
+from txtopo.engine.source import Source
+from txtopo.engine.threads import ThreadPools, Threads
+from txtopo.errors import ConfigError
+from txtopo.failpoints import durable_step
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import (
+    JournalHeader,
+    JournalTable,
+    JournalWriter,
+    find_journal,
+    set_aside_former_incarnation,
+)
+from txtopo.processing.job_runner import JobRunner
+from txtopo.processing.jobs import JobPlanner
+from txtopo.recovery.coordinator_state import CoordinatorState
+from txtopo.recovery.recover import RecoveredRun, recover
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.context import TaskContext
+from txtopo.tasks.factory import TaskFactory, prototypes_of
+from txtopo.tasks.garbage import seldom_collected
+from txtopo.tasks.user_output import user_output_logged
+from txtopo.topology.plan import Plan, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEAD_LETTERS = "dead-letters"
+"""The name of the state that dead letters go to."""
+
+JOB_TARGET_MS = 2_000
+"""How long a job should take."""
+
+SOURCE_POLL_MS = 20
+"""Pause before a source that waits is asked again."""
+
+_memory_stores: weakref.WeakKeyDictionary[Any, Store] = weakref.WeakKeyDictionary()
+"""The coordinator state of topologies whose states live in memory: it lives as long as they do."""
+
+MakeRunner = Callable[[Plan, Config, dict[str, bytes]], contextlib.AbstractContextManager[JobRunner]]
+
+
+def _tell_nobody(_stage: str) -> None:
+    pass
+
+
+@attrs.frozen
+class Environment:
+    """What a run is given from outside; a simulator gives other things than ``run`` does.
+
+    Args:
+        make_runner: makes what runs jobs.
+        make_threads: makes the threads and the clock, for so many jobs in flight.
+        make_coordinator: makes the core.
+        make_store: makes the store of coordinator state; None: what the configuration says.
+        make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
+        dump_object: freezes the components of a plan.
+        make_journal: begins the journal; None: a folder beside the tables, if there are any.
+        on_stage: told what is being done before the run begins.
+    """
+
+    make_runner: MakeRunner
+    make_threads: Callable[[int], Threads] = ThreadPools
+    make_coordinator: Callable[[Limits], Coordinator] = Coordinator
+    make_store: Callable[[], Store] | None = None
+    make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
+    dump_object: Callable[[Plan], dict[str, bytes]] = prototypes_of
+    make_journal: Callable[[JournalHeader], Journal | None] | None = None
+    on_stage: Callable[[str], None] = _tell_nobody
+
+
+@attrs.frozen
+class Assembly:
+    """A run that is put together and recovered, and what it starts from."""
+
+    run_loop: RunLoop
+    start: Recovered
+
+
+def run(  # noqa: PLR0913 - what a run can be given
+    topology: Topology,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    until: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> RunReport:
+    """Run a topology until its spout is exhausted, ``until`` is committed, or a stop is asked for.
+
+    A run that was killed goes on where it was when it is started again with the same states and
+    configuration. SIGINT and SIGTERM ask for an orderly stop: what commits just now is committed.
+
+    Args:
+        topology: what ``TransactionalTopologyBuilder.build()`` returned.
+        config: the configuration; defaults are used for what it leaves out.
+        spark: the session to use; otherwise an active one, or one that is started and stopped here.
+        until: the last txid to commit.
+        on_progress: called with a snapshot several times a second, in the calling thread.
+        on_stage: called before that with what is being done: ``looking at the input``, ``recovering`` …
+
+    Returns:
+        What the run did.
+
+    Raises:
+        ConfigError: there is no Spark that the topology can run on; nothing was written.
+        RuleError: a bug in a bolt or spout, input that can't be read, or a transaction that failed as
+            often as it may; it names component, transaction and attempt.
+        StopError: another process runs the topology or has taken the lead, or coordinator state and
+            tables do not belong together.
+    """
+    from txtopo.spark.session import check_spark  # noqa: PLC0415 - pyspark only where Spark runs
+
+    config = config if isinstance(config, Config) else Config(config)
+    check_spark(config, spark, delta_users=topology.plan.delta_users)
+
+    @contextlib.contextmanager
+    def spark_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
+        from txtopo.spark.job_runner import SparkJobRunner  # noqa: PLC0415 - pyspark only where Spark runs
+        from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        if on_stage is not None:
+            on_stage("starting Spark")
+        with spark_session(config, plan.topology_id, spark, delta_users=plan.delta_users) as session:
+            runner = SparkJobRunner(session, plan, config, prototypes)
+            try:
+                yield runner
+            finally:
+                runner.close()
+
+    environment = Environment(spark_runner) if on_stage is None else Environment(spark_runner, on_stage=on_stage)
+    return run_with(topology, config, environment, until=until, on_progress=on_progress)
+
+
+def run_with(
+    topology: Topology,
+    config: Config,
+    environment: Environment,
+    *,
+    until: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunReport:
+    """Run a topology with whatever ``environment`` gives it; see :func:`run`."""
+    run = assembled(topology, config, environment, until=until, on_progress=on_progress)
+    with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.run_loop):
+        return assembly.run_loop.run(assembly.start)
+
+
+@contextlib.contextmanager
+def assembled(
+    topology: Topology,
+    config: Config,
+    environment: Environment,
+    *,
+    until: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Iterator[Assembly]:
+    """Put a run together: take the lead, recover, and make all that the run loop needs; let go of it at the end."""
+    plan = topology.plan
+    states = states_of(plan, config, environment.make_dead_letters)
+    with contextlib.ExitStack() as stack:
+        prototypes = environment.dump_object(plan)
+        task_factory = TaskFactory(plan, config, prototypes)
+        stack.callback(task_factory.close)
+        threads = environment.make_threads(config.jobs_in_flight_max)
+        environment.on_stage("looking at the input")
+        source = _make_source(plan, task_factory, threads)  # first: bad input is told of before a write
+        stack.callback(source.close)
+        store = make_store(plan, config) if environment.make_store is None else environment.make_store()
+        if store not in _memory_stores.values():
+            stack.callback(store.close)
+        environment.on_stage("recovering")
+        with durable_step("lead.take"):
+            lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
+        stack.callback(lead.release)
+        coordinator_state = CoordinatorState(store, lead, plan.topology_id)
+        spout_kind = "opaque" if plan.is_opaque else "repeatable"
+        coordinator_state.check_spout(spout_kind)
+        recovered = recover(plan.topology_id, states, coordinator_state)
+        source.open_store(store, lead, coordinator_state.source_path)
+        for state in recovered.states.values():
+            stack.callback(state.close)
+        header = _journal_header(plan, states, recovered, coordinator_state, spout_kind, metadata_dir_of(plan, config))
+        journal = (
+            _begin_journal(header, plan, config)
+            if environment.make_journal is None
+            else environment.make_journal(header)
+        )
+        if isinstance(journal, JournalWriter):
+            stack.callback(journal.close)
+        staging_dir = metadata_dir_of(plan, config) / "staging" / f"{os.getpid()}-{coordinator_state.epoch}"
+        stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
+        limits = _limits(plan, config, until)
+        runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
+        planner = JobPlanner(
+            plan,
+            limits,
+            slots=runner.slots,
+            layout=config.layout,
+            staging_dir=os.path.abspath(staging_dir),  # noqa: PTH100 - executors have other working folders
+            received_bytes_max=config.received_bytes_max,
+            has_edge_tallies=config.acker_executors > 0,
+        )
+        for state in recovered.states.values():
+            state.use_executors(runner, config["topology.driver.rows.max"])
+        dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
+        committer = GroupCommitter(
+            task_factory,
+            recovered.states,
+            coordinator_state,
+            recovered.committed,
+            sleep=threads.sleep,
+            now_secs=threads.now_secs,
+            journal=journal,
+            input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+            dead_letters=dead_letters,
+        )
+        core = environment.make_coordinator(limits)
+        parts = Parts(plan.topology_id, threads, core, source, planner, runner, committer, coordinator_state)
+        run_loop = RunLoop(parts, on_progress)
+        start = Recovered(
+            coordinator_state.epoch,
+            recovered.committed.txid,
+            recovered.committed.metadata,
+            recovered.begun,
+            now_ms=0,
+            transaction_us=coordinator_state.transaction_us(),
+        )
+        yield Assembly(run_loop, start)
+
+
+def _journal_header(  # noqa: PLR0913, PLR0917 - what stands fast comes from everywhere
+    plan: Plan,
+    states: Mapping[str, State],
+    recovered: RecoveredRun,
+    coordinator_state: CoordinatorState,
+    spout: str,
+    metadata_dir: pathlib.Path,
+) -> JournalHeader:
+    return JournalHeader(
+        topology=plan.topology_id,
+        incarnation=coordinator_state.incarnation,
+        epoch=coordinator_state.epoch,
+        spout=spout,
+        committed=recovered.committed.txid,
+        metadata=recovered.committed.metadata,
+        tables={
+            name: JournalTable(address_from(metadata_dir.parent, state.address), recovered.states[name].identity)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        states={name: state.last_txid for name, state in recovered.states.items()},
+    )
+
+
+def address_from(folder: pathlib.Path, address: str) -> str:
+    """Return a table's address relative to a folder that it lies below, so that both can be moved together."""
+    if "://" in address:
+        return address
+    path = pathlib.Path(address).absolute()
+    return str(path.relative_to(folder.absolute())) if path.is_relative_to(folder.absolute()) else str(path)
+
+
+def _begin_journal(header: JournalHeader, plan: Plan, config: Config) -> JournalWriter | None:
+    bytes_max = config["topology.journal.bytes.max"]
+    has_metadata_dir = header.tables or config.state_dir is not None
+    if not has_metadata_dir or not bytes_max:
+        return None
+    folder = find_journal(metadata_dir_of(plan, config), plan.topology_id)
+    set_aside_former_incarnation(folder, header.incarnation)
+    return JournalWriter(folder, header, bytes_max)
+
+
+def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
+    """Return the folder where a topology keeps its own files: beside its tables unless told otherwise."""
+    if config.state_dir is not None:
+        return pathlib.Path(config.state_dir)
+    for state in plan.states.values():
+        if state.home is not None:
+            return pathlib.Path(state.home) / METADATA_DIR
+    return pathlib.Path("txtopo-data") / METADATA_DIR
+
+
+def make_store(plan: Plan, config: Config) -> Store:
+    """Return the store that a topology's coordinator state is kept in."""
+    states = list(plan.states.values())
+    if config.state_store == "zookeeper":
+        port = config["transactional.zookeeper.port"]
+        hosts = ",".join(s if ":" in s else f"{s}:{port}" for s in config["transactional.zookeeper.servers"])
+        from state.stores.zookeeper import ZooKeeperStore  # noqa: PLC0415 - kazoo only where ZooKeeper is used
+
+        return ZooKeeperStore(
+            hosts,
+            root=config["transactional.zookeeper.root"],
+            session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
+        )
+    if states and not any(state.is_durable for state in states) and config.state_dir is None:
+        if states[0] not in _memory_stores:
+            _memory_stores[states[0]] = MemoryStore()
+        return _memory_stores[states[0]]
+    return SqliteStore(metadata_dir_of(plan, config) / "coordinator.sqlite")
+
+
+def states_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
+) -> dict[str, State]:
+    """Return a topology's states, that of dead letters among them if it has one."""
+    states = dict(plan.states)
+    if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
+        if DEAD_LETTERS in states:
+            raise ConfigError(f"state name {DEAD_LETTERS!r} is txtopo's own; give that state another name")
+        path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
+        states[DEAD_LETTERS] = (make_dead_letters or DeltaState)(
+            path,
+            Fields("transaction: long"),
+            Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
+        )
+    return states
+
+
+def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:
+    spout = plan.spout
+    context = TaskContext(plan, spout, 0, None)
+    with user_code(spout.id, None):
+        coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
+    return Source(spout.id, coordinator, threads.now_secs, is_opaque=plan.is_opaque)
+
+
+def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
+        raise ConfigError(f"until is {until!r}; it must be a txid, a whole number from 0 on")
+    window = config.max_spout_pending
+    jobs_max = config.jobs_in_flight_max
+    return Limits(
+        window=window,
+        # While one part of the window commits, another is processed and a third waits for a job.
+        job_transactions_max=max(1, min(config.job_transactions_max, window // (jobs_max + 1))),
+        jobs_max=jobs_max,
+        group_transactions_max=config.group_transactions_max,
+        timeout_ms=int(config.message_timeout_secs * 1000),
+        job_target_ms=JOB_TARGET_MS,
+        source_poll_ms=SOURCE_POLL_MS,
+        tries_max=config.transaction_max_attempts,
+        give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
+        until=until,
+        opaque=plan.is_opaque,
+    )
+
+
+@contextlib.contextmanager
+def _stop_on_signals(run_loop: RunLoop) -> Iterator[None]:
+    """Take SIGINT and SIGTERM as a request to stop, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        run_loop.request_stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,169 @@
+"""The source: asks the spout's coordinator for transactions, in a thread of its own.
+
+The coordinator is made before the lead is taken, so that bad input is told of before anything is written; what it
+may keep in the store it is given with :meth:`Source.open_store`, later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from txtopo.api.copying import copied_json
+from txtopo.api.optional import call_if_there
+from txtopo.api.partitioned import partition_list
+from txtopo.api.store import Change, Lead, Store
+from txtopo.attempts import TransactionAttempt
+from txtopo.core.actions import CreateMetadata
+from txtopo.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
+from txtopo.errors import FailedException, StopError, TxtopoError
+from txtopo.failpoints import durable_step
+from txtopo.recovery.coordinator_state import as_json
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.failures import FailureLog
+from txtopo.tasks.user_output import ended
+
+WAITING_SHARE = 10
+"""A source that has nothing is left alone for so many times as long as it took to say so."""
+
+
+class Source:
+    """Begins transactions, as the spout's coordinator decides.
+
+    Args:
+        spout_id: the spout, for errors.
+        coordinator: the user's coordinator.
+        now_secs: tells the time.
+        is_opaque: whether it is an opaque spout's, which knows partitions instead of beginning transactions.
+    """
+
+    def __init__(
+        self, spout_id: str, coordinator: Any, now_secs: Callable[[], float] = time.monotonic, *, is_opaque: bool
+    ) -> None:
+        self._spout_id = spout_id
+        self._is_opaque = is_opaque
+        self._coordinator = coordinator
+        self._now_secs = now_secs
+        self._has_resumed = False
+        self._failures = FailureLog()
+        self._ask_again_secs = 0.0
+        self._slot: tuple[Store, Lead, str] | None = None
+        self._committed = -1
+        self.total: int | None = None
+        """The last transaction that there will be, about, where the coordinator knows its end."""
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Learn where the user's coordinator may keep what must outlive a run."""
+        self._slot = store, _KeepingLead(lead), root
+
+    def create(self, action: CreateMetadata, committed: int) -> Event:
+        """Begin up to as many transactions as asked for, and say how the source stands.
+
+        A source that waits, and takes long to say so, is asked less often.
+
+        Args:
+            action: what is asked for.
+            committed: the last txid that is committed.
+
+        Raises:
+            StopError: the coordinator has found that the lead is lost.
+        """
+        started = self._now_secs()
+        if started < self._ask_again_secs:
+            return MetadataCreated((), SourceStatus.WAITING)
+        event = self._create(action, committed)
+        if event == MetadataCreated((), SourceStatus.WAITING):
+            now = self._now_secs()
+            self._ask_again_secs = now + WAITING_SHARE * (now - started)
+        return event
+
+    def _create(self, action: CreateMetadata, committed: int) -> Event:
+        begun: list[TransactionMetadata] = []
+        previous = action.previous_metadata
+        attempt = TransactionAttempt(action.first_txid, 0)
+        try:
+            with user_code(self._spout_id, attempt):
+                self._resume(action.first_txid - 1, previous)
+                self._clean_up(committed)
+            for txid in range(action.first_txid, action.first_txid + action.count):
+                attempt = TransactionAttempt(txid, 0)
+                with user_code(self._spout_id, attempt):
+                    status = self._status()
+                    if status is not SourceStatus.READY:
+                        self._failures.source_answered()
+                        self._look_ahead(txid - 1, previous)
+                        return MetadataCreated(tuple(begun), status)
+                    previous = as_json(self._begin(txid, previous))
+                begun.append(TransactionMetadata(txid, previous))
+                ended(attempt)
+            with user_code(self._spout_id, attempt):
+                self._look_ahead(action.first_txid + len(begun) - 1, previous)
+                status = self._status()
+            self._failures.source_answered()
+            return MetadataCreated(tuple(begun), status)
+        except FailedException as error:
+            self._failures.source_failed(error)
+            return MetadataCreated(tuple(begun), SourceStatus.WAITING)
+        except StopError:
+            raise
+        except TxtopoError as error:
+            return RuleBroken(error)
+        finally:
+            ended(attempt)
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        with user_code(self._spout_id, None):
+            call_if_there(self._coordinator, "close")
+
+    def _resume(self, txid: int, metadata: Any) -> None:
+        """Tell the coordinator how far things are: at the start; and an opaque one, which can't know, always."""
+        if not self._has_resumed and self._slot is not None:
+            call_if_there(self._coordinator, "open_store", *self._slot)
+        if self._is_opaque or not self._has_resumed:
+            handed = copied_json(metadata)
+            call_if_there(self._coordinator, "resume", txid, (handed or {}) if self._is_opaque else handed)
+        self._has_resumed = True
+
+    def _clean_up(self, committed: int) -> None:
+        if committed > self._committed:
+            call_if_there(self._coordinator, "cleanup_before", committed + 1)
+            self._committed = committed
+
+    def _look_ahead(self, txid: int, metadata: Any) -> None:
+        """Ask how many transactions there will be, for whoever looks on."""
+        remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
+        self.total = None if remaining is None else txid + remaining
+
+    def _status(self) -> SourceStatus:
+        if call_if_there(self._coordinator, "is_exhausted", default=False):
+            return SourceStatus.EXHAUSTED
+        is_ready = call_if_there(self._coordinator, "is_ready", default=True)
+        return SourceStatus.READY if is_ready else SourceStatus.WAITING
+
+    def _begin(self, txid: int, previous: Any) -> Any:
+        if self._is_opaque:
+            return {"partitions": partition_list(self._coordinator.partitions())}
+        return self._coordinator.initialize_transaction(txid, copied_json(previous))
+
+
+class _KeepingLead(Lead):
+    """A lead whose writes are a durable step of the spout's."""
+
+    def __init__(self, lead: Lead) -> None:
+        self._lead = lead
+
+    @property
+    def epoch(self) -> int:
+        return self._lead.epoch
+
+    def write(self, changes: Sequence[Change]) -> None:
+        with durable_step("spout.keep"):
+            self._lead.write(changes)
+
+    def is_held(self) -> bool:
+        return self._lead.is_held()
+
+    def release(self) -> None:
+        self._lead.release()

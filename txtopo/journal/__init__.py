@@ -1,0 +1,1 @@
+"""The journal: which transactions each coordinator has committed, durable beside the tables."""

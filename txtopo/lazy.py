@@ -1,0 +1,34 @@
+"""Names of a package that are imported when they are first asked for (PEP 562).
+
+An executor imports a user's module, and with it ``txtopo``: it must not load the engine, and a command line that is
+interrupted while it loads must not print a traceback of imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    Args:
+        package: its name.
+        modules: the names that each module defines. The package repeats them below ``if TYPE_CHECKING``.
+    """
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(module_of[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    names = sorted(module_of)
+    return get, lambda: sorted({*vars(sys.modules[package]), *names}), names

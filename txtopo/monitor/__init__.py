@@ -1,1 +1,0 @@
-"""The read side: what a run looks like from outside, as frozen values."""

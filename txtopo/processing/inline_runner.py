@@ -1,0 +1,74 @@
+"""Runs jobs in the calling process, without Spark: for tests, for trying a topology out, and for replays.
+
+What would travel between processes is pickled and unpickled here too, so what does not pickle shows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from txtopo.errors import TxtopoError
+from txtopo.processing.job_runner import JobRunner
+from txtopo.processing.layout import runs_together
+from txtopo.processing.stage_run import Item, Job, Report, SlotItem, StageRun
+from txtopo.tasks.factory import TaskFactory
+from txtopo.topology.plan import Plan
+
+
+class InlineJobRunner(JobRunner):
+    """Runs each stage of a job place after place in the calling thread.
+
+    Args:
+        plan: the topology; DataFrames need Spark and are refused.
+        config: the configuration by dotted names.
+        prototypes: each bolt's frozen object.
+        slots: how many places to pretend there are.
+    """
+
+    def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
+        assert runs_together(plan) or plan.is_opaque, "DataFrames need Spark"
+        self.slots = slots
+        package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
+        self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes
+
+    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
+        """Run a job to its end and return all reports."""
+        return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
+
+    def take_late(self) -> TxtopoError | None:
+        """Return what a component has done when its batch was over and reported."""
+        found = (task_factory.take_late() for task_factory in self._task_factories)
+        return next((error for error in found if error is not None), None)
+
+    def cancel(self, job_id: int) -> None:
+        """Do nothing: a job that runs here runs to its end."""
+
+    def close(self) -> None:
+        """Close the emitters."""
+        for task_factory in self._task_factories:
+            task_factory.close()
+
+
+def run_stages(
+    job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[SlotItem]], list[SlotItem]]
+) -> list[Report]:
+    """Run a job stage by stage, place after place, and return all reports.
+
+    Args:
+        job: what the job does.
+        task_factories: one for each place.
+        travel: returns what leaves a stage as it arrives at the next one.
+    """
+    held: dict[int, list[Item]] = defaultdict(list)
+    for stage in range(len(job.layout.stages)):
+        slots = range(job.layout.slots)
+        sent = [sent for slot in slots for sent in StageRun(task_factories[slot], job, stage, slot).run(held[slot])]
+        held = defaultdict(list)
+        for slot, item in travel(sent):
+            held[slot].append(item)
+    return [item for items in held.values() for item in items if isinstance(item, Report)]

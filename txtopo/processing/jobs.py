@@ -1,0 +1,185 @@
+"""Runs jobs: turns a ``Process`` action into a job, and the job's reports into answers for the core."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.rows_file import remove_rows_files
+from txtopo.core.actions import AssignedAttempt, Process
+from txtopo.core.limits import Limits
+from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
+from txtopo.processing.layout import Layout, lay_spread, lay_together, runs_together
+from txtopo.processing.stage_run import Job, Report, StagedBolts
+from txtopo.tasks.batch_run import CarriedBolt
+from txtopo.tasks.edge_tally import total
+from txtopo.tasks.fingerprint import Fingerprint, Fingerprints, joined
+from txtopo.topology.plan import FRAMES, Phase, Plan
+
+
+@attrs.frozen
+class Processing:
+    """What the processing phase of an attempt came to."""
+
+    attempt: TransactionAttempt
+    tuples: int
+    carried: tuple[CarriedBolt, ...]
+    staged: tuple[StagedBolts, ...]
+    metadata: Any
+    """What an opaque spout emitted, cumulative; None if it did not get to the end."""
+    failure: TxtopoError | None
+    cpu_secs: float
+    """Processor time that it took in the executors, outside of Spark's own code."""
+    fingerprints: Fingerprints
+    """What each component emitted; in a spread layout, where tuples arrive in any order, the spout's alone is sure."""
+
+    def load(self) -> list[CarriedBolt]:
+        """Return the bolts that go on in the commit phase."""
+        return [*self.carried, *(bolt for staged in self.staged for bolt in staged.load())]
+
+
+SMALL_TUPLES_MAX = 20_000
+"""A transaction of so many tuples is over sooner in one place than a shuffle that would spread it."""
+
+
+class JobPlanner:
+    """Makes jobs, and judges their reports.
+
+    Args:
+        plan: the topology.
+        limits: the bounds; the bytes that wait in the driver are shared among the transactions of a window.
+        slots: how many places run at the same time.
+        layout: ``auto``, ``together`` or ``spread``.
+        staging_dir: where carried bolts go that are too large.
+        received_bytes_max: bytes of carried bolts that may wait in the driver.
+        has_edge_tallies: whether sent and received tuples are compared.
+    """
+
+    def __init__(  # noqa: PLR0913 - the settings of one thing
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        slots: int,
+        layout: str,
+        staging_dir: str,
+        received_bytes_max: int,
+        has_edge_tallies: bool,
+    ) -> None:
+        self._plan = plan
+        self._slots = slots
+        self._layout = layout
+        self._staging_dir = staging_dir
+        self._has_edge_tallies = has_edge_tallies
+        self._bytes_max = received_bytes_max // (limits.window * slots)
+        """Bytes of carried bolts that one place may report in memory, for each transaction of a job."""
+        self._tuples: int | None = None
+
+    def job(self, action: Process, committed: int) -> Job:
+        """Return a job."""
+        return Job(
+            job_id=action.job_id,
+            attempts=tuple((assigned.attempt, assigned.metadata) for assigned in action.attempts),
+            previous_metadata=action.previous_metadata,
+            committed=committed,
+            layout=self._choose_layout(action.attempts),
+            staging_dir=self._staging_dir,
+            report_bytes_max=self._bytes_max * len(action.attempts),
+        )
+
+    def clean_up(self, txid: int) -> None:
+        """Remove the files that waited for the commit of transactions up to ``txid``."""
+        remove_rows_files(self._staging_dir, lambda other: other <= txid)
+
+    def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
+        """Return what each attempt of a job came to, in txid order."""
+        by_attempt: dict[TransactionAttempt, list[Report]] = {attempt: [] for attempt, _ in job.attempts}
+        for report in reports:
+            by_attempt[report.attempt].append(report)
+        outcomes: list[Processing] = []
+        previous = job.previous_metadata
+        for attempt, own in by_attempt.items():
+            outcome = self._judge_attempt(job.layout, attempt, own, previous)
+            outcomes.append(outcome)
+            previous = outcome.metadata
+        self._tuples = max(outcome.tuples for outcome in outcomes)
+        return outcomes
+
+    def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
+        if not runs_together(self._plan) or self._layout == "spread":
+            return self._spread
+        is_small = self._tuples is not None and self._tuples <= SMALL_TUPLES_MAX
+        if self._layout == "together" or len(attempts) >= self._slots or is_small:
+            return lay_together(self._plan, min(self._slots, len(attempts)))
+        return self._spread
+
+    @functools.cached_property
+    def _spread(self) -> Layout:
+        return lay_spread(self._plan, self._slots)
+
+    def _judge_attempt(
+        self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report], previous: Any
+    ) -> Processing:
+        failure = _worst([report.failure for report in reports if report.failure is not None])
+        if failure is None:
+            failure = self._find_gap(layout, attempt, reports)
+        metadata = None
+        if self._plan.is_opaque:
+            emitted = [report.opaque_metadata for report in reports if report.opaque_metadata is not None]
+            is_whole = failure is None or failure.component != self._plan.spout.id
+            metadata = {**(previous or {}), **{k: v for part in emitted for k, v in part.items()}} if is_whole else None
+        return Processing(
+            attempt=attempt,
+            tuples=sum(report.tuples_emitted for report in reports),
+            carried=tuple(bolt for report in reports for bolt in report.carried),
+            staged=tuple(report.staged for report in reports if report.staged is not None),
+            metadata=metadata,
+            failure=failure,
+            cpu_secs=sum(report.cpu_secs for report in reports),
+            fingerprints=self._fingerprints(layout, reports),
+        )
+
+    def _fingerprints(self, layout: Layout, reports: Sequence[Report]) -> Fingerprints:
+        together = joined(report.fingerprints for report in reports)
+        if len(layout.stages) == 1:
+            return together
+        spout = self._plan.spout.id
+        commit_phase = [c.id for c in self._plan.of_phase(Phase.COMMIT) if c.streams]
+        return {  # what took tuples in any order may emit them in another one in the commit phase, too
+            **dict.fromkeys(commit_phase, Fingerprint(0, None)),
+            **{
+                name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
+                for name, fingerprint in together.items()
+            },
+        }
+
+    def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
+        expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)
+        finished = sum(report.tasks_finished for report in reports)
+        origin: dict[str, Any] = {"txid": attempt.txid, "attempt": attempt.attempt}
+        if finished != expected:
+            return InternalError(f"{finished} tasks reported, {expected} were planned", **origin)
+        if not self._has_edge_tallies:
+            return None
+        for edge, tally in total(report.tallies for report in reports).items():
+            planned = self._plan.edges[edge]
+            ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
+            if not tally.is_settled and not ends & FRAMES:  # what Spark SQL sends and takes is Spark's to keep
+                return TupleTreeFailure(
+                    f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
+                    f"{tally.received}, or other ones: a part of the job ran twice and differed",
+                    **origin,
+                )
+        return None
+
+
+def _worst(failures: Sequence[TxtopoError]) -> TxtopoError | None:
+    """Return the failure that counts: a broken rule before one that is replayed."""
+    for failure in failures:
+        if not isinstance(failure, FailedException):
+            return failure
+    return failures[0] if failures else None

@@ -1,0 +1,109 @@
+"""Layouts: where the tasks of a job's transactions run.
+
+*Together*: each transaction has all its tasks in one place, so a grouping moves tuples within a process and
+nothing is shuffled. Best when a job holds enough transactions to keep every core busy.
+
+*Spread*: the tasks of one transaction are spread over the places. Components that are joined by groupings
+that move nothing share a stage; every other grouping is a shuffle between two stages. Best for few, large
+transactions, and needed where Spark SQL runs a component, or where an opaque spout's task emits
+transactions one after another.
+
+Which layout a job runs in changes where time goes, never what comes out.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from txtopo.topology.plan import FRAMES, Plan, PlannedComponent
+
+
+class RowsMode(enum.Enum):
+    """How a stage's tasks are assigned to places."""
+
+    BY_TRANSACTION = "by transaction"
+    BY_TRANSACTION_AND_TASK = "by transaction and task"
+    BY_TASK = "by task"
+    """All transactions of a task in one place, in order: for the spout tasks of an opaque spout."""
+
+
+@attrs.frozen
+class Stage:
+    """Components whose tasks run in the same place, between two shuffles."""
+
+    components: tuple[str, ...]
+    placement: RowsMode
+
+    def slot(self, transaction_index: int, task: int, slots: int) -> int:
+        """Return the place of a task, for the transaction at an index in its job."""
+        match self.placement:
+            case RowsMode.BY_TRANSACTION:
+                return transaction_index % slots
+            case RowsMode.BY_TRANSACTION_AND_TASK:
+                return (transaction_index + task) % slots
+            case RowsMode.BY_TASK:
+                return task % slots
+
+
+@attrs.frozen
+class Layout:
+    """The stages of the processing phase, in order, and the components that Spark SQL runs before each.
+
+    ``frames[i]`` are the DataFrame components whose output stages from ``i`` on take.
+    """
+
+    slots: int
+    stages: tuple[Stage, ...]
+    frames: tuple[tuple[str, ...], ...]
+
+    def stage_of(self, component: str) -> int | None:
+        """Return the index of a component's stage; None if Spark SQL runs it."""
+        for index, stage in enumerate(self.stages):
+            if component in stage.components:
+                return index
+        return None
+
+
+def runs_together(plan: Plan) -> bool:
+    """Whether a transaction's tasks may all run in one place."""
+    return not plan.is_opaque and not any(component.kind in FRAMES for component in plan.components)
+
+
+def lay_together(plan: Plan, slots: int) -> Layout:
+    """Lay every transaction out in one place."""
+    assert runs_together(plan), "DataFrames and opaque spouts are spread"
+    components = tuple(component.id for component in plan.components)
+    return Layout(slots, (Stage(components, RowsMode.BY_TRANSACTION),), ((),))
+
+
+def lay_spread(plan: Plan, slots: int) -> Layout:
+    """Spread every transaction over all places."""
+    levels: dict[str, int] = {}
+    for component in plan.components:
+        levels[component.id] = max(
+            (levels[edge.source] + _is_boundary(plan, edge.source, component) for edge in plan.inputs(component.id)),
+            default=0,
+        )
+    count = max(levels.values()) + 1
+    stages, frames = [], []
+    for level in range(count):
+        here = [c for c in plan.components if levels[c.id] == level]
+        python = tuple(c.id for c in here if c.kind not in FRAMES)
+        by_task = plan.is_opaque and plan.spout.id in python
+        stages.append(Stage(python, RowsMode.BY_TASK if by_task else RowsMode.BY_TRANSACTION_AND_TASK))
+        frames.append(tuple(c.id for c in here if c.kind in FRAMES))
+    return Layout(slots, tuple(stages), tuple(frames))
+
+
+def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
+    """Whether tuples from ``source`` to ``target`` leave their place (a bool is 0 or 1 stage more)."""
+    origin = plan.by_id[source]
+    if origin.kind in FRAMES or target.kind in FRAMES:
+        return True
+    if plan.is_opaque and origin is plan.spout:
+        return True
+    return any(
+        edge.grouping.moves(origin.tasks, target.tasks) for edge in plan.inputs(target.id) if edge.source == source
+    )

@@ -1,0 +1,307 @@
+"""The processing phase of a job, stage by stage, in one place. Knows nothing of Spark.
+
+Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A
+failure is a report too: it fails its own attempt and no other in the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.api.copying import copied_json
+from txtopo.api.partitioned import partition_key
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import FailedException, RuleError, TxtopoError
+from txtopo.processing.layout import Layout
+from txtopo.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.collector import TaskCollector
+from txtopo.tasks.edge_tally import EdgeTally
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.fingerprint import Fingerprints
+from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.tasks.user_output import ended
+from txtopo.topology.plan import Phase, PlannedComponent
+
+
+@attrs.frozen
+class Job:
+    """A job's work, as every place is told of it.
+
+    Args:
+        job_id: the job.
+        attempts: its attempts in txid order, with their metadata.
+        previous_metadata: what an opaque spout goes on from.
+        committed: the last committed txid.
+        layout: where the tasks run.
+        staging_dir: where bolts go that are too large to report in memory.
+        report_bytes_max: bytes of carried bolts that one place may report in memory.
+    """
+
+    job_id: int
+    attempts: tuple[tuple[TransactionAttempt, Any], ...]
+    previous_metadata: Any
+    committed: int
+    layout: Layout
+    staging_dir: str
+    report_bytes_max: int
+
+
+@attrs.frozen
+class StagedBolts:
+    """Where carried bolts lie that were too large to report in memory."""
+
+    path: str
+    spans: tuple[tuple[str, int, int, int], ...]
+    """For each bolt its component, its task, and where its state begins and ends in the file."""
+
+    def load(self) -> list[CarriedBolt]:
+        """Read the bolts back."""
+        with pathlib.Path(self.path).open("rb") as file:
+            content = file.read()
+        return [CarriedBolt(component, task, content[start:end]) for component, task, start, end in self.spans]
+
+    def remove(self) -> None:
+        """Remove the file: nothing needs it any more."""
+        pathlib.Path(self.path).unlink(missing_ok=True)
+
+
+@attrs.frozen
+class Report:
+    """What one stage in one place has to say of one attempt."""
+
+    attempt: TransactionAttempt
+    tallies: Mapping[int, EdgeTally]
+    tuples_emitted: int
+    tasks_finished: int
+    carried: tuple[CarriedBolt, ...] = ()
+    staged: StagedBolts | None = None
+    opaque_metadata: Mapping[str, Any] | None = None
+    failure: TxtopoError | None = None
+    fingerprints: Fingerprints = attrs.field(factory=dict)
+    cpu_secs: float = attrs.field(default=0.0, eq=False)
+    """Processor time since this place's report before."""
+
+
+Item = ShuffleMessage | Report
+SlotItem = tuple[int, Item]
+"""An item and the place it goes to."""
+
+
+class StageRun:
+    """One stage of a job, in one place.
+
+    Args:
+        task_factory: makes the tasks' objects.
+        job: what the job does.
+        stage_index: which stage.
+        slot: which place, from 0.
+        probe: shows where the work stands.
+    """
+
+    def __init__(
+        self, task_factory: TaskFactory, job: Job, stage_index: int, slot: int, probe: ProgressProbe | None = None
+    ) -> None:
+        self._task_factory = task_factory
+        task_factory.staging_dir = job.staging_dir
+        self._plan = task_factory.plan
+        self._job = job
+        self._layout = job.layout
+        self._stage_index = stage_index
+        self._stage = job.layout.stages[stage_index]
+        self._slot = slot
+        self._probe = probe or ProgressProbe()
+        self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
+        self._components = [self._plan.by_id[name] for name in self._stage.components]
+        self._outbox: list[SlotItem] = []
+        self._runs: dict[TransactionAttempt, BatchRun] = {}
+        self._failures: dict[TransactionAttempt, TxtopoError] = {}
+        self._opaque: dict[TransactionAttempt, Mapping[str, Any]] = {}
+        self._chain: dict[str, Any] = dict(job.previous_metadata or {}) if self._plan.is_opaque else {}
+        self._bytes_left = job.report_bytes_max
+        self._reported_at = time.thread_time()
+
+    def run(self, items: Iterable[Item]) -> Iterator[SlotItem]:
+        """Work the stage off and yield what leaves it.
+
+        Args:
+            items: what earlier stages sent to this place; what is for later stages passes through.
+        """
+        self._clean_up()
+        for item in items:
+            if isinstance(item, ShuffleMessage) and self._is_for_this_stage(item):
+                self._guard(item.attempt, functools.partial(_receive, item))
+                yield from self._take_outbox()
+            else:
+                yield self._slot, item
+        for index, (attempt, metadata) in enumerate(self._job.attempts):
+            self._emit(index, attempt, metadata)
+            self._guard(attempt, self._finish)
+            yield from self._take_outbox()
+            report = self._report(index, attempt)
+            ended(attempt)
+            if report.tasks_finished or report.failure is not None:
+                yield self._slot, report
+            run = self._runs.pop(attempt, None)
+            if run is not None:
+                run.close()
+
+    def _clean_up(self) -> None:
+        """Tell the emitters what is committed; one that fails at it fails the job's attempts here."""
+        try:
+            with user_code(self._plan.spout.id, self._job.attempts[0][0]):
+                self._task_factory.cleanup_before(self._job.committed)
+        except (FailedException, RuleError) as error:
+            self._failures.update({attempt: error for attempt, _ in self._job.attempts})
+
+    def _is_for_this_stage(self, message: ShuffleMessage) -> bool:
+        return self._plan.edges[message.edge].target in self._stage.components
+
+    def _emit(self, index: int, attempt: TransactionAttempt, metadata: Any) -> None:
+        spout = self._plan.spout
+        if spout.id not in self._stage.components:
+            return
+        for task in range(spout.tasks):
+            if self._is_here(index, task):
+                emit = self._emit_opaque if self._plan.is_opaque else self._emit_again
+                self._guard(attempt, functools.partial(emit, task, metadata))
+
+    def _emit_again(self, task: int, metadata: Any, run: BatchRun) -> None:
+        def emit(collector: TaskCollector) -> None:
+            self._task_factory.emitter(task).emit_batch(run.attempt, copied_json(metadata), collector)
+
+        run.emit(task, emit)
+
+    def _emit_opaque(self, task: int, metadata: Any, run: BatchRun) -> None:
+        """Emit each partition of this task from where the transaction before ended in it."""
+        if any(attempt.txid < run.attempt.txid for attempt in self._failures):
+            raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
+
+        def emit(collector: TaskCollector) -> dict[str, Any]:
+            emitter = self._task_factory.emitter(task)
+            emitted = {}
+            for partition in metadata["partitions"]:
+                key = partition_key(partition)
+                if owner_of(partition, self._plan.spout.tasks) == task:
+                    previous = copied_json(self._chain.get(key))
+                    now = emitter.emit_batch(run.attempt, collector, copied_json(partition), previous)
+                    if now is not None:
+                        emitted[key] = json.loads(json.dumps(now))
+            return emitted
+
+        emitted = run.emit(task, emit)
+        self._chain.update(emitted)
+        self._opaque[run.attempt] = {**self._opaque.get(run.attempt, {}), **emitted}
+
+    def _finish(self, run: BatchRun) -> None:
+        """Finish what works ahead; what is of the commit phase has only been made to take its tuples."""
+        for component in self._components:
+            if component.phase is Phase.PROCESSING and component is not self._plan.spout:
+                run.finish(component)
+
+    def _report(self, index: int, attempt: TransactionAttempt) -> Report:
+        run = self._runs.get(attempt)
+        carried: list[CarriedBolt] = []
+        if run is not None and attempt not in self._failures:
+            self._guard(attempt, lambda run: carried.extend(run.carry()))
+        late = self._task_factory.take_late()
+        if late is not None:  # it tells its own transaction, which may have been reported long ago
+            self._failures.setdefault(attempt, late)
+        failure = self._failures.get(attempt)
+        staged = None
+        if failure is None:
+            size = sum(len(bolt.state) for bolt in carried)
+            if size > self._bytes_left:
+                staged, carried = self._put_aside(attempt, carried), []
+            else:
+                self._bytes_left -= size
+        before, self._reported_at = self._reported_at, time.thread_time()
+        return Report(
+            attempt=attempt,
+            cpu_secs=self._reported_at - before,
+            tallies={} if run is None else run.tallies,
+            tuples_emitted=0 if run is None else run.tuples_emitted,
+            tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
+            carried=tuple(carried) if failure is None else (),
+            staged=staged,
+            opaque_metadata=self._opaque.get(attempt),
+            failure=failure,
+            fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
+        )
+
+    def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
+        folder = pathlib.Path(self._job.staging_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._slot}-{uuid.uuid4().hex}.bolts"
+        spans, position = [], 0
+        with path.open("wb") as file:
+            for bolt in carried:
+                file.write(bolt.state)
+                spans.append((bolt.component, bolt.task, position, position + len(bolt.state)))
+                position += len(bolt.state)
+        return StagedBolts(os.fspath(path), tuple(spans))
+
+    def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
+        """Do something for an attempt unless it has failed; what fails now fails it alone."""
+        if attempt in self._failures:
+            return
+        try:
+            work(self._run_of(attempt))
+        except (FailedException, RuleError) as error:
+            self._failures[attempt] = error
+
+    def _run_of(self, attempt: TransactionAttempt) -> BatchRun:
+        run = self._runs.get(attempt)
+        if run is None:
+            index = self._index_of[attempt]
+            run = self._runs[attempt] = BatchRun(
+                self._task_factory,
+                attempt,
+                is_local=lambda component, task: component in self._stage.components and self._is_here(index, task),
+                send=self._send,
+                probe=self._probe,
+            )
+        return run
+
+    def _send(self, message: ShuffleMessage) -> None:
+        target = self._plan.by_id[self._plan.edges[message.edge].target]
+        self._outbox.append((self._place_for(target, message), message))
+
+    def _place_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
+        return slot_for(self._layout, target, self._index_of[message.attempt], message.task)
+
+    def _take_outbox(self) -> list[SlotItem]:
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    def _is_here(self, transaction_index: int, task: int) -> bool:
+        return self._stage.slot(transaction_index, task, self._layout.slots) == self._slot
+
+
+def _receive(message: ShuffleMessage, run: BatchRun) -> None:
+    run.receive(message)
+
+
+def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
+    """Return the place a shuffle message goes to; what Spark SQL takes may lie anywhere."""
+    stage = layout.stage_of(target.id)
+    if stage is None:
+        return (transaction_index + task) % layout.slots
+    return layout.stages[stage].slot(transaction_index, task, layout.slots)
+
+
+def owner_of(partition: Any, tasks: int) -> int:
+    """Return the spout task that emits a partition of an opaque spout, whichever other partitions there are."""
+    if isinstance(partition, int):
+        return partition % tasks
+    return zlib.crc32(partition_key(partition).encode()) % tasks

@@ -1,0 +1,175 @@
+"""Recovery: what a new leader does before its first transaction.
+
+1. It has the lead, so no older coordinator writes to the store any more.
+2. It looks at every table, see :mod:`txtopo.recovery.divergence`: what is refused here has not been touched.
+3. It opens every state, which fences each table: no older coordinator writes to a table any more. It looks again.
+4. If the coordinator state tells of a group under way, the tables say how far it came, and it is finished or dropped.
+5. Now the coordinator state and the tables must agree: each table is the one that the state knows, at its txid.
+6. It writes that it has recovered. Only the leader can, so nobody else has written since what it has read.
+
+A zombie, told as a history:
+
+1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
+2. Leader B fences the table. Either A's write landed before B's mark, and B sees txid 8 in step 4; or it
+   comes after, conflicts with the mark, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.api.state import OpenedState, State
+from txtopo.core.events import TransactionMetadata
+from txtopo.errors import DivergenceError, LostLead
+from txtopo.failpoints import durable_step
+from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+from txtopo.recovery.divergence import WAY_OUT, CoordinatorRecord, find_divergences, refuse
+
+
+@attrs.frozen
+class RecoveredRun:
+    """What a run starts from."""
+
+    states: Mapping[str, OpenedState]
+    committed: CommittedMark
+    begun: tuple[TransactionMetadata, ...]
+
+
+def open_states(
+    topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState
+) -> dict[str, OpenedState]:
+    """Open every state under the coordinator state's epoch, or none of them.
+
+    Raises:
+        DivergenceError: a state belongs elsewhere, or a newer epoch has opened it than the store knows.
+        LostLead: another coordinator has taken the lead meanwhile.
+    """
+    opened: dict[str, OpenedState] = {}
+    try:
+        for name, state in states.items():
+            with durable_step("table.open"):
+                opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
+    except BaseException as error:
+        for each in opened.values():
+            each.close()
+        if isinstance(error, LostLead):
+            coordinator_state.confirm_lead()
+            raise DivergenceError(
+                f"{error.message}; yet it holds the lead: the coordinator state, at transaction "
+                f"{coordinator_state.committed().txid}, was wiped or restored from an earlier moment. {WAY_OUT}"
+            ) from error
+        raise
+    return opened
+
+
+def recover(topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState) -> RecoveredRun:
+    """Open the states, settle what was under way, and check that all of it belongs together.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together; nothing was changed in either.
+        LostLead: another coordinator has taken the lead meanwhile.
+    """
+    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    try:
+        _refuse_unfinished_repair(coordinator_state)
+        refuse(find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1), tables))
+    except DivergenceError:
+        coordinator_state.confirm_lead()
+        raise
+    coordinator_state.begin()
+    opened = open_states(topology_id, states, coordinator_state)
+    try:
+        refuse(find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables))
+        group = coordinator_state.group()
+        committed = coordinator_state.committed()
+        if group is not None:
+            committed = _settle(group, committed, opened, coordinator_state)
+        _check(topology_id, committed, opened)
+        for state in opened.values():
+            state.discard_staged()
+        begun = coordinator_state.begun(committed.txid)
+        with durable_step("recovery.confirm"):
+            coordinator_state.confirm_recovery()
+        return RecoveredRun(opened, committed, begun)
+    except BaseException as error:
+        for state in opened.values():
+            state.close()
+        if isinstance(error, DivergenceError):
+            # To a coordinator that was paused, what a newer one writes looks like divergence.
+            coordinator_state.confirm_lead()
+        raise
+
+
+def marks_after(
+    committed: CommittedMark, opened: Mapping[str, OpenedState], written: set[str], txid: int
+) -> dict[str, StateMark]:
+    """Return the state marks after a group that wrote some states as of ``txid``."""
+    marks = dict(committed.states)
+    for name, state in opened.items():
+        known = marks.get(name)
+        last = txid if name in written else known.txid if known is not None else None
+        marks[name] = StateMark(state.identity, last, state.version)
+    return marks
+
+
+def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
+    if coordinator_state.repair() is not None:
+        raise DivergenceError(
+            f"a repair of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "
+            f"{coordinator_state.committed().txid}, was cut short: run 'txtopo repair' again, which finishes it"
+        )
+
+
+def _settle(
+    group: GroupMark, committed: CommittedMark, opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState
+) -> CommittedMark:
+    """Finish a group with a write that landed; drop one without."""
+    missing = [name for name in group.states if name not in opened]
+    if missing:
+        raise DivergenceError(
+            f"transactions {group.first} to {group.last} were being written to state {missing[0]!r}, which the "
+            "topology no longer has; start it once with that state"
+        )
+    landed = {name for name in group.states if opened[name].last_txid == group.last}
+    if not landed:
+        with durable_step("recovery.drop"):
+            coordinator_state.drop_group()
+        return committed
+    for write in group.staged:
+        with durable_step("recovery.write"):
+            opened[write.state].write_staged(write)
+    for name in landed:
+        opened[name].make_durable()
+    marks = marks_after(committed, opened, set(group.states), group.last)
+    settled = CommittedMark(group.last, group.metadata, marks)
+    _check(coordinator_state.topology_id, settled, opened)
+    with durable_step("recovery.commit"):
+        coordinator_state.commit(settled, group.first)
+    return settled
+
+
+def _check(topology_id: str, committed: CommittedMark, opened: Mapping[str, OpenedState]) -> None:
+    for name, state in opened.items():
+        mark = committed.states.get(name)
+        last = state.last_txid
+        where = f"state {name!r} of topology {topology_id!r}"
+        if mark is None:
+            if last is not None:
+                raise DivergenceError(
+                    f"{where}: its table holds transactions up to {last}, but the coordinator state, at "
+                    f"transaction {committed.txid}, has never written it. {WAY_OUT}"
+                )
+            continue
+        if mark.identity != state.identity and (mark.txid or last):
+            raise DivergenceError(
+                f"{where}: its table is not the one that the coordinator state knows (at transaction "
+                f"{mark.txid}; this one is at {last}). {WAY_OUT}"
+            )
+        if mark.txid != last:
+            relation = "ahead of" if (last or 0) > (mark.txid or 0) else "behind"
+            raise DivergenceError(
+                f"{where}: its table is at transaction {last}, {relation} the coordinator state, which wrote it "
+                f"last at {mark.txid} and has committed {committed.txid}. {WAY_OUT}"
+            )

@@ -1,0 +1,134 @@
+"""What Spark says when something fails, cut to the line that matters.
+
+Spark tells of one exception of a task in sixty lines: in the words of the scheduler, with the stack of Java, once
+more as a cause, and with the traceback of Python in each of them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+LINE_MAX = 400
+"""Characters of a line that is shown."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+_SPARK = ("/pyspark/", "/py4j/", "pyspark.zip")
+_LIBRARIES = (*_SPARK, "/cloudpickle/", "/pyarrow/", "<frozen ")
+_CAUSE = "Caused by: "
+_CALL = re.compile(r"^An error occurred while calling \S+$")
+_SCHEDULER = re.compile(r"^.*?Job aborted due to stage failure: (?:.*?most recent failure: )?(?:Lost task .*?\): )?")
+_WRAPPERS = (
+    "org.apache.spark.SparkException: ",
+    "org.apache.spark.api.python.PythonException: ",
+    "org.apache.spark.sql.catalyst.ExtendedAnalysisException: ",
+    "org.apache.spark.sql.AnalysisException: ",
+    "java.util.concurrent.ExecutionException: ",
+    "java.lang.RuntimeException: ",
+)
+_NO_DELTA = re.compile(
+    r"ailed to find (?:the )?data source: `?delta\b|DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG"
+    r"|io\.delta\.sql\.DeltaSparkSessionExtension"
+)
+_DELTA_REMEDY = (
+    "this Spark session has no Delta: write uses_delta = True in the class of the component, or "
+    "Config(spark_delta=True); see docs/dataframes.md"
+)
+
+
+@attrs.frozen
+class Frame:
+    """A frame of a traceback."""
+
+    file: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        """Return the place in words."""
+        return f"{self.file}, line {self.line}, in {self.name}"
+
+
+@attrs.frozen
+class PythonError:
+    """What Python has raised in a task, as Spark tells of it.
+
+    Args:
+        raised: the exception's own line: its name, with its module's, and its message.
+        frames: those of the traceback, the innermost last.
+    """
+
+    raised: str
+    frames: tuple[Frame, ...]
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether Spark's own Python has raised it, whoever had called it."""
+        return not self.frames or any(part in self.frames[-1].file for part in _SPARK)
+
+    def __str__(self) -> str:
+        """Return it in one line, with the innermost place that is no library's."""
+        slots = [frame for frame in self.frames if not in_library(frame.file)]
+        return f"{self.raised} ({slots[-1]})" if slots else self.raised
+
+
+def line_that_matters(text: str) -> str:
+    """Return what went wrong, in one line, out of the text of an exception of Spark's.
+
+    Of Python's exceptions in a task it is the last line of the traceback, with the place in your code; of Java's the
+    innermost cause.
+
+    Args:
+        text: ``str()`` of the exception.
+    """
+    if _NO_DELTA.search(text):
+        return _DELTA_REMEDY
+    error = python_error(text)
+    return _cut(str(error) if error is not None else _of_java(text))
+
+
+def in_library(path: str) -> bool:
+    """Whether a source file is of Spark, or of what Spark calls Python by."""
+    return any(part in path for part in _LIBRARIES)
+
+
+def python_error(text: str) -> PythonError | None:
+    """Return what Python has raised in a task, out of the text of an exception of Spark's; None if that was Java.
+
+    Args:
+        text: ``str()`` of the exception.
+    """
+    _, found, rest = text.partition(_TRACEBACK)
+    if not found:
+        return None
+    frames, raised = [], None
+    for line in rest.splitlines():
+        frame = _FRAME.match(line)
+        if line.startswith(("\tat ", _CAUSE)):
+            break
+        if frame is not None:
+            frames.append(Frame(frame["file"], int(frame["line"]), frame["name"]))
+        elif raised is None and line and not line[0].isspace():
+            raised = line
+        elif line.startswith(_TRACEBACK):  # of an exception that was raised while this one was handled
+            raised = None
+    return PythonError(raised, tuple(frames)) if raised is not None else None
+
+
+def _of_java(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if not line.startswith(("\tat ", "\t..."))]
+    lines = [line for line in lines if line]
+    if len(lines) > 1 and _CALL.match(lines[0]):
+        del lines[0]
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    line = causes[-1] if causes else next(iter(lines), "Spark does not say what")
+    line = _SCHEDULER.sub("", line.removeprefix(": "))
+    for wrapper in _WRAPPERS:
+        line = line.removeprefix(wrapper)
+    return line.rstrip(";")  # a plan follows in further lines
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE_MAX else f"{line[:LINE_MAX]}…"

@@ -1,0 +1,1 @@
+"""DataFrame components: topologies whose spouts and bolts are Spark SQL."""

@@ -1,0 +1,110 @@
+"""A user's code on DataFrames: what Spark raises in it is told in one line, with the place in that code.
+
+``read`` and ``transform`` run in the driver; the Python functions that they give to Spark SQL run in its tasks, and
+only the text of an exception comes back from there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from txtopo.errors import FailedException, UserCodeError
+from txtopo.processing.stage_run import Job
+from txtopo.spark.errors import Frame, in_library, line_that_matters, python_error
+from txtopo.tasks.bolt_tasks import user_code
+from txtopo.tasks.state_handle import attempt_origin
+from txtopo.topology.plan import FRAMES, Plan
+
+_OURS = ("/txtopo/spark/", "/txtopo/phases/")
+"""Functions that txtopo itself gives to Spark SQL; what a user's code raises in them comes back as a report."""
+
+_OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetError"})
+"""What a function gets out of its input, too, when Spark closes it."""
+
+
+class frame_code(user_code):  # noqa: N801 - reads as what it is: with frame_code(…)
+    """Run ``read`` or ``transform``; see :class:`user_code`. The text of Spark's exception stays its ``__cause__``."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tell of the error in words."""
+        try:
+            super().__exit__(kind, error, trace)
+        except UserCodeError as wrong:
+            if not isinstance(error, (PySparkException, Py4JError)):
+                raise
+            frames = [frame for frame in traceback.extract_tb(trace) if not in_library(frame.filename)]
+            slot = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+            wrong.message = f"{type(error).__name__}: {line_that_matters(str(error))}{slot}"
+            wrong.cause = None
+            raise wrong from error
+
+
+def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
+    """Return the error of a user's function that Spark SQL has called in a task, which every replay would meet again.
+
+    Args:
+        text: what Spark says of the lost job.
+        plan: the topology.
+        job: what the job does.
+
+    Returns:
+        None if something else was lost, or if the function asks for a replay by a FailedException.
+    """
+    error = python_error(text)
+    if error is None or error.is_of_spark or any(part in frame.file for frame in error.frames for part in _OURS):
+        return None
+    name = error.raised.partition(":")[0]
+    if name in _OF_CONNECTIONS or _is_failed_exception(name):
+        return None
+    owner = _owner(error.frames, plan)
+    origin: dict[str, Any] = {"component": owner}
+    if owner is not None and len(job.attempts) == 1:
+        origin = attempt_origin(owner, job.attempts[0][0])
+    return UserCodeError(f"{error}; raise FailedException to have a transaction replayed", **origin)
+
+
+def _is_failed_exception(name: str) -> bool:
+    """Whether a name in a traceback is that of a FailedException, a user's own among them."""
+    parts = name.split(".")
+    for length in range(len(parts)):
+        found: Any = sys.modules.get(".".join(parts[:length]) or "__main__")  # a traceback leaves __main__ out
+        for part in parts[length:]:
+            found = getattr(found, part, None)
+        if isinstance(found, type) and issubclass(found, FailedException):
+            return True
+    return False
+
+
+def _owner(frames: Iterable[Frame], plan: Plan) -> str | None:
+    """Return the component whose class the code is in, or the only one there is; None if that can't be told."""
+    components = [component for component in plan.components if component.kind in FRAMES]
+    if len(components) == 1:
+        return components[0].id
+    owners = {
+        component.id
+        for component in components
+        for kind in type(component.component).__mro__
+        for frame in frames
+        if _is_within(frame, kind)
+    }
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _is_within(frame: Frame, kind: type) -> bool:
+    try:
+        if inspect.getsourcefile(kind) != frame.file:
+            return False
+        lines, first = inspect.getsourcelines(kind)
+    except (OSError, TypeError):  # its source is not here
+        return False
+    return first <= frame.line < first + len(lines)

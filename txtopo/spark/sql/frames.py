@@ -1,0 +1,316 @@
+"""Jobs with components that Spark SQL runs: DataFrame spouts and DataFrame bolts.
+
+A frame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components a
+frame stays a frame. Towards Python bolts its rows become shuffle messages, routed as the groupings say; from Python
+bolts shuffle messages become rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from txtopo.api.copying import copied_json
+from txtopo.api.fields import Fields
+from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.chunks import Chunk, decode
+from txtopo.errors import TopologyError
+from txtopo.processing.stage_run import Item, Job, Report, SlotItem, slot_for
+from txtopo.spark.sql.frame_code import frame_code
+from txtopo.spark.sql.frame_tasks import FrameTasks, last_edge
+from txtopo.spark.stages import same_slot, stage_function
+from txtopo.spark.worker import task_factory_of
+from txtopo.tasks.batch_run import ShuffleMessage
+from txtopo.tasks.bolt_tasks import attempt_column
+from txtopo.tasks.context import TaskContext
+from txtopo.tasks.routing import Router
+from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
+
+APART_MAX = 4
+"""Transactions of a job that are transformed one by one: each costs tasks of its own, which only large ones repay."""
+
+_ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
+
+
+class FrameStages:
+    """one job with DataFrame components.
+
+    Args:
+        spark: the session.
+        plan: the topology.
+        package: the run's package, broadcast.
+        job: what the job does.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, package: Any, job: Job) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._package = package
+        self._job = job
+        self._frames: dict[str, DataFrame] = {}
+        self._frames_apart: dict[str, list[DataFrame]] = {}
+        """The frames of few transactions, one each."""
+        self._persisted: list[Any] = []
+
+    def run(self) -> list[Report]:
+        """Run the stages, each with the frames that come before it, and return the reports."""
+        layout = self._job.layout
+        edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
+        if edge is not None:
+            for name in itertools.chain.from_iterable(layout.frames):
+                self._make_frame(self._plan.by_id[name], None)
+            tasks = FrameTasks(self._spark, self._package, self._job, self._plan, edge)
+            return tasks.run(self._frames_apart[edge.source])
+        items: Any = None
+        try:
+            for index, stage in enumerate(layout.stages):
+                if any(self._takes_messages(name) for name in layout.frames[index]):
+                    items = self._persist(items)
+                frames = [self._plan.by_id[name] for name in layout.frames[index]]
+                for component in frames:
+                    self._make_frame(component, items)
+                made = [self._messages_of(component) for component in frames]
+                taken = self._edges_into(layout.frames[index])
+                rest = items.filter(_is_of_no_edge(taken)) if taken and items is not None else items
+                if stage.components:
+                    rest = self._routed(rest).mapPartitionsWithIndex(stage_function(self._package, self._job, index))
+                parts = [part for part in (rest, *made) if part is not None]
+                items = reduce(lambda left, right: left.union(right), parts) if parts else None
+            collected = items.collect() if items is not None else []
+            reports = [item for _, item in collected if isinstance(item, Report)]
+        finally:
+            for persisted in self._persisted:
+                persisted.unpersist()
+        return reports
+
+    def _make_frame(self, component: PlannedComponent, items: Any) -> None:
+        """Add a component's frame."""
+        frame = (
+            self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
+        )
+        if len(self._plan.outputs(component.id, DEFAULT_STREAM)) > 1:
+            frame = self._persist(frame)
+            self._frames_apart.pop(component.id, None)
+        self._frames[component.id] = frame
+
+    def _messages_of(self, component: PlannedComponent) -> Any:
+        """Return a component's rows as shuffle messages for the Python bolts that take them; None if none does."""
+        consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
+        to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
+        if not to_python:
+            return None
+        frame = self._frames[component.id]
+        encode = _encode_function(self._package, self._job, component, to_python)
+        return frame.mapInArrow(
+            encode,
+            "place int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+            "source_task int, task int, tag bigint, tuples int, encoded binary",
+        ).rdd.map(_as_message)
+
+    def _read(self, component: PlannedComponent) -> DataFrame:
+        frames = []
+        for attempt, metadata in self._job.attempts:
+            with frame_code(component.id, attempt):
+                frame = component.component.read(self._spark, copied_json(metadata))
+            frames.append(_with_attempt(frame, attempt, component))
+        if len(frames) <= APART_MAX:
+            self._frames_apart[component.id] = frames
+        return reduce(DataFrame.unionAll, frames)
+
+    def _bolt(self, component: PlannedComponent, items: Any) -> DataFrame:
+        """Return a bolt's output: of few transactions one by one, for then the attempt is no key to group by."""
+        edges = self._plan.inputs(component.id)
+        if all(edge.source in self._frames_apart for edge in edges):
+            apart = [
+                self._transformed(component, [self._frames_apart[edge.source][index] for edge in edges], attempt)
+                for index, (attempt, _) in enumerate(self._job.attempts)
+            ]
+            self._frames_apart[component.id] = apart
+            return reduce(DataFrame.unionAll, apart)
+        inputs = [self._input(edge, items) for edge in edges]
+        return self._transformed(component, inputs, self._job.attempts[0][0])
+
+    @staticmethod
+    def _transformed(component: PlannedComponent, inputs: list[DataFrame], attempt: TransactionAttempt) -> DataFrame:
+        with frame_code(component.id, attempt):
+            frame = component.component.transform(reduce(DataFrame.unionByName, inputs))
+        return _checked(frame, component)
+
+    def _input(self, edge: Edge, items: Any) -> DataFrame:
+        if edge.source in self._frames:
+            return self._frames[edge.source]
+        source = self._plan.by_id[edge.source]
+        fields = source.streams[edge.stream]
+        encoded = items.filter(_is_of_edge(edge.index)).map(_as_row)
+        schema = "attempt struct<txid: bigint, attempt: bigint>, source_task int, encoded binary"
+        return self._spark.createDataFrame(encoded, schema).mapInArrow(
+            _decode_function(edge, fields), from_arrow_schema(_frame_schema(fields))
+        )
+
+    def _routed(self, items: Any) -> Any:
+        """Return items where they belong; a shuffle costs tens of milliseconds even where there are none."""
+        slots = self._job.layout.slots
+        if items is None:
+            return self._spark.sparkContext.parallelize([], slots)
+        return items.partitionBy(slots, same_slot)
+
+    def _edges_into(self, names: tuple[str, ...]) -> frozenset[int]:
+        return frozenset(edge.index for name in names for edge in self._plan.inputs(name))
+
+    def _takes_messages(self, name: str) -> bool:
+        return any(edge.source not in self._frames for edge in self._plan.inputs(name))
+
+    def _persist(self, data: Any) -> Any:
+        persisted = data.persist(StorageLevel.MEMORY_AND_DISK)
+        self._persisted.append(persisted)
+        return persisted
+
+
+def _frame_schema(fields: Fields) -> pa.Schema:
+    rest = fields.without_attempt().arrow_schema()
+    return pa.schema([pa.field(fields.names[0], _ATTEMPT_TYPE), *rest])
+
+
+def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: PlannedComponent) -> DataFrame:
+    fields = component.streams[DEFAULT_STREAM]
+    expected = list(fields.names[1:])
+    if frame.columns != expected:
+        raise TopologyError(
+            f"read() returned the columns {frame.columns}; output_fields say {expected}",
+            component=component.id,
+        )
+    struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{fields.names[0]}`"
+    return frame.selectExpr(struct, *_cast(frame, fields))
+
+
+def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
+    fields = component.streams[DEFAULT_STREAM]
+    if frame.columns != list(fields.names):
+        raise TopologyError(
+            f"transform() returned the columns {frame.columns}; output_fields say {list(fields.names)}",
+            component=component.id,
+        )
+    columns = _cast(frame, fields)
+    if columns == [f"`{name}`" for name in fields.names[1:]]:
+        return frame
+    return frame.selectExpr(f"`{frame.columns[0]}`", *columns)
+
+
+def _cast(frame: DataFrame, fields: Fields) -> list[str]:
+    """Return the fields behind the attempt in SQL: by name where they have their type, for a cast costs an analysis.
+
+    In SQL, for each Column is several calls to the JVM, and a frame of its own is made for each transaction.
+    """
+    types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
+    return [
+        f"`{name}`"
+        if found[name].dataType == types[name].dataType
+        else f"CAST(`{name}` AS {types[name].dataType.simpleString()}) AS `{name}`"
+        for name in types.names
+    ]
+
+
+def _encode_function(
+    package: Any, job: Job, component: PlannedComponent, edges: list[Edge]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    name, streams = component.id, component.streams
+
+    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        encoder = FrameEncoder(task_factory_of(package.value).plan, job, name, streams[DEFAULT_STREAM], edges)
+        for batch in batches:
+            yield from encoder.encode(batch)
+
+    return encode
+
+
+class FrameEncoder:
+    """Turns rows of a frame into shuffle messages: runs in a Spark task."""
+
+    def __init__(self, plan: Plan, job: Job, name: str, fields: Fields, edges: Iterable[Edge]) -> None:
+        self._plan = plan
+        self._job = job
+        self._source = TupleSource(name, DEFAULT_STREAM, 0, fields)
+        context = TaskContext(plan, plan.by_id[name], 0, None)
+        self._routers = [Router(plan, edge, 0, context) for edge in edges]
+
+    def encode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the shuffle messages of a batch as rows."""
+        txids = pc.struct_field(batch.column(0), "txid")
+        schema = self._source.fields.without_attempt().arrow_schema()
+        for index, (attempt, _) in enumerate(self._job.attempts):
+            own = batch.filter(pc.equal(txids, attempt.txid)) if len(self._job.attempts) > 1 else batch
+            if not own.num_rows:
+                continue
+            columns = pa.RecordBatch.from_arrays(own.columns[1:], names=schema.names).cast(schema)
+            rows = [
+                (self._slot(router, index, task), router.edge.index, task, len(part), part.encode())
+                for router in self._routers
+                for task, part in router.route(Chunk(self._source, batch=columns), attempt)
+            ]
+            if rows:
+                yield _message_batch(attempt, rows)
+
+    def _slot(self, router: Router, index: int, task: int) -> int:
+        return slot_for(self._job.layout, self._plan.by_id[router.edge.target], index, task)
+
+
+def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
+    slots, edges, tasks, tuples, encoded = zip(*rows, strict=True)
+    count = len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(slots, pa.int32()),
+            attempt_column(attempt, count),
+            pa.array(edges, pa.int32()),
+            pa.array([0] * count, pa.int32()),
+            pa.array(tasks, pa.int32()),
+            pa.array([0] * count, pa.int64()),
+            pa.array(tuples, pa.int32()),
+            pa.array(encoded, pa.binary()),
+        ],
+        names=["place", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
+    )
+
+
+def _as_message(row: Any) -> SlotItem:
+    attempt = TransactionAttempt(row.attempt.txid, row.attempt.attempt)
+    encoded = bytes(row.encoded)
+    return row.slot, ShuffleMessage(attempt, row.edge, row.source_task, row.task, row.tag, row.tuples, encoded)
+
+
+def _is_of_edge(index: int) -> Callable[[SlotItem], bool]:
+    return lambda pair: isinstance(pair[1], ShuffleMessage) and pair[1].edge == index
+
+
+def _is_of_no_edge(indices: frozenset[int]) -> Callable[[SlotItem], bool]:
+    return lambda pair: not (isinstance(pair[1], ShuffleMessage) and pair[1].edge in indices)
+
+
+def _as_row(pair: tuple[int, Item]) -> tuple[Any, ...]:
+    message = pair[1]
+    assert isinstance(message, ShuffleMessage), "reports are filtered out"
+    return (message.attempt.txid, message.attempt.attempt), message.source_task, bytearray(message.encoded)
+
+
+def _decode_function(edge: Edge, fields: Fields) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    source_id, stream, schema = edge.source, edge.stream, _frame_schema(fields)
+
+    def decode_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                attempt = TransactionAttempt(row["attempt"]["txid"], row["attempt"]["attempt"])
+                source = TupleSource(source_id, stream, row["source_task"], fields)
+                columns = decode(row["encoded"], source, attempt).batch()
+                first = attempt_column(attempt, columns.num_rows)
+                yield pa.RecordBatch.from_arrays([first, *columns.columns], schema=schema)
+
+    return decode_rows

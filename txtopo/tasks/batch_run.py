@@ -1,0 +1,266 @@
+"""A batch run: the tasks of one attempt that live in one place, and the tuples between them.
+
+It is used three ways. A Spark task that holds whole transactions runs all tasks of the processing phase in
+it. Where a transaction is spread over Spark tasks, each stage is one, and sends shuffle messages to the next. And
+the commit phase is one, with the bolts that were carried over from the processing phase.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.api.groupings import GroupingKind
+from txtopo.api.tuples import TupleSource
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.chunks import Chunk, decode
+from txtopo.columnar.hashing import mix
+from txtopo.errors import TxtopoError
+from txtopo.failpoints import reach
+from txtopo.tasks.bolt_tasks import BoltTask, task_type, user_code
+from txtopo.tasks.collector import TaskCollector
+from txtopo.tasks.context import StateViews, TaskContext
+from txtopo.tasks.edge_tally import EdgeTally
+from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.fingerprint import Tracer
+from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.tasks.routing import Router
+from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
+
+
+@attrs.frozen
+class ShuffleMessage:
+    """A chunk on its way from one place to another."""
+
+    attempt: TransactionAttempt
+    edge: int
+    source_task: int
+    task: int
+    tag: int
+    tuples: int
+    encoded: bytes
+
+
+@attrs.frozen
+class CarriedBolt:
+    """A bolt of the commit phase that has taken tuples in the processing phase."""
+
+    component: str
+    task: int
+    state: bytes
+
+
+IsLocal = Callable[[str, int], bool]
+"""Whether a component's task incarnations in this place."""
+
+
+def everything(_component: str, _task: int) -> bool:
+    """Say that every task lives here."""
+    return True
+
+
+class BatchRun:
+    """The tasks of one attempt in one place.
+
+    Args:
+        task_factory: makes the tasks' objects.
+        attempt: the attempt.
+        is_local: which tasks live here.
+        send: takes the shuffle messages for other places.
+        views: the states as the transaction sees them; None in the processing phase.
+        carried: the state of bolts that were begun in the processing phase, by component and task.
+        probe: shows where the work stands.
+    """
+
+    def __init__(  # noqa: PLR0913 - a place has that many sides
+        self,
+        task_factory: TaskFactory,
+        attempt: TransactionAttempt,
+        *,
+        is_local: IsLocal = everything,
+        send: Callable[[ShuffleMessage], None] | None = None,
+        views: StateViews | None = None,
+        carried: Mapping[tuple[str, int], bytes] | None = None,
+        probe: ProgressProbe | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.tallies: dict[int, EdgeTally] = {}
+        self.tuples_emitted = 0
+        self.tracer = Tracer()
+        self._task_factory = task_factory
+        self._plan = task_factory.plan
+        self._is_local = is_local
+        self._send = send
+        self._views = views
+        self._carried = dict(carried or {})
+        self._probe = probe or ProgressProbe()
+        self._tasks: dict[tuple[str, int], BoltTask] = {}
+        self._contexts: list[TaskContext] = []
+        self._routers: dict[tuple[int, int], Router] = {}
+        self._chunks_sent = 0
+        self._pending: deque[tuple[Edge, int, Chunk]] = deque()
+        self._failure: TxtopoError | None = None
+
+    def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
+        """Let a spout task emit its share of the batch, and work it off as far as it goes here.
+
+        Args:
+            task: the spout's task index.
+            emit: calls the emitter with the collector it is given.
+
+        Returns:
+            What ``emit`` returns.
+
+        Raises:
+            TxtopoError: the emitter, or a bolt below it, failed.
+        """
+        spout = self._plan.spout
+
+        def hand_on(chunk: Chunk, _direct: int | None) -> None:
+            self.tuples_emitted += len(chunk)
+            self._distribute(spout, task, chunk, _direct)
+            self._work_off()
+
+        collector = TaskCollector(spout, task, self.attempt, hand_on, self._task_factory.note_late)
+        self._probe.attempt = self.attempt
+        self._probe.waiting = collector
+        try:
+            with user_code(spout.id, self.attempt, task):
+                reach("spout.emit")
+                result = emit(collector)
+                collector.flush()
+        finally:
+            collector.close()
+        collector.refuse_rest()
+        self._raise_failure()
+        return result
+
+    def receive(self, message: ShuffleMessage) -> None:
+        """Take a shuffle message from another place."""
+        edge = self._plan.edges[message.edge]
+        fields = self._plan.by_id[edge.source].streams[edge.stream]
+        source = TupleSource(edge.source, edge.stream, message.source_task, fields)
+        chunk = decode(message.encoded, source, self.attempt)
+        self._count_received(edge, len(chunk), message.tag)
+        self._pending.append((edge, message.task, chunk))
+        self._work_off()
+        self._raise_failure()
+
+    def finish(self, component: PlannedComponent) -> None:
+        """Finish the batch in each task of a component that lives here; its inputs have all come."""
+        for task in range(component.tasks):
+            if self._is_local(component.id, task) and self._has_work(component, task):
+                self._probe.attempt = self.attempt
+                self._task(component, task).finish()
+                self._probe.steps += 1
+                self._work_off()
+                self._raise_failure()
+
+    def _has_work(self, component: PlannedComponent, task: int) -> bool:
+        """Whether a task has a batch to finish: all have, but those left out where no tuple has reached them."""
+        slot = (component.id, task)
+        return not component.is_left_out_without_tuples or slot in self._tasks or slot in self._carried
+
+    def carry(self) -> list[CarriedBolt]:
+        """Return the bolts of the commit phase that have taken tuples here."""
+        carried = []
+        for (name, index), task in self._tasks.items():
+            if self._plan.by_id[name].phase is Phase.COMMIT:
+                state = task.carry()
+                if state is not None:
+                    carried.append(CarriedBolt(name, index, state))
+        return carried
+
+    def close(self) -> None:
+        """Let go of all tasks now: they and this object hold each other, and tasks may hold much memory."""
+        for task in self._tasks.values():
+            task.collector.close()
+        for context in self._contexts:
+            context.end(self.attempt, self._task_factory.note_late)
+        self._contexts.clear()
+        self._tasks.clear()
+        self._routers.clear()
+        self._pending.clear()
+
+    def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
+        """Route a chunk to every subscriber of its stream; what goes elsewhere is sent, the rest waits."""
+        self.tracer.trace(component.id, task, chunk)
+        for edge in self._plan.outputs(component.id, chunk.source.stream):
+            router = self._router(edge, component, task)
+            if direct is None:
+                routed = router.route(chunk, self.attempt)
+            elif edge.grouping.kind is GroupingKind.DIRECT:
+                router.check_task(direct)
+                routed = [(direct, chunk)]
+            else:
+                routed = []
+            for target, part in routed:
+                self._dispatch(edge, task, target, part)
+
+    def _dispatch(self, edge: Edge, source_task: int, target: int, part: Chunk) -> None:
+        self._chunks_sent += 1
+        slot = (edge.index << 40) ^ (source_task << 20) ^ target
+        tally = self.tallies.setdefault(edge.index, EdgeTally())
+        tally.sent += len(part)
+        if self._is_local(edge.target, target):
+            tag = mix(slot ^ (self._chunks_sent << 56))
+            self._count_received(edge, len(part), tag)
+            self._pending.append((edge, target, part))
+        else:
+            assert self._send is not None, "a place from which nothing is sent holds every task"
+            encoded = part.encode()
+            tag = mix(mix(slot) ^ zlib.crc32(encoded))
+            self._send(ShuffleMessage(self.attempt, edge.index, source_task, target, tag, len(part), encoded))
+        tally.sent_ids ^= tag
+
+    def _count_received(self, edge: Edge, tuples: int, tag: int) -> None:
+        tally = self.tallies.setdefault(edge.index, EdgeTally())
+        tally.received += tuples
+        tally.received_ids ^= tag
+
+    def _work_off(self) -> None:
+        """Let tasks take what waits. A failure is kept, for an emitter above may swallow what it did not raise."""
+        try:
+            while self._pending and self._failure is None:
+                edge, target, chunk = self._pending.popleft()
+                self._task(self._plan.by_id[edge.target], target).execute(chunk)
+                self._probe.tuples += len(chunk)
+        except TxtopoError as error:
+            self._failure = error
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _task(self, component: PlannedComponent, task: int) -> BoltTask:
+        found = self._tasks.get((component.id, task))
+        if found is None:
+            found = self._tasks[(component.id, task)] = self._make_task(component, task)
+        return found
+
+    def _make_task(self, component: PlannedComponent, task: int) -> BoltTask:
+        assert component.kind not in {ComponentKind.SPOUT, ComponentKind.DATAFRAME_BOLT}, "a task is of a Python bolt"
+
+        def hand_on(chunk: Chunk, direct: int | None) -> None:
+            self._distribute(component, task, chunk, direct)
+
+        context = TaskContext(self._plan, component, task, self._views, self._task_factory.staging_dir)
+        self._contexts.append(context)
+        collector = TaskCollector(component, task, self.attempt, hand_on, self._task_factory.note_late)
+        carried = self._carried.pop((component.id, task), None)
+        return task_type(component)(
+            self._task_factory, component, self.attempt, context, collector, self._probe, carried
+        )
+
+    def _router(self, edge: Edge, component: PlannedComponent, task: int) -> Router:
+        router = self._routers.get((edge.index, task))
+        if router is None:
+            is_custom = edge.grouping.custom is not None
+            context = TaskContext(self._plan, component, task, self._views) if is_custom else None
+            router = self._routers[(edge.index, task)] = Router(self._plan, edge, task, context)
+        return router

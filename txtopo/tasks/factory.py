@@ -1,0 +1,141 @@
+"""Places: where tasks live, and what they find there: context, state handles, and their own bolt object."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.api.copying import copied
+from txtopo.api.optional import call_if_there
+from txtopo.errors import RuleError
+from txtopo.tasks.context import CONTEXT, TaskContext
+from txtopo.tasks.objects import Local, LocalReference, dump_object, load_object
+from txtopo.tasks.state_handle import NoteLate
+from txtopo.topology.plan import Plan, PlannedComponent
+
+COLLECTOR = LocalReference("collector")
+CONFIGURATION = LocalReference("configuration")
+
+
+@attrs.frozen(eq=False)
+class _Configured:
+    """A component's configuration, and the names of the values that can be changed: each task gets a copy."""
+
+    values: dict[str, Any]
+    changeable: tuple[str, ...]
+
+    def copy(self) -> dict[str, Any]:
+        """Return a copy that shares nothing changeable."""
+        made = self.values.copy()
+        for name in self.changeable:
+            made[name] = copied(made[name])
+        return made
+
+
+class Configuration(dict[str, Any], Local):
+    """The configuration as a component sees it: its own, to be changed at will.
+
+    Every place has the like of it, so a bolt takes it along to another one only where it has changed it.
+    """
+
+    def __init__(self, configured: _Configured) -> None:
+        super().__init__(configured.copy())
+        self._configured = configured
+
+    @property
+    def local_reference(self) -> LocalReference | None:  # type: ignore[override]
+        """What another place has instead; None once it was changed."""
+        return CONFIGURATION if self == self._configured.values else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a dictionary."""
+        return dict, (dict(self),)
+
+
+@attrs.define(eq=False)
+class TaskFactory:
+    """Makes contexts and components' objects, in one process, for one run of a topology.
+
+    Args:
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each bolt's frozen object, by id.
+    """
+
+    plan: Plan
+    config: Mapping[str, Any]
+    prototypes: Mapping[str, bytes]
+    staging_dir: str = ""
+    """Where files wait for the commit phase, as the job at hand says."""
+    tell_late: NoteLate | None = None
+    """Tells the driver of what is done when a batch is over, from a process that nobody may ask again."""
+    _late: deque[RuleError] = attrs.field(factory=deque, init=False)
+    _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
+    _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
+
+    def configuration(self, component: PlannedComponent) -> Configuration:
+        """Return the configuration as a component sees it: its own, to be changed at will."""
+        found = self._configurations.get(component.id)
+        if found is None:
+            given = {**self.config, **component.configuration}
+            own = {name: copied(value) for name, value in given.items()}
+            changeable = tuple(name for name, value in own.items() if value is not given[name])
+            found = self._configurations[component.id] = _Configured(own, changeable)
+        return Configuration(found)
+
+    def fresh(self, component: PlannedComponent) -> Any:
+        """Return a new object of a bolt, as it was declared."""
+        return load_object(type(component.component), self.prototypes[component.id], {})
+
+    def emitter(self, task: int) -> Any:
+        """Return the emitter of a spout task; made once in a process."""
+        if task not in self._emitters:
+            spout = self.plan.spout
+            context = TaskContext(self.plan, spout, task, None)
+            self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
+        return self._emitters[task]
+
+    def note_late(self, error: RuleError) -> None:
+        """Note what a component has done when its batch was over; from any thread."""
+        self._late.append(error)
+        if self.tell_late is not None:
+            self.tell_late(error)
+
+    def take_late(self) -> RuleError | None:
+        """Return what was noted so and not taken yet, the first of it; None if nothing was."""
+        return self._late.popleft() if self._late else None
+
+    def cleanup_before(self, txid: int) -> None:
+        """Tell every emitter made here that transactions below ``txid`` are done with."""
+        for emitter in self._emitters.values():
+            call_if_there(emitter, "cleanup_before", txid)
+
+    def close(self) -> None:
+        """Close the emitters."""
+        while self._emitters:
+            call_if_there(self._emitters.popitem()[1], "close")
+
+
+def prototypes_of(plan: Plan) -> dict[str, bytes]:
+    """Return each bolt's frozen object, by id.
+
+    Raises:
+        UserCodeError: a spout or bolt does not pickle.
+    """
+    frozen = {component.id: dump_object(component.component) for component in plan.components}
+    del frozen[plan.spout.id]  # it travels as it is, with all the rows that one in memory may hold
+    return frozen
+
+
+class TaskBindings(dict[LocalReference, Any]):
+    """What references stand for in a task of the commit phase; states are found when they are asked for."""
+
+    def __init__(self, context: TaskContext, collector: Any, configuration: Configuration) -> None:
+        super().__init__({COLLECTOR: collector, CONTEXT: context, CONFIGURATION: configuration})
+        self._context = context
+
+    def __missing__(self, reference: LocalReference) -> Any:
+        return self._context.state(reference.name)

@@ -1,0 +1,73 @@
+"""Failures that repeat: counted, logged with their reason at growing intervals, and kept for the display."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.core.events import Failed
+from txtopo.core.transactions import FailedAttempt
+from txtopo.errors import FailedException, ReportedFailedException
+
+logger = logging.getLogger("txtopo")
+
+
+def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any = None) -> Failed:
+    """Return what the core is told of an attempt that has failed, and log at once what shows each time.
+
+    A plain FailedException is everyday business: it is logged by :class:`FailureLog`, when its turn comes.
+    """
+    is_loud = type(failure) is not FailedException
+    if is_loud:
+        level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
+        logger.log(level, "%s", failure)
+    return Failed(attempt, str(failure), metadata, is_logged=is_loud)
+
+
+def is_logged(times: int) -> bool:
+    """Whether the failure that came so many times is logged: the 1st, 2nd, 4th, 8th and so on."""
+    return times & (times - 1) == 0
+
+
+@attrs.define(eq=False)
+class FailureLog:
+    """What has failed in a run, of attempts and of the spout's coordinator.
+
+    A first failure is everyday business and is logged as information, one that repeats as a warning.
+    """
+
+    failures: int = 0
+    """Attempts that have failed."""
+    last: FailedAttempt | None = None
+    """The last one."""
+    _source_failures: int = 0
+
+    def note(self, failures: Iterable[FailedAttempt]) -> None:
+        """Count failed attempts, and log those whose turn it is."""
+        for failure in failures:
+            self.failures += 1
+            self.last = failure
+            if is_logged(failure.times):
+                level = logging.INFO if failure.times == 1 else logging.WARNING
+                reason = "" if failure.is_logged else f": {failure.error.strip()}"
+                txid, times = failure.attempt.txid, _times(failure.times)
+                logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
+
+    def source_failed(self, error: Exception) -> None:
+        """Log that the spout could not begin a transaction, if it is the turn of this one in a row."""
+        self._source_failures += 1
+        if is_logged(self._source_failures):
+            times = _times(self._source_failures)
+            logger.warning("the spout could not begin a transaction, %s in a row: it is asked again: %s", times, error)
+
+    def source_answered(self) -> None:
+        """Note that the spout has answered: what it fails next time is the first failure again."""
+        self._source_failures = 0
+
+
+def _times(times: int) -> str:
+    return "once" if times == 1 else f"{times:,} times"

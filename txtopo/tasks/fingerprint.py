@@ -1,0 +1,83 @@
+"""Fingerprints: how many tuples a component emitted for an attempt, and a checksum of them in their order.
+
+They go into the journal with each transaction, so that a replay can tell whether the source, or which
+component first, has emitted something else. A checksum is of values, never of attempts or places; it is None
+where the values have no bytes that every process agrees on.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.hashing import mix
+
+_MASK = (1 << 64) - 1
+
+
+@attrs.frozen
+class Fingerprint:
+    """What one component, or one of its tasks, emitted."""
+
+    tuples: int = 0
+    checksum: int | None = 0
+
+    def joined(self, other: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of two tasks, or two streams, together."""
+        checksum = None
+        if self.checksum is not None and other.checksum is not None:
+            checksum = (self.checksum + other.checksum) & _MASK
+        return Fingerprint(self.tuples + other.tuples, checksum)
+
+
+Fingerprints = Mapping[str, Fingerprint]
+"""What was emitted, by component."""
+
+
+class Tracer:
+    """Takes the fingerprints of what the tasks of one attempt emit in one place."""
+
+    def __init__(self) -> None:
+        self._tuples: dict[tuple[str, str, int], int] = {}
+        self._checksums: dict[tuple[str, str, int], int | None] = {}
+
+    def trace(self, component: str, task: int, chunk: Chunk) -> None:
+        """Take in the next chunk that a task emits on a stream."""
+        origin = (component, chunk.source.stream, task)
+        self._tuples[origin] = self._tuples.get(origin, 0) + len(chunk)
+        before = self._checksums.get(origin, 0)
+        self._checksums[origin] = None if before is None else _checksum(chunk, before)
+
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """Return what was traced, by component."""
+        parts = []
+        for (component, stream, task), tuples in self._tuples.items():
+            checksum = self._checksums[component, stream, task]
+            if checksum is not None:
+                checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
+            parts.append({component: Fingerprint(tuples, checksum)})
+        return joined(parts)
+
+
+def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
+    """Return the fingerprints of all places together."""
+    sums: dict[str, Fingerprint] = {}
+    for part in parts:
+        for component, fingerprint in part.items():
+            sums[component] = sums.get(component, Fingerprint()).joined(fingerprint)
+    return sums
+
+
+def _checksum(chunk: Chunk, before: int) -> int | None:
+    if chunk.is_columnar:
+        return zlib.crc32(chunk.batch().serialize(), before)
+    checksum = before
+    for position in range(len(chunk.columns())):
+        column = chunk.column_as_bytes(position)
+        if column is None:
+            return None
+        checksum = zlib.crc32(column.content, checksum)
+    return checksum

@@ -1,0 +1,139 @@
+"""Users' objects as bytes: prototypes that every task gets its own copy of, and bolts between two phases.
+
+Only an object's state travels; its class is the receiver's own, which is smaller, faster, and keeps the
+identity of classes. What belongs to the place an object incarnations in (its collector, context and state handles)
+is left behind and replaced by the new place's.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from txtopo.errors import TxtopoError, UserCodeError
+
+
+@attrs.frozen
+class LocalReference:
+    """Stands for something that belongs to a place, in the bytes of an object that leaves it."""
+
+    role: str
+    name: str = ""
+
+    def __reduce__(self) -> tuple[type[LocalReference], tuple[str, str]]:
+        return LocalReference, (self.role, self.name)
+
+
+class Local:
+    """What belongs to a place: pickles as a reference to the like of it in another place; as it is, if it has none."""
+
+    local_reference: LocalReference | None
+
+
+Bindings = Mapping[LocalReference, Any]
+"""What references stand for in one place."""
+
+
+def dump_object(value: Any) -> bytes:
+    """Return an object's state as bytes.
+
+    Raises:
+        UserCodeError: an attribute does not pickle; the message names it.
+        TxtopoError: what the object itself raises while it gets ready to travel, a value that does not fit for example.
+    """
+    try:
+        return _dump(_state_of(value))
+    except TxtopoError:
+        raise
+    except Exception as error:  # whatever a user's attribute raises while it is pickled
+        raise UserCodeError(
+            f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); objects travel between processes: "
+            "create in prepare() what can't travel, and leave it out by __getstate__()"
+        ) from error
+
+
+def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
+    """Return a new object of class ``kind`` with the state that :func:`dump_object` made bytes of.
+
+    Args:
+        kind: the class, as it is known here.
+        frozen: the state.
+        bindings: what references stand for here.
+    """
+    unpickler = _BindingsUnpickler(io.BytesIO(frozen))
+    unpickler.bindings = bindings
+    whole, state = unpickler.load()
+    if whole:
+        return state
+    loaded: Any = object.__new__(kind)
+    _restore(loaded, state)
+    return loaded
+
+
+def _state_of(value: Any) -> tuple[bool, Any]:
+    kind = type(value)
+    customized = any(getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
+    if customized or hasattr(value, "__getnewargs__") or hasattr(value, "__getnewargs_ex__"):
+        return True, value
+    return False, value.__getstate__()
+
+
+def _restore(loaded: Any, state: Any) -> None:
+    if hasattr(loaded, "__setstate__"):
+        loaded.__setstate__(state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)  # noqa: PLR2004
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        object.__setattr__(loaded, name, value)
+
+
+def _dump(content: Any) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        _BindingsPickler(buffer, protocol=5).dump(content)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        buffer = io.BytesIO()
+        _BindingsCloudPickler(buffer, protocol=5).dump(content)
+    return buffer.getvalue()
+
+
+def _of_these_bindings(reference: LocalReference) -> Any:
+    """Stand in the bytes for whatever the place has instead."""
+    raise AssertionError(f"{reference} was unpickled outside of any place")
+
+
+# Not by persistent_id(), which is asked for every single number and text.
+class _BindingsPickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        reference = obj.local_reference if isinstance(obj, Local) else None
+        return NotImplemented if reference is None else (_of_these_bindings, (reference,))
+
+
+class _BindingsCloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        reference = obj.local_reference if isinstance(obj, Local) else None
+        if reference is not None:
+            return _of_these_bindings, (reference,)
+        return super().reducer_override(obj)
+
+
+class _BindingsUnpickler(pickle.Unpickler):
+    bindings: Bindings
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return self.bindings.__getitem__ if found is _of_these_bindings else found
+
+
+def _culprit(value: Any) -> str:
+    for name, attribute in getattr(value, "__dict__", {}).items():
+        try:
+            _dump(attribute)
+        except Exception:  # noqa: BLE001 - found: this is the attribute to name
+            return f", attribute {name!r} ({type(attribute).__name__}),"
+    return ""

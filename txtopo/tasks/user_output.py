@@ -1,0 +1,478 @@
+"""What the user's code prints and logs: told apart from everything else, with where it comes from, and bounded.
+
+Whoever runs a user's code says so (:class:`OutputOrigin`, by ``user_code``): a thread works for one component, task and
+attempt at a time. In a worker process all output belongs to the job at hand, threads of a bolt's own included. In the
+driver only that of threads that run a user's code just now is taken: what the main thread prints stays as it is.
+
+Nothing here is done for each tuple, and nothing at all until somebody prints or logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, ClassVar, TextIO
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
+
+USER_LOGGER = "txtopo.user"
+"""The logger that all of it comes through."""
+
+PRINT = 25
+"""The level of what is printed: above INFO, for it shows by default, and below WARNING."""
+
+LINES_MAX = 1_000
+"""Lines of an attempt, in one process."""
+
+CHARACTERS_MAX = 256 * 1024
+"""Characters of an attempt, in one process."""
+
+LINE_CHARACTERS_MAX = 8 * 1024
+"""Characters of one line; what is longer is cut."""
+
+_SHARES_MAX = 4096
+_HANDLE = logging.Handler.handle.__code__
+
+logging.addLevelName(PRINT, "PRINT")
+
+
+class OutputOrigin:
+    """Whose code a thread runs: a component, for an attempt, and which task where that is known."""
+
+    __slots__ = ("attempt", "component", "task")
+
+    running: ClassVar[dict[int, OutputOrigin]] = {}
+    """By thread identity."""
+
+    component: str
+    attempt: TransactionAttempt | None
+    task: int | None
+
+
+@attrs.frozen
+class Line:
+    """One line of output, or one log record.
+
+    Args:
+        level: of logging.
+        text: what was printed or logged; a record's traceback has lines of its own.
+        source: ``stdout``, ``stderr`` or the name of the logger.
+        component: whose code it was; None: a thread of its own, while none of its methods was called.
+        task: which task; None: the coordinator, or not known.
+        txid: for which transaction.
+        attempt: the number of the attempt; 0: the spout's coordinator, which works for all of them.
+    """
+
+    level: int
+    text: str
+    source: str
+    component: str | None = None
+    task: int | None = None
+    txid: int | None = None
+    attempt: int | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in brackets and as errors say it."""
+        parts = [] if self.component is None else [f"component {self.component!r}"]
+        if self.task is not None:
+            parts.append(f"task {self.task}")
+        if self.txid is not None:
+            parts.append(f"txid {self.txid}")
+        if self.attempt:
+            parts.append(attempt_words(self.attempt))
+        return f"[{', '.join(parts)}]" if parts else "[user code]"
+
+
+def line_of(level: int, text: str, source: str, where: OutputOrigin | None) -> Line:
+    """Return a line that comes from a place."""
+    if where is None:
+        return Line(level, text, source)
+    if where.attempt is None:
+        return Line(level, text, source, where.component, where.task)
+    return Line(level, text, source, where.component, where.task, where.attempt.txid, where.attempt.attempt)
+
+
+@attrs.define
+class _Share:
+    """What an attempt has printed."""
+
+    lines: int = 0
+    characters: int = 0
+    dropped: int = 0
+
+
+class Capture:
+    """Cuts output into lines and bounds it for each attempt.
+
+    Args:
+        deliver: takes each line; it may print itself, which is not taken in again.
+        is_worker: whether all output of the process belongs to the user's code.
+    """
+
+    def __init__(self, deliver: Callable[[Line], None], *, is_worker: bool = False) -> None:
+        self.is_worker = is_worker
+        self._owner = threading.get_ident()
+        self._deliver = deliver
+        self._lock = threading.RLock()
+        self._partial: dict[tuple[int, str], tuple[Line, str]] = {}
+        self._shares: dict[TransactionAttempt | None, _Share] = {}
+
+    def where(self) -> OutputOrigin | None:
+        """Return whose code the calling thread runs; in a worker, a thread of a bolt's own works for its task."""
+        where = OutputOrigin.running.get(threading.get_ident())
+        return OutputOrigin.running.get(self._owner) if where is None and self.is_worker else where
+
+    def print(self, stream: str, text: str, where: OutputOrigin | None) -> None:
+        """Take what was written to ``stdout`` or ``stderr``: lines, parts of lines, or many at once."""
+        me = threading.get_ident()
+        origin = line_of(PRINT, "", stream, where)
+        with self._lock:
+            before, begun = self._partial.pop((me, stream), (origin, ""))
+            if begun and before != origin:
+                self._take(before, begun)
+                begun = ""
+            start = 0
+            while (end := text.find("\n", start)) >= 0:
+                self._take(origin, begun + text[start:end])
+                begun, start = "", end + 1
+            rest = begun + text[start:]
+            if len(rest) > LINE_CHARACTERS_MAX:
+                self._take(origin, rest)
+            elif rest:
+                self._partial[me, stream] = (origin, rest)
+
+    def log(self, record: logging.LogRecord, where: OutputOrigin | None) -> None:
+        """Take a log record."""
+        text = record.getMessage()
+        if record.exc_info or record.stack_info:
+            text = logging.Formatter("%(message)s").format(record)
+        with self._lock:
+            self._take(line_of(record.levelno, "", record.name, where), text)
+
+    def end(self, attempt: TransactionAttempt | None = None) -> None:
+        """Deliver what is left of an attempt, and say how much was dropped; None: of all of them."""
+        if not self._partial and not self._shares:
+            return
+        with self._lock:
+            for key, (origin, rest) in list(self._partial.items()):
+                if attempt is None or (origin.txid, origin.attempt) == (attempt.txid, attempt.attempt):
+                    del self._partial[key]
+                    self._take(origin, rest)
+            for other in [attempt] if attempt is not None else list(self._shares):
+                share = self._shares.pop(other, None)
+                if share is not None and share.dropped:
+                    origin = Line(
+                        logging.WARNING,
+                        f"{share.dropped} more lines of this attempt were dropped",
+                        USER_LOGGER,
+                        txid=None if other is None else other.txid,
+                        attempt=None if other is None else other.attempt,
+                    )
+                    self._hand_over(origin)
+
+    def _take(self, origin: Line, text: str) -> None:
+        known = origin.txid is not None and origin.attempt is not None
+        attempt = TransactionAttempt(origin.txid, origin.attempt) if known else None  # type: ignore[arg-type]
+        share = self._shares.get(attempt)
+        if share is None:
+            while len(self._shares) >= _SHARES_MAX:
+                del self._shares[next(iter(self._shares))]
+            share = self._shares[attempt] = _Share()
+        if share.lines >= LINES_MAX or share.characters >= CHARACTERS_MAX:
+            if not share.dropped:
+                self._hand_over(
+                    attrs.evolve(
+                        origin,
+                        level=logging.WARNING,
+                        text=f"this attempt has printed {share.lines} lines, {share.characters} characters, "
+                        "as much as is shown of one; what follows is dropped",
+                    )
+                )
+            share.dropped += 1
+            return
+        text = _printable(text)
+        share.lines += 1
+        share.characters += len(text)
+        self._hand_over(attrs.evolve(origin, text=text))
+
+    def _hand_over(self, line: Line) -> None:
+        me = threading.get_ident()
+        where = OutputOrigin.running.pop(me, None)  # what delivers may print
+        try:
+            self._deliver(line)
+        finally:
+            if where is not None:
+                OutputOrigin.running[me] = where
+
+
+def _printable(text: str) -> str:
+    """Return a text that harms no terminal: without what moves its cursor, and what UTF-8 can't hold."""
+    if len(text) > LINE_CHARACTERS_MAX:
+        head, tail = LINE_CHARACTERS_MAX * 3 // 4, LINE_CHARACTERS_MAX // 4
+        text = f"{text[:head]} … {len(text) - head - tail} characters left out … {text[-tail:]}"
+    if text.isprintable():
+        return text
+    # What follows a carriage return is written over what came before it.
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return "".join(
+        c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in "\n".join(lines)
+    )
+
+
+_capture: Capture | None = None
+_users = 0
+_taken_back = contextlib.ExitStack()
+_installing = threading.Lock()
+
+
+def ended(attempt: TransactionAttempt) -> None:
+    """Say that no more of an attempt runs in this process for now: what it has printed is delivered."""
+    if _capture is not None:
+        _capture.end(attempt)
+
+
+@contextlib.contextmanager
+def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
+    """Take the output of user code in this process; where another capture does so already, leave it to that.
+
+    Args:
+        capture: takes it.
+        level: in a worker, the least level of records that are taken.
+    """
+    global _capture, _users  # noqa: PLW0603 - one process, one standard output
+    with _installing:
+        _users += 1
+        if _capture is None:
+            _install(capture, level)
+            _capture = capture
+    try:
+        yield
+    finally:
+        with _installing:
+            _users -= 1
+            if not _users:
+                _taken_back.close()
+                _capture = None
+        capture.end()
+
+
+def _install(capture: Capture, level: int) -> None:
+    for stream in (_Stream("stdout", sys.stdout), _Stream("stderr", sys.stderr)):
+        _taken_back.callback(stream.give_back)
+        stream.take_over()
+    root, handler = logging.getLogger(), _LogHandler(capture)
+    if capture.is_worker:
+        handler.setLevel(level)
+        _taken_back.callback(root.setLevel, root.level)
+        root.setLevel(min(root.level, level))
+    root.handlers.insert(0, handler)  # first: others then see records as they come through our logger
+    _taken_back.callback(root.removeHandler, handler)
+
+
+class _Stream(io.TextIOBase):
+    """Standard output or error: takes what user code writes, and passes the rest on."""
+
+    def __init__(self, name: str, original: TextIO) -> None:
+        self._name = name
+        self._original = original
+
+    def take_over(self) -> None:
+        """Stand in the original's place."""
+        setattr(sys, self._name, self)
+
+    def give_back(self) -> None:
+        """Put the original back, where ours was deleted too, unless somebody has put another in our place."""
+        if getattr(sys, self._name, self) is self:
+            setattr(sys, self._name, self._original)
+
+    def write(self, text: str) -> int:
+        """Take a text, or pass it on."""
+        capture = _capture
+        if capture is None or not isinstance(text, str):
+            return self._original.write(text)
+        where = capture.where()
+        if capture.is_worker or (where is not None and not _is_of_a_log_handler(sys._getframe(1))):  # noqa: SLF001
+            capture.print(self._name, text, where)
+            return len(text)
+        return self._original.write(text)
+
+    def flush(self) -> None:
+        """Flush what was passed on; lines of user code are delivered as they end."""
+        self._original.flush()
+
+    def close(self) -> None:
+        """Stay open: the original is somebody else's."""
+
+    def isatty(self) -> bool:
+        """Whether what is passed on goes to a terminal."""
+        return self._original.isatty()
+
+    def fileno(self) -> int:
+        """Return the original's file: what is written to it by other means is not taken."""
+        return self._original.fileno()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The original's."""
+        return getattr(self._original, "encoding", None) or "utf-8"
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """The original's."""
+        return getattr(self._original, "errors", None)
+
+    @property
+    def buffer(self) -> Any:
+        """What takes bytes: they are shown as UTF-8, whatever they are."""
+        return _Bytes(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes below a stream."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, content: Any) -> int:
+        """Take bytes."""
+        content = bytes(content)
+        original = self._stream._original  # noqa: SLF001 - one thing in two classes
+        capture = _capture
+        if capture is None or (not capture.is_worker and threading.get_ident() not in OutputOrigin.running):
+            return original.buffer.write(content)
+        self._stream.write(content.decode("utf-8", "backslashreplace"))
+        return len(content)
+
+    def flush(self) -> None:
+        """Flush what was passed on."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Stay open, as the stream does."""
+
+
+def _is_of_a_log_handler(frame: FrameType | None, depth: int = 40) -> bool:
+    """Whether a handler of logging writes: a record has come through our logger already, or is not the user's."""
+    while frame is not None and depth:
+        if frame.f_code is _HANDLE:
+            return True
+        frame, depth = frame.f_back, depth - 1
+    return False
+
+
+class _LogHandler(logging.Handler):
+    """Takes the records of user code, whatever logger they were given to."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record in a worker; in the driver, send it through our logger before other handlers see it."""
+        where = self._capture.where()
+        if self._capture.is_worker:
+            if not _is_printed(record):
+                try:
+                    self._capture.log(record, where)
+                except Exception:  # noqa: BLE001 - a message that does not fit its arguments
+                    self.handleError(record)
+            return
+        is_ours = record.name.partition(".")[0] == "txtopo" and record.name != USER_LOGGER
+        if where is None or is_ours or hasattr(record, "component"):
+            if logging.lastResort is not None and record.levelno >= logging.lastResort.level and not _is_heard(record):
+                logging.lastResort.handle(record)  # as logging does where there is no handler: this one is none
+            return
+        came_through_ours = record.name == USER_LOGGER
+        mark(record, line_of(record.levelno, "", record.name, where))
+        ours = logging.getLogger(USER_LOGGER)
+        if not came_through_ours and ours.isEnabledFor(record.levelno):
+            for logger in (ours, logging.getLogger("txtopo")):
+                for handler in logger.handlers:
+                    if record.levelno >= handler.level:
+                        handler.handle(record)
+
+
+def _is_heard(record: logging.LogRecord) -> bool:
+    """Whether somebody else's handler takes a record."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        if any(not isinstance(handler, _LogHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def _is_printed(record: logging.LogRecord) -> bool:
+    """Whether a handler of the user's own writes a record to a stream that is taken anyway."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        if any(isinstance(getattr(handler, "stream", None), _Stream) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def mark(record: logging.LogRecord, line: Line) -> None:
+    """Put into a record where it comes from: as attributes, and before its message."""
+    try:
+        record.msg = f"{line.origin} {record.getMessage()}"
+    except Exception:  # noqa: BLE001 - a message that does not fit its arguments; logging itself tells of it
+        return
+    record.args = ()
+    record.name = USER_LOGGER
+    record.component, record.task, record.txid = line.component, line.task, line.txid
+    record.epoch, record.attempt = (None, None) if line.attempt is None else epoch_and_try(line.attempt)
+    record.source = line.source
+
+
+def log_line(line: Line) -> None:
+    """Give a line to the logger."""
+    logger = logging.getLogger(USER_LOGGER)
+    if logger.isEnabledFor(line.level):
+        record = logger.makeRecord(USER_LOGGER, line.level, "(user code)", 0, line.text, (), None)
+        mark(record, line)
+        logger.handle(record)
+
+
+@contextlib.contextmanager
+def user_output_logged() -> Iterator[None]:
+    """Send the output of user code in this process through the logger.
+
+    Where nobody has configured logging, it goes to standard error; and what is printed shows unless the logger
+    was given a level.
+    """
+    logger = logging.getLogger(USER_LOGGER)
+    level = logger.level
+    handler: logging.Handler | None = None
+    if level == logging.NOTSET and logger.getEffectiveLevel() > PRINT:
+        logger.setLevel(PRINT)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+    try:
+        with capturing(Capture(log_line)):
+            yield
+    finally:
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)

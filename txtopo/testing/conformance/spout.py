@@ -1,0 +1,485 @@
+"""Conformance classes for spouts: subclass one, say how your spout is made, and pytest runs the promises.
+
+::
+
+    class TestMySpout(TransactionalSpoutConformance):
+        @pytest.fixture
+        def spout(self, tmp_path):
+            return MySpout(tmp_path)
+
+The source must hold several transactions and must not change during a test. For one that never ends set
+``is_endless = True``: then its first transactions are looked at, as many as it has ready, up to 20.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import cloudpickle
+
+from state.stores.memory import MemoryStore
+from txtopo.api.fields import ATTEMPT_FIELD_NAMES
+from txtopo.api.optional import call_if_there
+from txtopo.api.partitioned import as_transactional, partition_key, partition_list
+from txtopo.api.spout import (
+    Coordinator,
+    DataFrameSpout,
+    Metadata,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+from txtopo.api.store import Lead, Store
+from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.context import PlainContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_COUNTS = (1, 2, 3, 7)
+"""The parallelisms at which a batch must be the same."""
+
+ENDLESS_TRANSACTIONS = 20
+"""How many transactions of a source that never ends are looked at."""
+
+ENDING_TRANSACTIONS_MAX = 1_000
+"""Within how many transactions a source ends that does."""
+
+RESUMPTIONS_MAX = 8
+"""At how many places a run is broken off and resumed."""
+
+_TOPOLOGY_ID = "topology"
+
+Rows = Counter[str]
+"""Tuples without their attempt, and without their order."""
+
+
+@attrs.frozen
+class OpaqueStep:
+    """One processed transaction of an opaque spout: each partition's metadata after it, and its tuples."""
+
+    metadata: Mapping[str, Metadata]
+    tuples: Sequence[tuple[Any, ...]]
+
+
+def rows_of(tuples: Sequence[tuple[Any, ...]]) -> Rows:
+    """Return tuples without their attempt, and without their order."""
+    return Counter(repr(values[1:]) for values in tuples)
+
+
+def all_rows(steps: Sequence[OpaqueStep]) -> Rows:
+    """Return what several transactions emitted, without attempts and order."""
+    return rows_of([values for step in steps for values in step.tuples])
+
+
+def spread(count: int, at_most: int = RESUMPTIONS_MAX) -> list[int]:
+    """Return up to ``at_most`` numbers from 0 to ``count - 1``, the first and the last among them."""
+    if count <= at_most:
+        return list(range(count))
+    return sorted({(count - 1) * step // (at_most - 1) for step in range(at_most)})
+
+
+def plan_transactions(
+    coordinator: Coordinator, begun: Sequence[Metadata], transactions_max: int, *, is_endless: bool
+) -> list[Metadata]:
+    """Return the metadata of the transactions that follow those begun, as txtopo asks for it.
+
+    Args:
+        coordinator: a fresh one.
+        begun: the metadata of the transactions before.
+        transactions_max: up to which transaction to ask.
+        is_endless: whether the source may have more than that, or nothing just now.
+    """
+    previous = begun[-1] if begun else None
+    coordinator.resume(len(begun), previous)
+    plan: list[Metadata] = []
+    while not coordinator.is_exhausted() and len(begun) + len(plan) < transactions_max:
+        if is_endless and not coordinator.is_ready():
+            return plan
+        assert coordinator.is_ready(), (
+            f"after {len(begun) + len(plan)} transactions the source is neither ready nor exhausted: fill it before "
+            f"the test, return True from is_exhausted() at its end, or {IF_ENDLESS}"
+        )
+        metadata = coordinator.initialize_transaction(FIRST_TXID + len(begun) + len(plan), previous)
+        previous = json.loads(json.dumps(metadata, allow_nan=False))
+        plan.append(previous)
+    assert is_endless or coordinator.is_exhausted(), does_not_end(transactions_max)
+    return plan
+
+
+IF_ENDLESS = "set is_endless = True in the test class if it never ends"
+
+
+def does_not_end(transactions: int) -> str:
+    """Return what is wrong with a source that has not ended, and what to do."""
+    return (
+        f"the source does not end in {transactions:,} transactions: {IF_ENDLESS}, return True from is_exhausted() "
+        "where it does, or give the test a smaller source, or a larger transactions_max"
+    )
+
+
+def wrong_class(spout: object) -> str:
+    """Return what is wrong with a spout that is held against the contract of another kind, and what to do."""
+    kinds = (
+        OpaquePartitionedTransactionalSpout,
+        PartitionedTransactionalSpout,
+        DataFrameSpout,
+        TransactionalSpout,
+    )
+    name = type(spout).__name__
+    kind = next((kind.__name__ for kind in kinds if isinstance(spout, kind)), None)
+    if kind is None:
+        return f"{name} is no spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
+    return f"{name} is a {kind}: derive the test class from {kind}Conformance"
+
+
+class SpoutConformance:
+    """What all conformance classes have in common."""
+
+    config: Mapping[str, Any] = {}
+    """The configuration that coordinators and emitters are given."""
+    is_endless: bool = False
+    """Whether the source never ends."""
+    transactions_max: int | None = None
+    """How many transactions are looked at; a source that is not endless must end before. None, the default: 20 of an
+    endless one, and 1,000 of any other."""
+    _store: Store | None = None
+    _lead: Lead | None = None
+
+    def looked_at(self) -> int:
+        """Return how many transactions are looked at."""
+        if self.transactions_max is not None:
+            return self.transactions_max
+        return ENDLESS_TRANSACTIONS if self.is_endless else ENDING_TRANSACTIONS_MAX
+
+    def rest_within(self, whole: Sequence[Any]) -> int | None:
+        """Return up to which transaction to go when the source is taken again from somewhere in ``whole``.
+
+        One that never ends may have more by then; None: one that ends is taken to its end.
+        """
+        return len(whole) if self.is_endless else None
+
+    def opened(self, coordinator: Any) -> Any:
+        """Give a coordinator the store that all of this test share, and the lead; those before it lose the lead."""
+        if self._store is None:
+            self._store = MemoryStore()
+        if self._lead is not None:
+            self._lead.release()
+        self._lead = self._store.take_lead(_TOPOLOGY_ID, "conformance")
+        call_if_there(coordinator, "open_store", self._store, self._lead, f"{_TOPOLOGY_ID}/source")
+        return coordinator
+
+    def first_attempt(self, txid: int) -> TransactionAttempt:
+        """Return the first attempt of a transaction."""
+        return TransactionAttempt(txid, attempt_number(FIRST_EPOCH, 0))
+
+
+class TransactionalSpoutConformance(SpoutConformance):
+    """The promises of a :class:`TransactionalSpout`. Define the fixture ``spout``."""
+
+    def test_metadata_is_json(self, spout: Any) -> None:
+        """What a coordinator returns is the same after it has been encoded, stored and decoded."""
+        plan = self._plan(spout)
+        coordinator = self._coordinator(spout)
+        coordinator.resume(0, None)
+        previous = None
+        for txid, expected in enumerate(plan, start=FIRST_TXID):
+            metadata = coordinator.initialize_transaction(txid, previous)
+            assert json.loads(json.dumps(metadata, allow_nan=False)) == expected, "it plans the same from the same"
+            previous = expected
+
+    def test_several_transactions_with_tuples(self, spout: Any) -> None:
+        """The source of the test holds enough to show anything: two transactions, and tuples."""
+        plan = self._plan(spout)
+        assert len(plan) > 1, "give the spout a source of several transactions"
+        assert self._emit_all(spout, plan), "give the spout a source with tuples"
+
+    def test_same_tuples_at_any_attempt_and_in_any_order(self, spout: Any) -> None:
+        """A batch depends on its metadata alone, not on the attempt or on what was emitted before."""
+        plan = self._plan(spout)
+        forth = [self._emit(spout, txid, metadata) for txid, metadata in enumerate(plan, start=FIRST_TXID)]
+        emitter = self._transactional(spout).emitter(self.config, PlainContext())
+        back = []
+        for txid, metadata in reversed(list(enumerate(plan, start=FIRST_TXID))):
+            attempt = TransactionAttempt(txid, attempt_number(FIRST_EPOCH + 5, txid))
+            collector = RecordingCollector(attempt, self._fields(spout))
+            emitter.emit_batch(attempt, metadata, collector)
+            back.append(rows_of(collector.tuples))
+        emitter.close()
+        assert list(reversed(back)) == forth
+
+    def test_the_shares_of_all_tasks_are_the_batch(self, spout: Any) -> None:
+        """Over any number of tasks, every tuple of a batch is emitted by one of them."""
+        for txid, metadata in enumerate(self._plan(spout), start=FIRST_TXID):
+            batches = {tasks: self._emit(spout, txid, metadata, tasks) for tasks in TASK_COUNTS}
+            assert batches == dict.fromkeys(TASK_COUNTS, batches[1])
+
+    def test_resumption_loses_and_doubles_nothing(self, spout: Any) -> None:
+        """A run that ends after any transaction, and one that goes on from there, emit each tuple once."""
+        plan = self._plan(spout)
+        everything = self._emit_all(spout, plan)
+        for begun in spread(len(plan) + 1):
+            rest = self._plan(spout, plan[:begun], self.rest_within(plan))
+            assert self._emit_all(spout, [*plan[:begun], *rest]) == everything
+
+    def test_it_ends(self, spout: Any) -> None:
+        """A source that ends says so, to a coordinator that planned all of it and to one that resumes."""
+        if self.is_endless:
+            return
+        plan = self._plan(spout)
+        coordinator = self._coordinator(spout)
+        coordinator.resume(len(plan), plan[-1])
+        assert coordinator.is_exhausted()
+        coordinator.close()
+        if len(plan) > 1:
+            coordinator = self._coordinator(spout)
+            coordinator.resume(len(plan) - 1, plan[-2])
+            assert not coordinator.is_exhausted()
+            coordinator.close()
+
+    def test_the_attempt_comes_first(self, spout: Any) -> None:
+        """Each tuple has its attempt as its first value, and the first field is named for it."""
+        fields = self._fields(spout)
+        assert fields is not None
+        assert fields.names[0] in ATTEMPT_FIELD_NAMES
+        for txid, metadata in enumerate(self._plan(spout), start=FIRST_TXID):
+            attempt = self.first_attempt(txid)
+            collector = RecordingCollector(attempt, fields)
+            self._transactional(spout).emitter(self.config, PlainContext()).emit_batch(attempt, metadata, collector)
+            assert {emitted.values[0] for emitted in collector.emitted} <= {attempt}
+
+    def test_it_pickles(self, spout: Any) -> None:
+        """A spout that came to another process emits what it did at home."""
+        plan = self._plan(spout)
+        copy = cloudpickle.loads(cloudpickle.dumps(spout))
+        assert self._emit_all(copy, plan) == self._emit_all(spout, plan)
+
+    def test_cleanup_leaves_later_transactions(self, spout: Any) -> None:
+        """After ``cleanup_before(n)`` the transactions from ``n`` on are emitted as before."""
+        plan = self._plan(spout)
+        last = FIRST_TXID + len(plan) - 1
+        emitter = self._transactional(spout).emitter(self.config, PlainContext())
+        emitter.cleanup_before(last)
+        attempt = self.first_attempt(last)
+        collector = RecordingCollector(attempt, self._fields(spout))
+        emitter.emit_batch(attempt, plan[-1], collector)
+        assert rows_of(collector.tuples) == self._emit(spout, last, plan[-1])
+
+    def _transactional(self, spout: Any) -> TransactionalSpout:
+        assert isinstance(spout, TransactionalSpout), wrong_class(spout)
+        return spout
+
+    def _fields(self, spout: Any) -> Any:
+        return self._transactional(spout).output_fields
+
+    def _coordinator(self, spout: Any) -> Coordinator:
+        coordinator: Coordinator = self.opened(self._transactional(spout).coordinator(self.config, PlainContext()))
+        return coordinator
+
+    def _plan(self, spout: Any, begun: Sequence[Metadata] = (), total: int | None = None) -> list[Metadata]:
+        coordinator = self._coordinator(spout)
+        try:
+            total = self.looked_at() if total is None else total
+            return plan_transactions(coordinator, begun, total, is_endless=self.is_endless)
+        finally:
+            coordinator.close()
+
+    def _emit(self, spout: Any, txid: int, metadata: Metadata, tasks: int = 1) -> Rows:
+        attempt = self.first_attempt(txid)
+        rows: Rows = Counter()
+        for task in range(tasks):
+            context = PlainContext(this_task_index=task, tasks=tasks)
+            emitter = self._transactional(spout).emitter(self.config, context)
+            collector = RecordingCollector(attempt, self._fields(spout))
+            emitter.emit_batch(attempt, metadata, collector)
+            emitter.close()
+            rows += rows_of(collector.tuples)
+        return rows
+
+    def _emit_all(self, spout: Any, plan: Sequence[Metadata]) -> Rows:
+        rows: Rows = Counter()
+        for txid, metadata in enumerate(plan, start=FIRST_TXID):
+            rows += self._emit(spout, txid, metadata)
+        return rows
+
+
+class PartitionedTransactionalSpoutConformance(TransactionalSpoutConformance):
+    """The promises of a :class:`PartitionedTransactionalSpout`. Define the fixture ``spout``."""
+
+    def test_partitions_are_json_and_each_there_once(self, spout: Any) -> None:
+        """Partitions have names that outlive a process."""
+        self._transactional(spout)
+        partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
+        assert partitions
+        assert [json.loads(partition_key(partition)) for partition in partitions] == partitions
+
+    def test_a_new_batch_is_emitted_again_by_its_metadata(self, spout: Any) -> None:
+        """What ``emit_new_batch`` emits, if anything, is what ``emit_batch`` emits for its metadata."""
+        self._transactional(spout)
+        partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
+        emitter = spout.emitter(self.config, PlainContext())
+        attempt = self.first_attempt(FIRST_TXID)
+        for partition in partitions:
+            new = RecordingCollector(attempt, spout.output_fields)
+            metadata = emitter.emit_new_batch(attempt, new, partition, None)
+            if metadata is None:
+                assert not new.emitted
+                continue
+            again = RecordingCollector(attempt, spout.output_fields)
+            emitter.emit_batch(attempt, again, partition, json.loads(json.dumps(metadata, allow_nan=False)))
+            assert new.tuples in ([], again.tuples)
+
+    def _transactional(self, spout: Any) -> TransactionalSpout:
+        assert isinstance(spout, PartitionedTransactionalSpout), wrong_class(spout)
+        return as_transactional(spout)
+
+
+class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
+    """The promises of an :class:`OpaquePartitionedTransactionalSpout`. Define the fixture ``spout``.
+
+    The world of these tests stands still, so that each tuple must come in one committed transaction.
+    """
+
+    def test_several_transactions_with_tuples(self, spout: OpaquePartitionedTransactionalSpout) -> None:
+        """The source of the test holds enough to show anything: two transactions, and tuples."""
+        run = self._run(spout)
+        assert len(run) > 1, "give the spout a source of several transactions"
+        assert all_rows(run), "give the spout a source with tuples"
+
+    def test_replays_from_any_committed_transaction_lose_and_double_nothing(
+        self, spout: OpaquePartitionedTransactionalSpout
+    ) -> None:
+        """After a failure, all that is emitted anew from the last committed metadata completes the input."""
+        run = self._run(spout)
+        everything = all_rows(run)
+        for committed in spread(len(run) + 1):
+            again = self._run(spout, run[:committed], self.rest_within(run))
+            assert all_rows([*run[:committed], *again]) == everything
+
+    def test_it_ends(self, spout: OpaquePartitionedTransactionalSpout) -> None:
+        """A source that ends says so once all is processed, and takes it back when that is rolled back."""
+        if self.is_endless:
+            return
+        run = self._run(spout)
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
+        coordinator.resume(len(run), run[-1].metadata)
+        assert coordinator.is_exhausted()
+        coordinator.resume(0, {})
+        assert not coordinator.is_exhausted()
+        coordinator.resume(len(run), run[-1].metadata)
+        assert coordinator.is_exhausted()
+
+    def test_the_attempt_comes_first(self, spout: OpaquePartitionedTransactionalSpout) -> None:
+        """Each tuple has its attempt as its first value, and the first field is named for it."""
+        assert spout.output_fields is not None
+        assert spout.output_fields.names[0] in ATTEMPT_FIELD_NAMES
+        for txid, step in enumerate(self._run(spout), start=FIRST_TXID):
+            assert {values[0] for values in step.tuples} <= {self.first_attempt(txid)}
+
+    def test_it_pickles(self, spout: OpaquePartitionedTransactionalSpout) -> None:
+        """A spout that came to another process emits what it did at home."""
+        copy = cloudpickle.loads(cloudpickle.dumps(spout))
+        assert all_rows(self._run(copy)) == all_rows(self._run(spout))
+
+    def test_a_partition_at_its_end_emits_nothing(self, spout: OpaquePartitionedTransactionalSpout) -> None:
+        """Where nothing follows, nothing is emitted and None says so."""
+        if self.is_endless:
+            return
+        last = self._run(spout)[-1]
+        attempt = self.first_attempt(FIRST_TXID)
+        emitter = spout.emitter(self.config, PlainContext())
+        for key, metadata in last.metadata.items():
+            collector = RecordingCollector(attempt, spout.output_fields)
+            assert emitter.emit_batch(attempt, collector, json.loads(key), metadata) is None
+            assert not collector.emitted
+
+    def _run(
+        self,
+        spout: OpaquePartitionedTransactionalSpout,
+        committed: Sequence[OpaqueStep] = (),
+        total: int | None = None,
+    ) -> list[OpaqueStep]:
+        """Process one transaction after another behind the committed ones, until the source has ended."""
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
+        emitter = spout.emitter(self.config, PlainContext())
+        metadata = dict(committed[-1].metadata) if committed else {}
+        coordinator.resume(len(committed), metadata)
+        steps: list[OpaqueStep] = []
+        total = self.looked_at() if total is None else total
+        while not coordinator.is_exhausted() and len(committed) + len(steps) < total:
+            if self.is_endless and not coordinator.is_ready():
+                break
+            txid = FIRST_TXID + len(committed) + len(steps)
+            attempt = self.first_attempt(txid)
+            collector = RecordingCollector(attempt, spout.output_fields)
+            for partition in partition_list(coordinator.partitions()):
+                key = partition_key(partition)
+                after = emitter.emit_batch(attempt, collector, partition, metadata.get(key))
+                if after is not None:
+                    metadata[key] = json.loads(json.dumps(after, allow_nan=False))
+            steps.append(OpaqueStep(dict(metadata), collector.tuples))
+            coordinator.resume(txid, metadata)
+        assert self.is_endless or coordinator.is_exhausted(), does_not_end(total)
+        emitter.close()
+        coordinator.close()
+        return steps
+
+
+class DataFrameSpoutConformance(SpoutConformance):
+    """The promises of a :class:`DataFrameSpout`. Define the fixtures ``spout`` and ``spark``."""
+
+    def test_fields_are_typed(self, spout: DataFrameSpout) -> None:
+        """Every field but the attempt has a type."""
+        assert spout.output_fields is not None
+        assert spout.output_fields.names[0] in ATTEMPT_FIELD_NAMES
+        assert spout.output_fields.columnar
+
+    def test_frames_have_the_fields(self, spout: DataFrameSpout, spark: SparkSession) -> None:
+        """A frame's columns are the fields after the attempt, in their order."""
+        assert spout.output_fields is not None
+        frame = spout.read(spark, self._plan(spout)[0])
+        assert frame.columns == list(spout.output_fields.names[1:])
+
+    def test_same_rows_for_the_same_metadata(self, spout: DataFrameSpout, spark: SparkSession) -> None:
+        """A batch that is read again holds the same rows, also by a copy of the spout."""
+        copy = cloudpickle.loads(cloudpickle.dumps(spout))
+        for metadata in self._plan(spout):
+            assert self._read(copy, spark, metadata) == self._read(spout, spark, metadata)
+
+    def test_resumption_loses_and_doubles_nothing(self, spout: DataFrameSpout, spark: SparkSession) -> None:
+        """A run that ends after any transaction, and one that goes on from there, read each row once."""
+        plan = self._plan(spout)
+        assert len(plan) > 1, "give the spout a source of several transactions"
+        everything = self._read_all(spout, spark, plan)
+        assert everything, "give the spout a source with rows"
+        for begun in spread(len(plan) + 1, at_most=3):
+            rest = self._plan(spout, plan[:begun], self.rest_within(plan))
+            assert self._read_all(spout, spark, [*plan[:begun], *rest]) == everything
+
+    def test_it_ends(self, spout: DataFrameSpout) -> None:
+        """A source that ends says so to a coordinator that resumes."""
+        if self.is_endless:
+            return
+        plan = self._plan(spout)
+        coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
+        coordinator.resume(len(plan), plan[-1])
+        assert coordinator.is_exhausted()
+
+    def _plan(self, spout: DataFrameSpout, begun: Sequence[Metadata] = (), total: int | None = None) -> list[Metadata]:
+        coordinator = spout.coordinator(self.config, PlainContext())
+        total = self.looked_at() if total is None else total
+        return plan_transactions(coordinator, begun, total, is_endless=self.is_endless)
+
+    def _read(self, spout: DataFrameSpout, spark: SparkSession, metadata: Metadata) -> Rows:
+        return Counter(repr(tuple(row)) for row in spout.read(spark, metadata).collect())
+
+    def _read_all(self, spout: DataFrameSpout, spark: SparkSession, plan: Sequence[Metadata]) -> Rows:
+        rows: Rows = Counter()
+        for metadata in plan:
+            rows += self._read(spout, spark, metadata)
+        return rows

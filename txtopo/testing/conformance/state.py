@@ -1,0 +1,510 @@
+"""What every state must do: a test class to subclass, for your own state as for txtopo's.
+
+::
+
+    class TestMyState(StateConformance):
+        @pytest.fixture
+        def place(self, tmp_path):
+            return MyPlace(tmp_path)
+
+``place`` is a :class:`StatePlace`: where states lie that outlive those who open them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from txtopo.api.fields import Fields
+from txtopo.api.state import KEYED_KINDS, Key, OpenedState, State, StateKind
+from txtopo.backend.table import StateTable
+from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError
+
+__all__ = ["COUNTS", "StateConformance", "StatePlace", "rows_of"]
+
+WORD = Fields("word: string")
+COUNT = Fields("n: long")
+PAIR = Fields("word: string", "day: date")
+COUNTS = Fields("n: long", "mean: double")
+
+TOPOLOGY, NAME, INCARNATION = "counting", "counts", "first-life"
+
+EVERY_KIND = pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
+
+MISFITS: tuple[tuple[Fields, Any], ...] = (
+    (Fields("n: long"), 1.5),
+    (Fields("n: long"), "1"),
+    (Fields("n: long"), True),
+    (Fields("n: long"), 2**63),
+    (Fields("n: int"), 2**40),
+    (Fields("n: float"), 1e300),
+    (Fields("n: double"), "1.0"),
+    (Fields("n: string"), 1),
+    (Fields("n: string"), b"bytes"),
+    (Fields("n: string"), "\ud800"),
+    (Fields("n: binary"), "text"),
+    (Fields("n: boolean"), 1),
+    (Fields("n: date"), 18_262),
+    (Fields("n: decimal(4, 2)"), 123.45),
+    (Fields("n: array<long>"), [1, 1.5]),
+    (Fields("n: struct<a: long>"), {"a": 1, "b": 2}),
+    (Fields("n: map<string, long>"), [("a", 1)]),
+    (Fields("n: long", "m: long"), 1),
+    (Fields("n: long", "m: long"), (1,)),
+    (Fields("n: long", "m: long"), (1, "2")),
+)
+"""Value fields, and a value that does not fit them."""
+
+
+class StatePlace(ABC):
+    """Where states lie for one test."""
+
+    @abstractmethod
+    def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
+        """Return the state that lies here, as a topology would declare it; called anew it is the same one."""
+
+    def opened(
+        self,
+        key: Fields = WORD,
+        value: Fields = COUNT,
+        kind: StateKind = StateKind.TRANSACTIONAL,
+        epoch: int = 1,
+    ) -> OpenedState:
+        """Open the state for the tests' topology."""
+        return self.state(key, value, kind).open(TOPOLOGY, NAME, INCARNATION, epoch)
+
+
+def rows_of(opened: OpenedState, txid: int | None = None) -> list[tuple[Any, ...]]:
+    """Return the rows of a snapshot, sorted."""
+    table = opened.snapshot(txid)
+    return sorted(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+
+
+def put(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> None:
+    """Write values as a transaction does that reads first and puts then."""
+    opened.write(txid, kept_after(opened, txid, values))
+
+
+def kept_after(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> dict[Key, Any]:
+    """Return what is kept after transaction ``txid`` has put ``values``."""
+    stored = dict(zip(values, opened.multi_get(list(values)), strict=True))
+    return {
+        key: opened.make_value(txid, value) if old is None else old.written(txid, value)
+        for (key, value), old in zip(values.items(), stored.values(), strict=True)
+    }
+
+
+def values_of(opened: OpenedState, *keys: Key) -> list[Any]:
+    """Return the plain value of each key, None where there is none."""
+    return [None if kept is None else kept.value for kept in opened.multi_get(keys)]
+
+
+class StateConformance:
+    """The promises of :class:`~txtopo.api.state.State` and its opened form, as tests."""
+
+    @pytest.fixture
+    def write_rows(self) -> StatePlace:
+        """Return where the state lies; yours to write."""
+        raise NotImplementedError
+
+    @EVERY_KIND
+    def test_what_is_written_is_read(self, place: StatePlace, kind: StateKind) -> None:
+        """Values that were written are read back, at once and by whoever opens the state next."""
+        opened = place.opened(kind=kind)
+        put(opened, 1, {"a": 1, "b": 2})
+        put(opened, 2, {"b": 3, "c": None})
+        kept = opened.multi_get(["a", "b", "c", "d"])
+        assert values_of(opened, "a", "b", "c", "d") == [1, 3, None, None]
+        assert kept[2] is not None
+        assert kept[3] is None
+        again = place.opened(kind=kind, epoch=2)
+        assert again.multi_get(["d", "c", "b", "a"]) == list(reversed(kept))
+
+    def test_a_key_asked_for_twice_is_answered_twice(self, place: StatePlace) -> None:
+        """The answer has one value for each key, in the order asked for, repeated keys too."""
+        opened = place.opened()
+        assert opened.multi_get([]) == []
+        put(opened, 1, {"a": 1})
+        assert values_of(opened, "a", "z", "a") == [1, None, 1]
+
+    @EVERY_KIND
+    def test_txids_rise(self, place: StatePlace, kind: StateKind) -> None:
+        """last_txid is None at first, then the txid of the last write, also when that put nothing."""
+        opened = place.opened(kind=kind)
+        told = [opened.last_txid]
+        put(opened, 3, {"a": 1})
+        told.append(opened.last_txid)
+        opened.write(7, {})
+        told += [opened.last_txid, place.opened(kind=kind, epoch=2).last_txid]
+        assert told == [None, 3, 7, 7]
+        assert values_of(opened, "a") == [1]
+
+    def test_txid_zero_is_a_txid(self, place: StatePlace) -> None:
+        """A write of transaction 0 is a write, and is not made twice."""
+        opened = place.opened()
+        put(opened, 0, {"a": 1})
+        assert opened.last_txid == 0
+        opened.write(0, {"a": opened.make_value(0, 99)})
+        assert values_of(opened, "a") == [1]
+
+    @EVERY_KIND
+    def test_a_txid_is_written_once(self, place: StatePlace, kind: StateKind) -> None:
+        """A write of a txid that is written, or of one below it, does nothing; by a new coordinator too."""
+        opened = place.opened(kind=kind)
+        put(opened, 2, {"a": 1})
+        before = rows_of(opened)
+        again = place.opened(kind=kind)
+        for writer in (opened, again):
+            writer.write(2, {"a": writer.make_value(2, 5), "b": writer.make_value(2, 5)})
+            writer.write(1, {"a": writer.make_value(1, 6)})
+        again = place.opened(kind=kind, epoch=2)
+        assert rows_of(again) == before
+        assert values_of(again, "a", "b") == [1, None]
+
+    def test_opaque_state_remembers_what_was_before(self, place: StatePlace) -> None:
+        """Opaque state gives a replay the value before, after a restart as before it."""
+        opened = place.opened(kind=StateKind.OPAQUE)
+        put(opened, 1, {"a": 10})
+        put(opened, 2, {"a": 15})
+        again = place.opened(kind=StateKind.OPAQUE, epoch=2)
+        for writer in (opened, again):
+            (kept,) = writer.multi_get(["a"])
+            assert kept is not None
+            assert [kept.value_before(2), kept.value_before(3)] == [10, 15]
+            assert [kept.is_applied(1), kept.is_applied(2)] == [True, False]
+
+    @EVERY_KIND
+    def test_several_key_and_value_fields(self, place: StatePlace, kind: StateKind) -> None:
+        """With several key fields a key is a tuple, with several value fields a value is one."""
+        first, second = dt.date(2011, 9, 19), dt.date(2018, 7, 17)
+        opened = place.opened(PAIR, COUNTS, kind)
+        put(opened, 1, {("a", first): (1, 0.5), ("a", second): (2, None), ("b", first): (None, 1)})
+        put(opened, 2, {("a", second): (3, 2.5), ("b", second): (4, 4.5)})
+        asked = [("a", first), ("a", second), ("b", first), ("b", second), ("c", first)]
+        expected = [(1, 0.5), (3, 2.5), (None, 1.0), (4, 4.5), None]
+        assert values_of(opened, *asked) == expected
+        again = place.opened(PAIR, COUNTS, kind, epoch=2)
+        assert values_of(again, *asked) == expected
+        assert again.multi_get(asked) == opened.multi_get(asked)
+        assert rows_of(again)[0] == ("a", first, 1, 0.5, 1)
+
+    @EVERY_KIND
+    def test_a_staged_write_is_seen_once_it_is_written(self, place: StatePlace, kind: StateKind) -> None:
+        """A staged write shows nowhere; written it is as any other; written again it does nothing."""
+        opened = place.opened(kind=kind)
+        put(opened, 1, {"a": 1})
+        staged = opened.stage(2, kept_after(opened, 2, {"a": 2, "b": 2}))
+        assert values_of(opened, "a", "b") == [1, None]
+        assert opened.last_txid == 1
+        opened.write_staged(staged)
+        assert values_of(opened, "a", "b") == [2, 2]
+        assert opened.last_txid == 2  # noqa: PLR2004
+        opened.write_staged(staged)
+        opened.discard_staged()
+        opened.write_staged(staged)
+        assert rows_of(opened) == [("a", 2, 2), ("b", 2, 2)]
+
+    def test_a_staged_write_outlives_who_staged_it(self, place: StatePlace) -> None:
+        """The next coordinator finishes what the last one has staged."""
+        opened = place.opened()
+        put(opened, 1, {"a": 1})
+        staged = pickle.loads(pickle.dumps(opened.stage(2, kept_after(opened, 2, {"a": 2}))))  # noqa: S301
+        again = place.opened(epoch=2)
+        again.write_staged(staged)
+        assert values_of(again, "a") == [2]
+        assert again.last_txid == 2  # noqa: PLR2004
+        again.discard_staged()
+
+    def test_an_empty_write_can_be_staged(self, place: StatePlace) -> None:
+        """A staged write without values notes its txid, no more."""
+        opened = place.opened()
+        put(opened, 1, {"a": 1})
+        opened.write_staged(opened.stage(4, {}))
+        assert (opened.last_txid, values_of(opened, "a")) == (4, [1])
+
+    def test_a_staged_write_that_is_gone_stops_the_run(self, place: StatePlace) -> None:
+        """A staged write that was discarded before it was written is an error, never a write of nothing."""
+        opened = place.opened()
+        staged = opened.stage(1, {"a": opened.make_value(1, 1)})
+        opened.discard_staged()
+        with pytest.raises(DivergenceError, match="gone"):
+            opened.write_staged(staged)
+        assert opened.last_txid is None
+
+    def test_an_older_discard_leaves_newer_staged_writes(self, place: StatePlace) -> None:
+        """A coordinator that has lost its lead removes nothing that the new one has staged."""
+        old = place.opened()
+        new = place.opened(epoch=2)
+        staged = new.stage(1, {"a": new.make_value(1, 1)})
+        old.discard_staged()
+        new.write_staged(staged)
+        assert values_of(new, "a") == [1]
+
+    def test_a_newer_epoch_fences_older_ones(self, place: StatePlace) -> None:
+        """After a newer epoch has opened the state, an older one can neither write nor open it."""
+        old = place.opened(epoch=1)
+        put(old, 1, {"a": 1})
+        staged = old.stage(2, {"a": old.make_value(2, 50)})
+        value = old.make_value(2, 60)
+        new = place.opened(epoch=2)
+        for attempt in (
+            lambda: old.write(2, {"a": value}),
+            lambda: old.write(2, {}),
+            lambda: old.write_staged(staged),
+            lambda: place.opened(epoch=1),
+        ):
+            with pytest.raises(LostLead):
+                attempt()
+        assert rows_of(new) == [("a", 1, 1)]
+        put(new, 2, {"a": 2})
+        with pytest.raises(LostLead):
+            old.write(3, {"a": value})
+        assert rows_of(new) == [("a", 2, 2)]
+
+    def test_an_epoch_may_open_twice(self, place: StatePlace) -> None:
+        """Opening again with the same epoch fences nobody out."""
+        put(place.opened(epoch=3), 1, {"a": 1})
+        put(place.opened(epoch=3), 2, {"a": 2})
+        assert values_of(place.opened(epoch=4), "a") == [2]
+
+    @pytest.mark.parametrize(
+        ("topology", "name", "incarnation"),
+        [("other", NAME, INCARNATION), (TOPOLOGY, "other", INCARNATION), (TOPOLOGY, NAME, "other")],
+        ids=["topology", "name", "life"],
+    )
+    def test_what_belongs_elsewhere_is_refused(
+        self, place: StatePlace, topology: str, name: str, incarnation: str
+    ) -> None:
+        """A state of another topology, name or incarnation is not opened; the error tells how far it had got."""
+        opened = place.opened()
+        put(opened, 41, {"a": 1})
+        with pytest.raises(DivergenceError, match="41") as refusal:
+            place.state().open(topology, name, incarnation, 2)
+        assert refusal.value.txid == 41  # noqa: PLR2004
+        put(opened, 42, {"a": 2})
+
+    def test_identity_stays(self, place: StatePlace) -> None:
+        """A state is known again by its identity."""
+        assert place.opened().identity == place.opened(epoch=2).identity
+
+    @EVERY_KIND
+    def test_snapshots_by_txid(self, place: StatePlace, kind: StateKind) -> None:
+        """A snapshot holds the rows as of the last write that is not after its transaction."""
+        opened = place.opened(kind=kind)
+        assert rows_of(opened) == []
+        put(opened, 1, {"a": 1})
+        put(opened, 2, {"a": 2, "b": 2})
+        put(opened, 5, {"b": 5})
+        opened = place.opened(kind=kind, epoch=2)
+        put(opened, 6, {"c": 6})
+        first = [("a", 1, 1)]
+        second = [("a", 2, 2), ("b", 2, 2)]
+        fifth = [("a", 2, 2), ("b", 5, 5)]
+        sixth = [*fifth, ("c", 6, 6)]
+        assert [rows_of(opened, txid) for txid in range(7)] == [
+            [],
+            first,
+            second,
+            second,
+            second,
+            fifth,
+            sixth,
+        ]
+        assert rows_of(opened) == sixth
+        assert opened.snapshot().column_names == ["word", "n", "txid"]
+
+    def test_a_snapshot_of_the_future_is_refused(self, place: StatePlace) -> None:
+        """A transaction that is not written yet has no snapshot; the error names the last one."""
+        opened = place.opened()
+        with pytest.raises(StateAccessError):
+            opened.snapshot(1)
+        put(opened, 17, {"a": 1})
+        with pytest.raises(StateAccessError, match="17"):
+            opened.snapshot(18)
+
+    @pytest.mark.parametrize(("fields", "value"), MISFITS, ids=lambda case: repr(case)[:40])
+    def test_a_value_that_does_not_fit_is_refused(self, place: StatePlace, fields: Fields, value: Any) -> None:
+        """A misfit is refused before anything is written, and the error names state, key and value."""
+        opened = place.opened(value=fields)
+        good: dict[Key, Any] = {"good": opened.make_value(1, None if len(fields) == 1 else (None,) * len(fields))}
+        for write in (opened.write, opened.stage):
+            with pytest.raises(FieldsError) as refusal:
+                write(1, {**good, "bad": opened.make_value(1, value)})
+            assert NAME in refusal.value.message
+            assert "'bad'" in refusal.value.message
+        assert opened.last_txid is None
+        assert rows_of(opened) == []
+        opened.write(1, good)
+
+    @pytest.mark.parametrize(
+        ("fields", "key"),
+        [
+            (WORD, None),
+            (WORD, 1),
+            (WORD, ("a",)),
+            (WORD, ["a"]),
+            (Fields("number: long"), 1.5),
+            (PAIR, "a"),
+            (PAIR, ("a",)),
+            (PAIR, ("a", None)),
+            (PAIR, ("a", "2011-09-19")),
+        ],
+        ids=repr,
+    )
+    def test_a_key_that_does_not_fit_is_refused(self, place: StatePlace, fields: Fields, key: Any) -> None:
+        """A key that does not fit, or is null, is refused when it is read and when it is written."""
+        opened = place.opened(key=fields)
+        with pytest.raises(FieldsError, match=NAME):
+            opened.multi_get([key])
+        if not isinstance(key, list):
+            with pytest.raises(FieldsError, match=NAME):
+                opened.write(1, {key: opened.make_value(1, 1)})
+        assert opened.last_txid is None
+
+    @EVERY_KIND
+    def test_values_are_the_same_after_a_restart(self, place: StatePlace, kind: StateKind) -> None:
+        """What is read after a write is what is read after a restart, to the last bit and type."""
+        fields = Fields("n: float", "d: decimal(6, 2)", "l: array<double>", "s: struct<a: long, b: string>")
+        value = (0.1, 3, (1, 2.5), {"a": 7})
+        opened = place.opened(value=fields, kind=kind)
+        put(opened, 1, {"a": value, "b": [None, None, [], {}]})
+        before = opened.multi_get(["a", "b"])
+        after = place.opened(value=fields, kind=kind, epoch=2).multi_get(["a", "b"])
+        assert repr(before) == repr(after)
+        assert before[0] is not None
+        assert before[0].value[2:] == ([1.0, 2.5], {"a": 7, "b": None})
+
+    def test_the_state_pickles(self, place: StatePlace) -> None:
+        """A declared state pickles, for it is sent along with its topology."""
+        state = place.state()
+        again = pickle.loads(pickle.dumps(state))  # noqa: S301
+        assert (again.key, again.value, again.kind) == (state.key, state.value, state.kind)
+        assert (again.home, again.is_durable) == (state.home, state.is_durable)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "kind"),
+        [
+            (Fields(), COUNT, StateKind.TRANSACTIONAL),
+            (WORD, Fields(), StateKind.TRANSACTIONAL),
+            (WORD, Fields("word: long"), StateKind.TRANSACTIONAL),
+            (WORD, Fields("txid: long"), StateKind.TRANSACTIONAL),
+            (Fields("txid: long"), COUNT, StateKind.TRANSACTIONAL),
+            (Fields("previous_n: long"), COUNT, StateKind.OPAQUE),
+            (Fields("x: double"), COUNT, StateKind.TRANSACTIONAL),
+            (Fields("x: array<long>"), COUNT, StateKind.TRANSACTIONAL),
+        ],
+        ids=repr,
+    )
+    def test_fields_that_make_no_table_are_refused(
+        self, place: StatePlace, key: Fields, value: Fields, kind: StateKind
+    ) -> None:
+        """Fields that are missing, stand twice, or cannot be keys are refused when the state is declared."""
+        with pytest.raises(RuleError):
+            place.state(key, value, kind)
+
+    def test_upkeep_changes_nothing(self, place: StatePlace) -> None:
+        """maintain() leaves values, txids and snapshots as they are."""
+        opened = place.opened()
+        for txid in range(1, 4):
+            put(opened, txid, {"a": txid, txid * "b": txid})
+            opened.maintain()
+        expected = [("a", 3, 3), ("b", 1, 1), ("bb", 2, 2), ("bbb", 3, 3)]
+        assert (rows_of(opened), opened.last_txid) == (expected, 3)
+        assert rows_of(opened, 1) == [("a", 1, 1), ("b", 1, 1)]
+
+    # The table, looked at without opening it
+
+    @pytest.fixture
+    def table(self, place: StatePlace) -> StateTable:
+        """Return the state's table, if it has one to look at."""
+        table = place.state().table()
+        if table is None:
+            pytest.skip("this state has no table to look at")
+        return table
+
+    def test_a_look_changes_nothing(self, place: StatePlace, table: StateTable) -> None:
+        """A table is not there until it is opened; then it says whose it is, and how far."""
+        assert [table.look(), table.look()] == [None, None]
+        put(place.opened(epoch=3), 5, {"a": 1})
+        description = table.look()
+        assert description is not None
+        assert (description.topology_id, description.state, description.incarnation) == (TOPOLOGY, NAME, INCARNATION)
+        assert (description.last_txid, description.epoch, description.misfit) == (5, 3, None)
+        assert table.look() == description
+        assert description.identity == place.opened(epoch=3).identity
+
+    def test_what_does_not_fit_is_seen(self, place: StatePlace, table: StateTable) -> None:
+        """A look tells of other columns and of another kind."""
+        put(place.opened(), 5, {"a": 1})
+        assert table.foreign_change(None) is None
+        for state in (place.state(value=COUNTS), place.state(kind=StateKind.OPAQUE)):
+            other = state.table()
+            assert other is not None
+            description = other.look()
+            assert description is not None
+            assert description.misfit is not None
+
+    def test_own_versions_are_not_foreign(self, place: StatePlace, table: StateTable) -> None:
+        """Markers, writes, staged writes and upkeep are a coordinator's own, whatever version is looked at from."""
+        versions: list[int | None] = [None]
+        for epoch in (1, 2, 3):
+            opened = place.opened(epoch=epoch)
+            versions.append(opened.version)
+            put(opened, epoch, {"a": epoch})
+            versions.append(opened.version)
+            opened.maintain()
+        assert [table.foreign_change(version) for version in versions] == [None] * len(versions)
+
+    def test_rolling_back(self, place: StatePlace, table: StateTable) -> None:
+        """A table is again what it was, as often as need be; what was in between is not a past any more."""
+        opened = place.opened()
+        for txid in (1, 2, 3):
+            put(opened, txid, {"a": txid, txid * "b": txid})
+        then = {txid: rows_of(opened, txid) for txid in (1, 2)}
+        assert [table.is_kept(txid) for txid in (None, 1, 2, 3, 4)] == [True, True, True, True, False]
+        for _ in range(2):
+            opened.roll_back(2)
+            assert (opened.last_txid, rows_of(opened), values_of(opened, "a", "bbb")) == (2, then[2], [2, None])
+        assert not table.is_kept(3)
+        put(opened, 3, {"a": 30})
+        assert (rows_of(opened, 1), rows_of(opened, 2)) == (then[1], then[2])
+        assert rows_of(opened, 3) == [("a", 30, 3), ("b", 1, 1), ("bb", 2, 2)]
+        opened.roll_back(1)
+        put(opened, 4, {"c": 4})
+        assert (rows_of(opened, 1), rows_of(opened, 3)) == (then[1], then[1])
+        opened.roll_back(None)
+        assert (rows_of(opened), opened.last_txid) == ([], 0)
+        assert table.foreign_change(None) is None
+
+    def test_rolling_back_to_nowhere(self, place: StatePlace, table: StateTable) -> None:
+        """A transaction that wrote nothing here is no place to go back to."""
+        opened = place.opened()
+        put(opened, 2, {"a": 1})
+        put(opened, 5, {"a": 2})
+        with pytest.raises(StateAccessError):
+            opened.roll_back(3)
+        assert (opened.last_txid, values_of(opened, "a"), table.is_kept(3)) == (5, [2], False)
+
+    def test_a_zombie_rolls_nothing_back(self, place: StatePlace, table: StateTable) -> None:
+        """Rolling back is fenced as a write is."""
+        old = place.opened(epoch=1)
+        for txid in (1, 2):
+            put(old, txid, {"a": txid})
+        new = place.opened(epoch=2)
+        with pytest.raises(LostLead):
+            old.roll_back(1)
+        assert (rows_of(new), table.is_kept(2)) == ([("a", 2, 2)], True)
+
+    def test_setting_aside(self, place: StatePlace, table: StateTable) -> None:
+        """A table that is set aside makes room for a new one, and is kept."""
+        identity = place.opened().identity
+        assert table.asides() == []
+        for _ in range(2):
+            table.set_aside(3)
+            assert (table.look(), table.asides()) == (None, [3])
+        assert place.opened().identity != identity
