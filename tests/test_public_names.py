@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pathlib
+
+import pytest
+
 import committers
 import spouts
 import state
@@ -71,3 +77,30 @@ def test_names_of_the_folders() -> None:
     assert {"AppendCommitter", "ReduceCommitter", "ReplaceCommitter"} <= set(committers.__all__)
     for package in (txtopo, spouts, state, committers):
         assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_former_names():
+    """A name that a thing had in an earlier version is still understood, with a notice that says the new one."""
+    with pytest.warns(FutureWarning, match="BatchOutputCollector"):
+        assert txtopo.OutputCollector is txtopo.BatchOutputCollector
+    with pytest.warns(FutureWarning, match="job_transactions_max"):
+        config = txtopo.Config(pack_transactions_max=7)
+    with pytest.warns(FutureWarning, match=r"topology\.job\.transactions\.max"):
+        assert config == txtopo.Config({"topology.pack.transactions.max": 7})
+    assert config.job_transactions_max == 7
+
+
+def test_names_that_are_imported_lazily():
+    """Each name of a package that is imported lazily is what a type checker takes it for."""
+    for package in (txtopo, spouts, state):
+        tree = ast.parse(pathlib.Path(package.__file__).read_text())
+        declared = {
+            alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.asname is not None
+        }
+        assert sorted(declared) == package.__all__
+        for name, module in declared.items():
+            assert getattr(package, name) is getattr(importlib.import_module(module), name)

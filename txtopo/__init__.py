@@ -134,4 +134,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         ),
         "txtopo.topology.plan": ("Topology",),
     },
+    former={"OutputCollector": "BatchOutputCollector"},
 )

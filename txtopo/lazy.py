@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, Sequence[str]]
+    package: str, modules: Mapping[str, Sequence[str]], former: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
     Args:
         package: its name.
         modules: the names that each module defines. The package repeats them below ``if TYPE_CHECKING``.
+        former: names that things had in earlier versions, with the names they have now: accepted, with a notice.
     """
+    former = former or {}
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
+        if name in former:
+            text = f"{package}.{name} is called {former[name]} now; the old name goes away in 1.0"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+            return get(former[name])
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(module_of[name]), name)

@@ -94,7 +94,7 @@ def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
         if len(pauses) == 3:
             shutil.copy(kept, file)
 
-    monkeypatch.setattr("txtopo.engine.threads.ThreadCrew.sleep", sleep)
+    monkeypatch.setattr("txtopo.engine.threads.ThreadPools.sleep", sleep)
     report = run_inline(topology(delta(tmp_path)))
     assert (len(pauses), report.failures, report.attempts) == (3, 0, report.transactions)
     assert delta(tmp_path).snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]

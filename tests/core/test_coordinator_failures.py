@@ -96,7 +96,7 @@ def test_a_job_that_ends_without_an_answer_failed() -> None:
 
 
 def test_a_job_whose_attempts_are_all_answered_for_is_not_cancelled() -> None:
-    """Processed or failed, it is about to end; nobody stops it (a CancelPack once came here every time)."""
+    """Processed or failed, it is about to end; nobody stops it (a CancelJob once came here every time)."""
     with Scenario(limits(window=3, jobs=1)) as story:
         begin(story, 3)
         story >> failed("2:1")

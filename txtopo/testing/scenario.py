@@ -2,7 +2,7 @@
 
 ::
 
-    with Playbook(limits(job=1)) as story:
+    with Scenario(limits(job=1)) as story:
         story >> recovered() << ask(1, 4)
         story >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
         story >> failed("2:1") << run(3, "2:2")
