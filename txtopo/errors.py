@@ -13,13 +13,13 @@
     │   └── PoisonTransaction       a transaction reached its highest number of attempts (policy WAIT)
     ├── FailedException           the world failed: the whole transaction is replayed
     │   ├── ReportedFailedException the same, and it shows in the error log
-    │   ├── TimeoutFailure          no progress within topology.message.timeout.secs
     │   ├── TupleTreeFailure        producers' and consumers' tuples of an edge differ
     │   ├── StateFailure            a state's table cannot be read or written just now
     │   └── JobFailure              Spark could not run a job
     ├── StopError                 stop: going on would lose or double something
     │   ├── LostLead                another coordinator leads this topology now
     │   ├── AlreadyRunning          a live process holds this topology
+    │   ├── StalledCommit           a commit phase made no progress within topology.message.timeout.secs
     │   └── DivergenceError         coordinator state and tables do not belong together
     └── InternalError             our bug: an invariant of txtopo does not hold
 
@@ -47,10 +47,10 @@ __all__ = [
     "ReportedFailedException",
     "RuleError",
     "SharedStateWarning",
+    "StalledCommit",
     "StateAccessError",
     "StateFailure",
     "StopError",
-    "TimeoutFailure",
     "TopologyError",
     "TupleTreeFailure",
     "TxtopoError",
@@ -152,10 +152,6 @@ class ReportedFailedException(FailedException):
     """A FailedException that also shows in the error log."""
 
 
-class TimeoutFailure(FailedException):
-    """A transaction made no progress within ``topology.message.timeout.secs``."""
-
-
 class TupleTreeFailure(FailedException):
     """The tuples sent on an edge are not the tuples received on it."""
 
@@ -178,6 +174,13 @@ class LostLead(StopError):
 
 class AlreadyRunning(StopError):
     """A live process runs this topology already."""
+
+
+class StalledCommit(StopError):
+    """A commit phase made no progress within ``topology.message.timeout.secs``; ``cause`` is its thread's stack.
+
+    Nothing of its transaction is written, whatever the thread does later. The next run resumes with it.
+    """
 
 
 class DivergenceError(StopError):

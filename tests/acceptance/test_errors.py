@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import threading
 import time
 
 import pytest
@@ -24,7 +25,7 @@ from txtopo import (
     run,
 )
 from txtopo.api.bolt import Bolt
-from txtopo.errors import FieldsError, PoisonTransaction, StateAccessError, UserCodeError
+from txtopo.errors import FieldsError, PoisonTransaction, StalledCommit, StateAccessError, UserCodeError
 
 DATA = {0: [[f"w{i}"] for i in range(40)]}
 
@@ -95,12 +96,15 @@ class SlowButSteady(BatchBolt):
         self.collector.emit(tuple.values)
 
 
-class SlowCommitter(Sum):
+GOES_ON = threading.Event()
+"""Set: the committer that stalls goes on."""
+
+
+class StallingCommitter(Sum):
     def finish_batch(self):
+        if self.attempt.txid == 2:
+            GOES_ON.wait()
         super().finish_batch()
-        if self.attempt.txid == 2 and self.attempt.attempt == 1:
-            while True:
-                time.sleep(0.01)
 
 
 class TooEarly(Sum):
@@ -214,10 +218,22 @@ def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path)
 
 
 def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    """Promise 7: a commit phase that loops for ever is interrupted after the timeout, and replayed."""
-    report = run(topology(tmp_path, committer=SlowCommitter()), Config(message_timeout_secs=2))
+    """Promise 7: a commit phase that stalls stops the run, which says where; nothing is written late; the next resumes."""
+    GOES_ON.clear()
+    with pytest.raises(StalledCommit, match="no progress for 2 s") as raised:
+        run(topology(tmp_path, committer=StallingCommitter()), Config(message_timeout_secs=2))
+    error = raised.value
+    assert (error.component, error.txid) == ("sum", 2)
+    assert "GOES_ON.wait()" in str(error)
+    stalled = [thread for thread in threading.enumerate() if thread.name == "txtopo-commit" and thread.is_alive()]
+    before = total(tmp_path)
+    GOES_ON.set()
+    for thread in stalled:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert total(tmp_path) == before < 40
+    run(topology(tmp_path))
     assert total(tmp_path) == 40
-    assert report.failures == 1
 
 
 def test_bug_names_are_checked_early(spark: SparkSession, tmp_path: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ from txtopo.core.actions import StopReason
 from txtopo.errors import JobFailure, PoisonTransaction
 from txtopo.testing.scenario import (
     Scenario,
+    abandon,
     ask,
     begun,
     buried,
@@ -18,7 +19,6 @@ from txtopo.testing.scenario import (
     committed,
     failed,
     group_ended,
-    interrupt,
     limits,
     lost,
     pack_ended,
@@ -163,15 +163,15 @@ def test_a_cancelled_job_that_is_lost_counts_for_nothing() -> None:
         story >> lost(1, "cancelled")
 
 
-def test_a_commit_phase_without_progress_is_interrupted() -> None:
-    """Once a timeout; what fails then is for the group to say, and it is replayed like any failure."""
+def test_a_commit_phase_without_progress_is_abandoned() -> None:
+    """Once a timeout: the run loop knows whether the group is in its commit phases, or in a long write."""
     with Scenario(limits(window=2)) as story:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
-        story >> ticked(1_000) << interrupt(1)
+        story >> ticked(1_000) << abandon(1)
         story >> ticked(1_999)
-        story >> ticked(2_000) << interrupt(1)
+        story >> ticked(2_000) << abandon(1)
         story >> failed("1:1", "no progress") << run(2, "1:2")
         story >> group_ended(1)
         story >> processed("1:2") << commit(2, "1:2", "2:1")
@@ -184,7 +184,7 @@ def test_the_commit_phase_has_its_own_timeout() -> None:
         story >> ticked(900)
         story >> processed("1:1") << commit(1, "1:1")
         story >> ticked(1_899)
-        story >> ticked(1_900) << interrupt(1)
+        story >> ticked(1_900) << abandon(1)
 
 
 def test_progress_in_both_phases_at_once() -> None:
@@ -200,8 +200,8 @@ def test_progress_in_both_phases_at_once() -> None:
 def test_progress_of_one_renews_its_whole_group() -> None:
     """Commit phases run one after another: while one gets on, those that wait for their turn do not time out.
 
-    Each of three takes 600 ms here. The third, and the first, which waits for the group's write, were once
-    interrupted although the group got on all the time (promise 7).
+    Each of three takes 600 ms here. The third, and the first, which waits for the group's write, once timed out
+    although the group got on all the time (promise 7).
     """
     with Scenario(limits(window=3)) as story:
         begin(story, 3)

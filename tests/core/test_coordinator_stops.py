@@ -11,6 +11,7 @@ from txtopo.errors import InternalError, LostLead, PoisonTransaction, UserCodeEr
 from txtopo.testing.scenario import (
     EXHAUSTED,
     Scenario,
+    abandon,
     ask,
     begun,
     cancel,
@@ -20,7 +21,6 @@ from txtopo.testing.scenario import (
     failed,
     fenced,
     group_ended,
-    interrupt,
     limits,
     lost,
     pack_ended,
@@ -148,14 +148,14 @@ def test_a_stop_waits_for_the_group() -> None:
         story >> group_ended(1) << stop(StopReason.REQUESTED)
 
 
-def test_a_group_that_hangs_is_interrupted_while_it_is_waited_for() -> None:
+def test_a_group_that_hangs_is_abandoned_while_it_is_waited_for() -> None:
     """A stop does not wait for ever."""
     with Scenario(limits(window=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> pack_ended(1)
         story >> stop_requested()
-        story >> ticked(1_000) << interrupt(1)
+        story >> ticked(1_000) << abandon(1)
         story >> failed("1:1")
         story >> group_ended(1) << stop(StopReason.REQUESTED)
 

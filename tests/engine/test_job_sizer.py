@@ -141,7 +141,7 @@ def test_a_run_that_fails_leaves_what_it_has_learnt(tmp_path):
 
 def test_a_cold_pack_beside_the_first_one_shrinks_nothing():
     """Two jobs begin at once, and both wait for the executors' start: the next ones are larger all the same."""
-    bounds = attrs.evolve(limits(window=64, pack=64, jobs=2), job_target_ms=1_000)
+    bounds = attrs.evolve(limits(window=64, job=64, jobs=2), job_target_ms=1_000)
     core = Coordinator(bounds)
     core.handle(recovered())
     actions = core.handle(begun(*range(1, 65)))

@@ -17,6 +17,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
+    AbandonCommit,
     Action,
     AssignedAttempt,
     CancelJob,
@@ -24,7 +25,6 @@ from txtopo.core.actions import (
     Commit,
     CreateMetadata,
     DeadLetter,
-    InterruptCommit,
     Process,
     SaveMetadata,
     Stop,
@@ -314,11 +314,11 @@ class World:
                 for each in action.group:
                     assert each.attempt in self.processed, "only what is processed commits"
             case DeadLetter():
-                self._start_group(action.group_id, (action.letter,), is_letter=True)
+                self._start_group(action.group_id, (action.given_up,), is_letter=True)
                 self._write_dead_letter(action)
-            case InterruptCommit():
-                assert self.group is not None, "there is something to interrupt"
-                assert self.group.group_id == action.group_id, "it interrupts what runs"
+            case AbandonCommit():
+                assert self.group is not None, "there is something to abandon"
+                assert self.group.group_id == action.group_id, "it is what runs"
             case CleanUp():
                 assert action.txid <= len(self.committed), "nothing is forgotten that may be asked for again"
             case Stop():
@@ -369,7 +369,7 @@ class World:
 
     def _write_dead_letter(self, action: DeadLetter) -> None:
         limits = self.core.limits
-        self._rise(action.letter.attempt)
+        self._rise(action.given_up.attempt)
         assert limits.give_up_policy is GiveUpPolicy.SKIP, "the policy says so"
         assert limits.tries_max is not None, "tries are bounded"
         assert action.tries >= limits.tries_max, "it was tried as often as allowed"

@@ -126,7 +126,7 @@ class GroupCommitter:
         load_carried: LoadCarried,
         fingerprints_of: FingerprintsOf,
         probe: ProgressProbe,
-        interruptible: Callable[[], AbstractContextManager[object]],
+        commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
         """Commit a group as far as it goes and return what is to be told of it.
 
@@ -136,11 +136,11 @@ class GroupCommitter:
             load_carried: returns what was carried over from an attempt's processing phase.
             fingerprints_of: returns what its components emitted there.
             probe: shows where the work stands.
-            interruptible: makes what is entered while commit phases run, and left before anything is written.
+            commit_phases: makes the context of the commit phases; it is left before anything is written.
         """
         attempts = [assigned.attempt for assigned in group]
         bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
-        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, probe, interruptible)
+        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, probe, commit_phases)
         events: list[Event] = []
         if outcome.finished:
             done = group[: len(outcome.finished)]
@@ -156,7 +156,7 @@ class GroupCommitter:
         attempts: Sequence[TransactionAttempt],
         load_carried: LoadCarried,
         probe: ProgressProbe,
-        interruptible: Callable[[], AbstractContextManager[object]],
+        commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> GroupOutcome:
         """Run the commit phases of a group; where a table can't be read, again, as often as a write is tried.
 
@@ -168,7 +168,7 @@ class GroupCommitter:
         """
         for pause_secs in _pauses():
             try:
-                with self._timed("commit phases"), interruptible():
+                with self._timed("commit phases"), commit_phases():
                     outcome = run_commit_phases(self._task_factory, states, attempts, load_carried, probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is None:

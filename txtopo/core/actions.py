@@ -73,8 +73,8 @@ class DeadLetter:
 
 
 @attrs.frozen
-class InterruptCommit:
-    """Make the commit phase of a group fail: it has made no progress within the timeout."""
+class AbandonCommit:
+    """Stop the run if the commit phases of a group still run: they have made no progress within the timeout."""
 
     group_id: int
 
@@ -103,4 +103,4 @@ class Stop:
     error: Exception | None = None
 
 
-Action = CreateMetadata | SaveMetadata | Process | CancelJob | Commit | DeadLetter | InterruptCommit | CleanUp | Stop
+Action = CreateMetadata | SaveMetadata | Process | CancelJob | Commit | DeadLetter | AbandonCommit | CleanUp | Stop

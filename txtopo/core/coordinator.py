@@ -22,6 +22,7 @@ from typing import Any, assert_never
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
+    AbandonCommit,
     Action,
     AssignedAttempt,
     CancelJob,
@@ -29,7 +30,6 @@ from txtopo.core.actions import (
     Commit,
     CreateMetadata,
     DeadLetter,
-    InterruptCommit,
     Process,
     SaveMetadata,
     Stop,
@@ -328,7 +328,7 @@ class Coordinator:
     def _expire(self, actions: list[Action]) -> None:
         expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
-            actions.append(InterruptCommit(self._group))
+            actions.append(AbandonCommit(self._group))
             for transaction in self._committing():
                 self._renew(transaction)
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import assert_never
 
@@ -18,13 +20,13 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.commit.groups import GroupCommitter
 from txtopo.core.actions import (
+    AbandonCommit,
     Action,
     CancelJob,
     CleanUp,
     Commit,
     CreateMetadata,
     DeadLetter,
-    InterruptCommit,
     Process,
     SaveMetadata,
     Stop,
@@ -55,6 +57,7 @@ from txtopo.errors import (
     InternalError,
     JobFailure,
     RuleError,
+    StalledCommit,
     StopError,
     TxtopoError,
 )
@@ -66,6 +69,7 @@ from txtopo.tasks.batch_run import CarriedBolt
 from txtopo.tasks.failures import FailureLog, failed
 from txtopo.tasks.fingerprint import Fingerprints
 from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.tasks.user_output import OutputOrigin
 from txtopo.topology.checks import OWN_PREFIX
 
 logger = logging.getLogger("txtopo")
@@ -75,6 +79,9 @@ TICK_SECS = 0.02
 
 PROGRESS_SECS = 0.1
 """How often it is told how the run stands."""
+
+_STACK_FRAMES_MAX = 12
+"""Calls of a stalled thread that its error shows."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -229,9 +236,8 @@ class RunLoop:
                 self._submit(Role.COMMIT, lambda: self._commit(action))
             case DeadLetter():
                 self._submit(Role.COMMIT, lambda: self._write_dead_letter(action))
-            case InterruptCommit():
-                logger.warning("a commit phase has made no progress within the timeout")
-                self._threads.interrupt()
+            case AbandonCommit():
+                self._abandon_commit()
             case CleanUp():
                 self._drop_results(lambda attempt: attempt.txid <= action.txid)
                 self._parts.planner.clean_up(action.txid)
@@ -239,6 +245,27 @@ class RunLoop:
                 self._stop = action
             case _:
                 assert_never(action)
+
+    def _abandon_commit(self) -> None:
+        """Stop the run because of a commit phase that makes no progress; a long Delta write is waited for.
+
+        Raises:
+            StalledCommit: it names the component and the transaction, and has the thread's stack.
+        """
+        thread = self._threads.abandon_commit()
+        timeout_secs = self._core.limits.timeout_ms / 1000
+        if thread is None:
+            logger.warning("the writes of a commit group have taken more than %g s", timeout_secs)
+            return
+        origin, attempt = OutputOrigin.running.get(thread), self._commit_probe.attempt
+        raise StalledCommit(
+            f"a commit phase made no progress for {timeout_secs:g} s (topology.message.timeout.secs), so the run "
+            "stops. Nothing of this transaction is written, and the next run resumes with it. This is where it stands:",
+            component=None if origin is None else origin.component,
+            txid=None if attempt is None else attempt.txid,
+            attempt=None if attempt is None else attempt.attempt,
+            cause=_stack_of(thread),
+        )
 
     def _tick(self) -> None:
         now = self._threads.now_secs()
@@ -340,10 +367,8 @@ class RunLoop:
                     self._load,
                     self._fingerprints_of,
                     self._commit_probe,
-                    self._threads.interruptible,
+                    self._threads.commit_phases,
                 )
-            except FailedException as error:  # an interrupt between two commit phases: nothing was written
-                return [Failed(action.group[0].attempt, str(error)), GroupEnded(action.group_id)]
             except RuleError as error:
                 return [RuleBroken(error), GroupEnded(action.group_id)]
 
@@ -434,6 +459,12 @@ class RunLoop:
 
     def _now_ms(self) -> int:
         return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _stack_of(thread: int) -> str:
+    """Return where a thread stands, the innermost call last; empty if it has ended."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no public name for it
+    return "" if frame is None else "".join(traceback.format_stack(frame)[-_STACK_FRAMES_MAX:]).rstrip()
 
 
 def _answer(outcome: Processing) -> Event:

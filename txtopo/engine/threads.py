@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import enum
 import queue
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from txtopo.core.events import Event, Fenced
-from txtopo.engine.interrupts import Interruptible
-from txtopo.errors import InternalError
+from txtopo.errors import InternalError, StalledCommit
 
 
 class Role(enum.Enum):
@@ -57,16 +57,20 @@ class Threads(ABC):
         """Return events that were posted together, waiting for them so long; none if there are none."""
 
     @abstractmethod
-    def interruptible(self) -> AbstractContextManager[object]:
-        """Return a context in which :meth:`interrupt` raises a TimeoutFailure."""
+    def commit_phases(self) -> AbstractContextManager[object]:
+        """Return the context of a group's commit phases. It raises StalledCommit at its end if it was abandoned."""
 
     @abstractmethod
-    def interrupt(self) -> None:
-        """Interrupt the work that is in its interruptible context, if one is."""
+    def abandon_commit(self) -> int | None:
+        """Abandon the commit phases that run just now: their work ends without a write, or never.
+
+        Returns:
+            The identity of their thread; None if no commit phases run, and nothing was done.
+        """
 
     @abstractmethod
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
-        """End: let the commit work end, cancel the jobs, and wait for them."""
+        """End: let the commit work end unless it was abandoned, cancel the jobs, and wait for them."""
 
 
 class ThreadPools(Threads):
@@ -78,12 +82,11 @@ class ThreadPools(Threads):
 
     def __init__(self, jobs_max: int) -> None:
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
+        self._commit = _CommitThread()
         self._threads = {
             Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
             Role.JOB: ThreadPoolExecutor(jobs_max + 1, "txtopo-job"),
-            Role.COMMIT: ThreadPoolExecutor(1, "txtopo-commit"),
         }
-        self._interruptible = Interruptible()
 
     def now_secs(self) -> float:
         """Return seconds of the system's monotonic clock."""
@@ -95,7 +98,8 @@ class ThreadPools(Threads):
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Have work done in one of the role's threads."""
-        self._threads[role].submit(self._in_thread, work)
+        thread = self._commit if role is Role.COMMIT else self._threads[role]
+        thread.submit(self._in_thread, work)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         """Do work; what would end a thread without a word ends the run with one."""
@@ -117,20 +121,85 @@ class ThreadPools(Threads):
             return self._events.get(timeout=timeout_secs)
         return ()
 
-    def interruptible(self) -> AbstractContextManager[object]:
-        """Return the context of the commit thread."""
-        return self._interruptible
+    @contextlib.contextmanager
+    def commit_phases(self) -> Iterator[None]:
+        """Return the context of the commit phases in the commit thread."""
+        self._commit.enter()
+        try:
+            yield
+        finally:
+            self._commit.leave()
 
-    def interrupt(self) -> None:
-        """Raise a TimeoutFailure in the commit thread."""
-        self._interruptible.interrupt()
+    def abandon_commit(self) -> int | None:
+        """Abandon the commit phases that the commit thread runs."""
+        return self._commit.abandon()
 
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
         """End all threads."""
-        others = [self._threads[Role.SOURCE], self._threads[Role.JOB]]
-        for pool in others:
+        for pool in self._threads.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        self._threads[Role.COMMIT].shutdown(wait=True, cancel_futures=True)
+        self._commit.shut_down()
         cancel_jobs()
-        for pool in others:
+        for pool in self._threads.values():
             pool.shutdown(wait=True)
+
+
+class _CommitThread:
+    """The thread that commits. A commit phase may never return: then it is abandoned, and outlives the run.
+
+    That is why it is a daemon: the threads of an executor are waited for when the process ends.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_in_phases = False
+        self._is_abandoned = False
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, do: Callable[[Callable[[], None]], None], work: Callable[[], None]) -> None:
+        """Have work done, in order."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="txtopo-commit", daemon=True)
+            self._thread.start()
+        self._work.put(lambda: do(work))
+
+    def enter(self) -> None:
+        """Begin commit phases."""
+        with self._lock:
+            self._is_in_phases = True
+
+    def leave(self) -> None:
+        """End commit phases.
+
+        Raises:
+            StalledCommit: they were abandoned meanwhile.
+        """
+        with self._lock:
+            self._is_in_phases = False
+            if self._is_abandoned:
+                raise StalledCommit("these commit phases were abandoned")
+
+    def abandon(self) -> int | None:
+        """Abandon the commit phases that run; return the thread's identity, None if none run."""
+        with self._lock:
+            if not self._is_in_phases or self._thread is None:
+                return None
+            self._is_abandoned = True
+            return self._thread.ident
+
+    def shut_down(self) -> None:
+        """Let the work that is being done end, unless it was abandoned; the rest is dropped."""
+        self._is_over = True
+        self._work.put(None)
+        if self._thread is not None and not self._is_abandoned:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            if work is None or self._is_over:
+                return
+            with contextlib.suppress(BaseException):  # it was told to the run loop
+                work()

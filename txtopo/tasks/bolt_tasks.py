@@ -68,7 +68,7 @@ class user_code(OutputOrigin):  # noqa: N801 - reads as what it is: with user_co
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._before is None:
-            OutputOrigin.running.pop(get_ident(), None)  # not there if an interrupt came while a line was delivered
+            OutputOrigin.running.pop(get_ident(), None)  # a line that is delivered may have taken it
         else:
             OutputOrigin.running[get_ident()] = self._before
         if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
 from txtopo.core.actions import (
+    AbandonCommit,
     Action,
     AssignedAttempt,
     CancelJob,
@@ -29,7 +30,6 @@ from txtopo.core.actions import (
     Commit,
     CreateMetadata,
     DeadLetter,
-    InterruptCommit,
     Process,
     SaveMetadata,
     Stop,
@@ -62,6 +62,7 @@ __all__ = [
     "READY",
     "WAITING",
     "Scenario",
+    "abandon",
     "ask",
     "attempt",
     "begun",
@@ -73,7 +74,6 @@ __all__ = [
     "failed",
     "fenced",
     "group_ended",
-    "interrupt",
     "limits",
     "lost",
     "pack_ended",
@@ -307,9 +307,9 @@ def write_dead_letter(
     return DeadLetter(group_id, given_up, tries, error)
 
 
-def interrupt(group_id: int) -> InterruptCommit:
-    """Make the commit phase that runs just now fail."""
-    return InterruptCommit(group_id)
+def abandon(group_id: int) -> AbandonCommit:
+    """Stop the run if the commit phases of the group still run."""
+    return AbandonCommit(group_id)
 
 
 def clean_up(txid: int) -> CleanUp:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import attrs
 
 from txtopo.core.events import Event
 from txtopo.engine.threads import Role, Threads
-from txtopo.errors import TimeoutFailure
 
 
 @attrs.define(eq=False)
@@ -55,7 +54,6 @@ class SimulatedThreads(Threads):
         self._is_eager = is_eager
         self._next: Delivery | None = None
         self._role: Role | None = None
-        self._is_interrupted = False
 
     def now_secs(self) -> float:
         """Return the world's time."""
@@ -81,20 +79,15 @@ class SimulatedThreads(Threads):
         delivery, self._next = self._next, None
         return delivery.events if delivery is not None else ()
 
-    @contextlib.contextmanager
-    def _stretch(self) -> Iterator[None]:
-        if self._is_interrupted:
-            self._is_interrupted = False
-            raise TimeoutFailure("the commit phase made no progress")
-        yield
+    def commit_phases(self) -> AbstractContextManager[object]:
+        """Return the context of commit phases, which are never abandoned here once they have begun."""
+        return contextlib.nullcontext()
 
-    def interruptible(self) -> AbstractContextManager[object]:
-        """Return a context that an interrupt keeps from being entered: it came meanwhile."""
-        return self._stretch()
-
-    def interrupt(self) -> None:
-        """Interrupt the commit work that waits, if some does."""
-        self._is_interrupted = any(work.role is Role.COMMIT for work in self.works)
+    def abandon_commit(self) -> int | None:
+        """Abandon the commit work that waits, if some does: its thread stands still for ever."""
+        waiting = [work for work in self.works if work.role is Role.COMMIT]
+        self.works = [work for work in self.works if work.role is not Role.COMMIT]
+        return 0 if waiting else None
 
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
         """Drop what waits: a thread that has not begun its work never does."""
