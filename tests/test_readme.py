@@ -1,4 +1,4 @@
-"""The README's code runs, and prints what the README says it prints."""
+"""The README is short, its code runs and prints what the README says it prints, and its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import re
 import subprocess
 import sys
 
-README = pathlib.Path(__file__).parent.parent / "README.md"
+import pytest
 
+from tests.docs.blocks import blocks_of
 
-def blocks(language: str) -> list[str]:
-    """Return the fenced blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = pathlib.Path(__file__).parent.parent
+README = ROOT / "README.md"
+LINES_MAX = 120
 
 
 def test_topology(tmp_path: pathlib.Path) -> None:
     """The topology of the README, as a script of its own, gives the output below it."""
-    (script,) = blocks("python")
-    (tmp_path / "topology.py").write_text(script, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(README.parent), *sys.path])}
+    (block,) = blocks_of(README.read_text(encoding="utf-8"))
+    (tmp_path / "topology.py").write_text(block.text, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
         [sys.executable, "topology.py"],
         cwd=tmp_path,
@@ -31,7 +32,7 @@ def test_topology(tmp_path: pathlib.Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == blocks("text")[0]
+    assert done.stdout == block.output
     assert done.stderr == ""
 
 
@@ -42,4 +43,17 @@ def test_commands() -> None:
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/txtopo run examples.transactional_words" in text
     )
     assert "python3 -m venv .venv && .venv/bin/pip install '.[test,spark-delta]' && .venv/bin/pytest" in text
-    assert "'.[test,spark-delta]' && .venv/bin/pytest" in (README.parent / ".ci" / "run").read_text(encoding="utf-8")
+    assert "'.[test,spark-delta]' && .venv/bin/pytest" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_length() -> None:
+    """It can be read in two minutes; the rest is in docs/."""
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links(name: str) -> None:
+    """Every link to a file of the project leads to one."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert [t for t in targets if "://" not in t and not (ROOT / t).exists()] == []

@@ -34,7 +34,7 @@ _NO_DELTA = re.compile(
 )
 _DELTA_REMEDY = (
     "this Spark session has no Delta: write uses_delta = True in the class of the component, or "
-    "Config(spark_delta=True); see docs/dataframes.md"
+    "Config(spark_delta=True); see docs/guides/dataframes.md"
 )
 
 

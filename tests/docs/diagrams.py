@@ -1,0 +1,197 @@
+"""The diagrams of the documentation, drawn as SVG: ``python -m tests.docs.diagrams`` writes them to ``docs/diagrams``.
+
+The states of a transaction are drawn from the table of transitions: boxes and arrows are laid out by hand here, and
+a state or transition without a place, or a place without one, is an error. Nothing but Python is needed.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import attrs
+
+from txtopo.core.transitions import TRANSITIONS, Status, Trigger
+
+FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "diagrams"
+
+Point = tuple[int, int]
+
+_INK, _PAPER, _FILL, _DONE, _BAD = "#24292f", "#ffffff", "#dbeafe", "#dcfce7", "#fee2e2"
+
+
+@attrs.frozen
+class Box:
+    """A box: its left upper corner, its size, its lines, the first one bold; in its middle, or at its upper edge."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    lines: tuple[str, ...]
+    fill: str = _FILL
+    at_top: bool = False
+
+    def svg(self) -> list[str]:
+        """Return its elements."""
+        middle = self.x + self.width // 2
+        top = self.y + 24 if self.at_top else self.y + self.height // 2 - 9 * (len(self.lines) - 1) + 5
+        drawn = [
+            (
+                f'<rect x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}" rx="6" '
+                f'fill="{self.fill}" stroke="{_INK}"/>'
+            )
+        ]
+        for index, line in enumerate(self.lines):
+            weight = ' font-weight="bold"' if index == 0 else ""
+            drawn.append(
+                f'<text x="{middle}" y="{top + 18 * index}" text-anchor="middle"{weight}>{escape(line)}</text>'
+            )
+        return drawn
+
+
+@attrs.frozen
+class Arrow:
+    """An arrow along some points, and where its label begins, is centred or ends."""
+
+    points: tuple[Point, ...]
+    label: str = ""
+    at: Point = (0, 0)
+    anchor: str = "middle"
+
+    def svg(self) -> list[str]:
+        """Return its elements."""
+        points = " ".join(f"{x},{y}" for x, y in self.points)
+        drawn = [f'<polyline points="{points}" fill="none" stroke="{_INK}" marker-end="url(#tip)"/>']
+        if self.label:
+            x, y = self.at
+            drawn.append(
+                f'<text x="{x}" y="{y}" text-anchor="{self.anchor}" font-size="12">{escape(self.label)}</text>'
+            )
+        return drawn
+
+
+def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow]) -> str:
+    """Return an SVG file of some parts."""
+    lines = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'role="img" font-family="sans-serif" font-size="13" fill="{_INK}">'
+        ),
+        f"<title>{escape(title)}</title>",
+        (
+            '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
+            f'<path d="M0,0 L10,5 L0,10 z" fill="{_INK}"/></marker></defs>'
+        ),
+        f'<rect width="{width}" height="{height}" rx="8" fill="{_PAPER}"/>',
+        *(line for part in parts for line in part.svg()),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_BOXES: Mapping[Status, tuple[int, int, str]] = {
+    Status.READY: (30, 24, _FILL),
+    Status.PROCESSING: (230, 24, _FILL),
+    Status.PROCESSED: (430, 24, _FILL),
+    Status.COMMITTING: (630, 24, _FILL),
+    Status.COMMITTED: (830, 24, _DONE),
+    Status.DEAD: (30, 224, _BAD),
+    Status.WRITING_DEAD_LETTER: (430, 224, _BAD),
+}
+"""Where the box of each state stands: its left upper corner."""
+
+_WIDTH, _HEIGHT = 120, 44
+
+_ARROWS: Mapping[tuple[Status, Trigger], tuple[tuple[Point, ...], Point, str]] = {
+    (Status.READY, Trigger.START): (((150, 46), (230, 46)), (190, 40), "middle"),
+    (Status.PROCESSING, Trigger.PROCESSED): (((350, 46), (430, 46)), (390, 40), "middle"),
+    (Status.PROCESSED, Trigger.COMMIT): (((550, 38), (630, 38)), (590, 32), "middle"),
+    (Status.COMMITTING, Trigger.RETURN): (((630, 56), (550, 56)), (590, 72), "middle"),
+    (Status.COMMITTING, Trigger.COMMITTED): (((750, 46), (830, 46)), (790, 40), "middle"),
+    (Status.PROCESSING, Trigger.FAIL): (((290, 68), (290, 104), (130, 104), (130, 68)), (210, 99), "middle"),
+    (Status.PROCESSED, Trigger.FAIL): (((490, 68), (490, 134), (110, 134), (110, 68)), (390, 129), "middle"),
+    (Status.COMMITTING, Trigger.FAIL): (((690, 68), (690, 164), (90, 164), (90, 68)), (590, 159), "middle"),
+    (Status.READY, Trigger.GIVE_UP): (((50, 68), (50, 224)), (56, 200), "start"),
+    (Status.DEAD, Trigger.WRITE_DEAD_LETTER): (((150, 234), (430, 234)), (290, 228), "middle"),
+    (Status.WRITING_DEAD_LETTER, Trigger.FAIL): (((430, 246), (150, 246)), (290, 260), "middle"),
+    (Status.WRITING_DEAD_LETTER, Trigger.RETURN): (
+        ((450, 268), (450, 290), (90, 290), (90, 268)),
+        (290, 285),
+        "middle",
+    ),
+    (Status.WRITING_DEAD_LETTER, Trigger.COMMITTED): (((550, 246), (890, 246), (890, 68)), (720, 240), "middle"),
+}
+"""Along which points the arrow of each transition goes, and where its label is."""
+
+
+def transaction_states() -> str:
+    """Return the diagram of what can become of a transaction.
+
+    Raises:
+        ValueError: the layout and the table of transitions differ.
+    """
+    if set(_ARROWS) != set(TRANSITIONS) or set(_BOXES) != set(Status):
+        odd = [*(set(_ARROWS) ^ set(TRANSITIONS)), *(set(_BOXES) ^ set(Status))]
+        raise ValueError(f"the layout and the table of transitions differ in {odd}: lay the diagram out anew")
+    boxes = [Box(x, y, _WIDTH, _HEIGHT, (status.value,), fill) for status, (x, y, fill) in _BOXES.items()]
+    for (status, trigger), target in TRANSITIONS.items():
+        points = _ARROWS[status, trigger][0]
+        if not (_touches(status, points[0]) and _touches(target, points[-1])):
+            raise ValueError(f"the arrow of {trigger} does not go from {status} to {target}: lay it out anew")
+    arrows = [Arrow(points, trigger.value, at, anchor) for (_, trigger), (points, at, anchor) in _ARROWS.items()]
+    return drawing("The states of a transaction", 980, 314, [*boxes, *arrows])
+
+
+def _touches(status: Status, point: Point) -> bool:
+    """Whether a point lies on the box of a state."""
+    left, top, _ = _BOXES[status]
+    return left <= point[0] <= left + _WIDTH and top <= point[1] <= top + _HEIGHT
+
+
+def data_way() -> str:
+    """Return the diagram of the way from the spout to the tables."""
+    parts: list[Box | Arrow] = [
+        Box(20, 40, 170, 70, ("spout's coordinator", "decides what each", "transaction holds")),
+        Box(280, 40, 220, 70, ("coordinator (core)", "attempts, jobs, order,", "replays"), "#f1f5f9"),
+        Box(590, 40, 200, 70, ("coordinator state", "metadata, committed txid", "SQLite or ZooKeeper"), _DONE),
+        Arrow(((190, 75), (280, 75)), "metadata", (235, 69)),
+        Arrow(((500, 75), (590, 75)), "durable first", (545, 69)),
+        Box(180, 170, 610, 84, ("processing phase: one Spark job for many transactions",), at_top=True),
+        Box(200, 214, 120, 24, ("emitters",), _PAPER),
+        Box(385, 214, 120, 24, ("bolts",), _PAPER),
+        Box(570, 214, 200, 24, ("execute() of committers",), _PAPER),
+        Arrow(((320, 226), (385, 226))),
+        Arrow(((505, 226), (570, 226))),
+        Arrow(((390, 110), (390, 170)), "job: attempts that are ready", (398, 144), "start"),
+        Box(180, 314, 610, 84, ("commit phase: one transaction after another, in txid order",), at_top=True),
+        Box(200, 358, 200, 24, ("finish_batch()",), _PAPER),
+        Box(570, 358, 200, 24, ("bolts below committers",), _PAPER),
+        Arrow(((400, 370), (570, 370))),
+        Arrow(((485, 254), (485, 314)), "processed attempts wait for their turn", (493, 288), "start"),
+        Box(180, 458, 610, 44, ("Delta tables: key, value, txid",), _DONE),
+        Arrow(((485, 398), (485, 458)), "one Delta write a table for a commit group", (493, 432), "start"),
+        Arrow(
+            ((180, 480), (100, 480), (100, 140), (340, 140), (340, 110)),
+            "committed: the window moves on",
+            (108, 156),
+            "start",
+        ),
+    ]
+    return drawing("The way of the data", 820, 522, parts)
+
+
+DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way}
+"""What draws each file."""
+
+
+def main() -> None:
+    """Draw all diagrams."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in DIAGRAMS.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

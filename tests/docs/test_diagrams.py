@@ -1,0 +1,31 @@
+"""The diagrams in the documentation are those that the code draws today."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.docs.diagrams import DIAGRAMS, FOLDER
+from txtopo.core.transitions import TRANSITIONS, Status
+
+
+@pytest.mark.parametrize("name", DIAGRAMS)
+def test_a_diagram_is_current(name):
+    """``python -m tests.docs.diagrams`` was run since the table of transitions, or the layout, was changed."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == DIAGRAMS[name]()
+
+
+def test_all_diagrams_are_drawn():
+    """Nothing lies in the folder that no code draws."""
+    assert {path.name for path in FOLDER.iterdir()} == set(DIAGRAMS)
+
+
+def test_every_state_and_transition_is_shown():
+    """Each state has a box, each transition an arrow with its trigger."""
+    texts = [
+        element.text
+        for element in ET.fromstring(DIAGRAMS["transaction-states.svg"]()).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    triggers = [trigger.value for _, trigger in TRANSITIONS]
+    assert sorted(texts) == sorted([status.value for status in Status] + triggers)

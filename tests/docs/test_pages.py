@@ -1,0 +1,60 @@
+"""Every block of code in the documentation runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import sys
+import time
+
+import pytest
+
+from tests.docs.blocks import READ, RUN, PageRun, blocks_of
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+@pytest.fixture
+def page_run(tmp_path, monkeypatch, request):
+    """A run of one page in a folder of its own; its modules and what it has set in the logger are gone at the end."""
+    known = set(sys.modules)
+    logger = logging.getLogger("txtopo.user")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield PageRun(request.node.name, tmp_path)
+    for name in set(sys.modules) - known:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
+    for handler in set(logger.handlers) - set(handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(level)
+    logger.propagate = propagate
+
+
+def names_of(pages):
+    return [str(page.relative_to(DOCS)) for page in pages]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names_of(PAGES))
+def test_blocks_have_a_known_language(page):
+    """No block is left out of the run by a slip: each is run, or is in a language that is only read."""
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        assert block.language in {*RUN, *READ}, f"{page.name}:{block.line}: {block.language!r}"
+
+
+RUN_PAGES = [page for page in PAGES if any(b.language in RUN for b in blocks_of(page.read_text(encoding="utf-8")))]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES, ids=names_of(RUN_PAGES))
+def test_blocks_run(page, page_run, spark):
+    """In their order, in one namespace a page."""
+    page_run.namespace["spark"] = spark
+    began = time.perf_counter()
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        if block.language in RUN and block.reason is None:
+            page_run.run(block)
+    print(f"{page.name}: {time.perf_counter() - began:.1f} s")
