@@ -20,7 +20,7 @@ FIRST_TXID = 1
 """The txid of a topology's first transaction."""
 
 
-@attrs.frozen(order=True, repr=False)
+@attrs.frozen(order=True, repr=False, cache_hash=True)  # it is the key of many things
 class TransactionAttempt:
     """One try at the transaction ``txid``; ``attempt`` only ever rises for a txid."""
 

@@ -178,8 +178,8 @@ BUGS = (
     Bug(
         "a pack whose failure fails its neighbours",
         "txtopo/processing/stage_run.py",
-        "            self._failures[attempt] = error\n",
-        "            self._failures.update({each: error for each, _ in self._job.attempts})\n",
+        "            self.failures[attempt] = error\n",
+        "            self.failures.update({each: error for each, _ in self._job.attempts})\n",
     ),
     Bug(
         "coordinator state written before the tables",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
-from txtopo.tasks.garbage import seldom_collected
+from txtopo.tasks.garbage import collected_when_told, seldom_collected
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +32,21 @@ def test_what_the_caller_has_frozen_stays_frozen():
     with seldom_collected():
         pass
     assert gc.get_freeze_count() > 0
+
+
+def test_garbage_is_collected_when_it_is_asked_for():
+    """Cycles stay until then, and the collector is afterwards as it was before."""
+    with collected_when_told() as collect:
+        assert not gc.isenabled()
+        cycle = Cycle()
+        gone = weakref.ref(cycle)
+        del cycle
+        assert gone() is not None
+        collect()
+        assert gone() is None
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self

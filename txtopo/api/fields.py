@@ -32,7 +32,7 @@ class Fields:
         FieldsError: a name is empty or stands twice, or a type is not a Spark type.
     """
 
-    __slots__ = ("_positions", "columnar", "names", "types")
+    __slots__ = ("_hash", "_positions", "columnar", "names", "types")
 
     names: tuple[str, ...]
     types: tuple[pa.DataType | None, ...]
@@ -41,6 +41,7 @@ class Fields:
         parsed = [_parse_field(name) for name in names]
         self.names = tuple(name for name, _ in parsed)
         self.types = tuple(kind for _, kind in parsed)
+        self._hash = hash((self.names, self.types))  # Arrow's types take long to say theirs
         self._positions = {name: position for position, name in enumerate(self.names)}
         if len(self._positions) != len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
@@ -108,7 +109,7 @@ class Fields:
         return isinstance(other, Fields) and (self.names, self.types) == (other.names, other.types)
 
     def __hash__(self) -> int:
-        return hash((self.names, self.types))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Fields({', '.join(repr(text) for text in self._specifications())})"

@@ -139,12 +139,12 @@ class RowsToWrite:
     Args:
         txid: the transaction.
         rows: the table's fields, in their order and with their types.
-        placement: how they go in.
+        mode: how they go in.
     """
 
     txid: int
     rows: pa.Table | RowsFile
-    placement: RowsMode
+    mode: RowsMode
 
     @property
     def count(self) -> int:

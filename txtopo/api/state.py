@@ -310,7 +310,7 @@ class OpenedState(ABC):
         """
         return None
 
-    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table | RowsFile:
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
         """Return rows as :meth:`write_rows` takes them. Only tables of rows do.
 
         Raises:

@@ -41,6 +41,12 @@ def row_copying(fields: Fields) -> Copying | None:
     return copying_of_rows(fields)
 
 
+@functools.lru_cache(maxsize=4096)
+def source_of(component: str, stream: str, task: int, fields: Fields) -> TupleSource:
+    """Return where tuples come from: the same for all attempts."""
+    return TupleSource(component, stream, task, fields)
+
+
 class Chunk:
     """Tuples of one stream that one task emitted.
 

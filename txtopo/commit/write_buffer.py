@@ -206,9 +206,9 @@ class TransactionView(StateView):
         """Return rows with the columns of a table of rows."""
         return in_memory(self._group.opened.rows_to_write(rows, RowsMode.APPEND))
 
-    def _write_rows(self, rows: Rows, placement: RowsMode) -> None:
+    def _write_rows(self, rows: Rows, mode: RowsMode) -> None:
         self._check_running()
-        part = RowsToWrite(self._txid, self._group.opened.rows_to_write(rows, placement), placement)
+        part = RowsToWrite(self._txid, self._group.opened.rows_to_write(rows, mode), mode)
         if part.count:
             self._own_rows_to_write.append(part)
 

@@ -76,14 +76,14 @@ class JobSizer:
         if self._knows(limits):
             return self
         first = min(max(FIRST_PACK_TRANSACTIONS, waiting // BACKLOG_SHARE), FIRST_PACK_TRANSACTIONS_MAX)
-        return attrs.evolve(self, transactions_max=min(limits.job_transactions_max, first))
+        return self.holding(min(limits.job_transactions_max, first))
 
     def behind_the_first(self, limits: Limits) -> JobSizer:
         """Return the job size of jobs that begin while the first one runs."""
         if self._knows(limits):
             return self
         larger = min(self.transactions_max * COLD_GROWTH, UNKNOWN_PACK_TRANSACTIONS_MAX)
-        return attrs.evolve(self, transactions_max=min(limits.job_transactions_max, larger))
+        return self.holding(min(limits.job_transactions_max, larger))
 
     def after(self, transactions: int, elapsed_ms: int, limits: Limits, *, is_cold: bool = False) -> JobSizer:
         """Return the job size once a job has ended.
@@ -102,18 +102,22 @@ class JobSizer:
             own_ms = elapsed_ms - COLD_START_MS
             if own_ms > 2 * target_ms:
                 fitting = self._fitting(transactions, own_ms, target_ms)
-                return attrs.evolve(self, transactions_max=fitting, is_warm=True)
+                return self.holding(fitting, is_warm=True)
             growth = COLD_GROWTH if elapsed_ms < 2 * target_ms else 2
             larger = min(limits.job_transactions_max, transactions * growth) if is_full else self.transactions_max
-            return attrs.evolve(self, transactions_max=larger, is_warm=True)
+            return self.holding(larger, is_warm=True)
         sizer = self._having_learnt(transactions, elapsed_ms)
         if is_full and elapsed_ms < target_ms:
             factor = min(max(2, target_ms // max(1, 2 * elapsed_ms)), GROWTH_MAX)
             larger = min(limits.job_transactions_max, self.transactions_max * factor)
-            return attrs.evolve(sizer, transactions_max=larger)
+            return sizer.holding(larger)
         if elapsed_ms > 2 * target_ms:
-            return attrs.evolve(sizer, transactions_max=self._fitting(transactions, elapsed_ms, target_ms))
+            return sizer.holding(self._fitting(transactions, elapsed_ms, target_ms))
         return sizer
+
+    def holding(self, transactions_max: int, *, is_warm: bool = False) -> JobSizer:
+        """Return the same job size with another size of jobs."""
+        return JobSizer(transactions_max, self.is_warm or is_warm, self.transaction_us, self.learnt_from)
 
     def _knows(self, limits: Limits) -> bool:
         """Whether the next job's size does not have to be guessed."""
@@ -127,4 +131,5 @@ class JobSizer:
         """Return a sizer that knows the time of a transaction; a small job says little, for its time is its own."""
         if 2 * transactions < self.learnt_from:
             return self
-        return attrs.evolve(self, transaction_us=max(1, elapsed_ms * 1000 // transactions), learnt_from=transactions)
+        transaction_us = max(1, elapsed_ms * 1000 // transactions)
+        return JobSizer(self.transactions_max, self.is_warm, transaction_us, transactions)

@@ -189,6 +189,7 @@ def assembled(
 ) -> Iterator[Assembly]:
     """Put a run together: take the lead, recover, and make all that the run loop needs; let go of it at the end."""
     plan = topology.plan
+    metadata_dir = metadata_dir_of(plan, config)
     states = states_of(plan, config, environment.make_dead_letters)
     with contextlib.ExitStack() as stack:
         prototypes = environment.dump_object(plan)
@@ -212,7 +213,7 @@ def assembled(
         source.open_store(store, lead, coordinator_state.source_path)
         for state in recovered.states.values():
             stack.callback(state.close)
-        header = _journal_header(plan, states, recovered, coordinator_state, spout_kind, metadata_dir_of(plan, config))
+        header = _journal_header(plan, states, recovered, coordinator_state, spout_kind, metadata_dir)
         journal = (
             _begin_journal(header, plan, config)
             if environment.make_journal is None
@@ -220,7 +221,7 @@ def assembled(
         )
         if isinstance(journal, JournalWriter):
             stack.callback(journal.close)
-        staging_dir = metadata_dir_of(plan, config) / "staging" / f"{os.getpid()}-{coordinator_state.epoch}"
+        staging_dir = metadata_dir / "staging" / f"{os.getpid()}-{coordinator_state.epoch}"
         stack.callback(shutil.rmtree, staging_dir, ignore_errors=True)
         limits = _limits(plan, config, until)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))

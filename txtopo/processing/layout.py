@@ -20,7 +20,7 @@ import attrs
 from txtopo.topology.plan import FRAMES, Plan, PlannedComponent
 
 
-class RowsMode(enum.Enum):
+class SlotAssignment(enum.Enum):
     """How a stage's tasks are assigned to places."""
 
     BY_TRANSACTION = "by transaction"
@@ -34,16 +34,16 @@ class Stage:
     """Components whose tasks run in the same place, between two shuffles."""
 
     components: tuple[str, ...]
-    placement: RowsMode
+    assignment: SlotAssignment
 
     def slot(self, transaction_index: int, task: int, slots: int) -> int:
         """Return the place of a task, for the transaction at an index in its job."""
-        match self.placement:
-            case RowsMode.BY_TRANSACTION:
+        match self.assignment:
+            case SlotAssignment.BY_TRANSACTION:
                 return transaction_index % slots
-            case RowsMode.BY_TRANSACTION_AND_TASK:
+            case SlotAssignment.BY_TRANSACTION_AND_TASK:
                 return (transaction_index + task) % slots
-            case RowsMode.BY_TASK:
+            case SlotAssignment.BY_TASK:
                 return task % slots
 
 
@@ -75,7 +75,7 @@ def lay_together(plan: Plan, slots: int) -> Layout:
     """Lay every transaction out in one place."""
     assert runs_together(plan), "DataFrames and opaque spouts are spread"
     components = tuple(component.id for component in plan.components)
-    return Layout(slots, (Stage(components, RowsMode.BY_TRANSACTION),), ((),))
+    return Layout(slots, (Stage(components, SlotAssignment.BY_TRANSACTION),), ((),))
 
 
 def lay_spread(plan: Plan, slots: int) -> Layout:
@@ -92,7 +92,7 @@ def lay_spread(plan: Plan, slots: int) -> Layout:
         here = [c for c in plan.components if levels[c.id] == level]
         python = tuple(c.id for c in here if c.kind not in FRAMES)
         by_task = plan.is_opaque and plan.spout.id in python
-        stages.append(Stage(python, RowsMode.BY_TASK if by_task else RowsMode.BY_TRANSACTION_AND_TASK))
+        stages.append(Stage(python, SlotAssignment.BY_TASK if by_task else SlotAssignment.BY_TRANSACTION_AND_TASK))
         frames.append(tuple(c.id for c in here if c.kind in FRAMES))
     return Layout(slots, tuple(stages), tuple(frames))
 

@@ -22,8 +22,8 @@ from txtopo.api.copying import copied_json
 from txtopo.api.partitioned import partition_key
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, RuleError, TxtopoError
-from txtopo.processing.layout import Layout
-from txtopo.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage
+from txtopo.processing.layout import Layout, SlotAssignment
+from txtopo.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
 from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.collector import TaskCollector
 from txtopo.tasks.edge_tally import EdgeTally
@@ -125,10 +125,12 @@ class StageRun:
         self._components = [self._plan.by_id[name] for name in self._stage.components]
         self._outbox: list[SlotItem] = []
         self._runs: dict[TransactionAttempt, BatchRun] = {}
-        self._failures: dict[TransactionAttempt, TxtopoError] = {}
+        self.failures: dict[TransactionAttempt, TxtopoError] = {}
+        """What attempts have failed of, here."""
         self._opaque: dict[TransactionAttempt, Mapping[str, Any]] = {}
         self._chain: dict[str, Any] = dict(job.previous_metadata or {}) if self._plan.is_opaque else {}
-        self._bytes_left = job.report_bytes_max
+        self.bytes_left = job.report_bytes_max
+        """Bytes of carried bolts that may still be reported in memory."""
         self._reported_at = time.thread_time()
 
     def run(self, items: Iterable[Item]) -> Iterator[SlotItem]:
@@ -137,32 +139,37 @@ class StageRun:
         Args:
             items: what earlier stages sent to this place; what is for later stages passes through.
         """
-        self._clean_up()
+        self.clean_up()
         for item in items:
             if isinstance(item, ShuffleMessage) and self._is_for_this_stage(item):
                 self._guard(item.attempt, functools.partial(_receive, item))
                 yield from self._take_outbox()
             else:
                 yield self._slot, item
-        for index, (attempt, metadata) in enumerate(self._job.attempts):
-            self._emit(index, attempt, metadata)
-            self._guard(attempt, self._finish)
-            yield from self._take_outbox()
-            report = self._report(index, attempt)
-            ended(attempt)
-            if report.tasks_finished or report.failure is not None:
-                yield self._slot, report
-            run = self._runs.pop(attempt, None)
-            if run is not None:
-                run.close()
+        for index in range(len(self._job.attempts)):
+            yield from self.finish(index)
 
-    def _clean_up(self) -> None:
+    def finish(self, index: int) -> Iterator[SlotItem]:
+        """Finish one of the job's attempts, each in its turn, and yield what leaves it and what is to be said of it."""
+        attempt, metadata = self._job.attempts[index]
+        self._emit(index, attempt, metadata)
+        self._guard(attempt, self._finish)
+        yield from self._take_outbox()
+        report = self._report(index, attempt)
+        ended(attempt)
+        if report.tasks_finished or report.failure is not None:
+            yield self._slot, report
+        run = self._runs.pop(attempt, None)
+        if run is not None:
+            run.close()
+
+    def clean_up(self) -> None:
         """Tell the emitters what is committed; one that fails at it fails the job's attempts here."""
         try:
             with user_code(self._plan.spout.id, self._job.attempts[0][0]):
                 self._task_factory.cleanup_before(self._job.committed)
         except (FailedException, RuleError) as error:
-            self._failures.update({attempt: error for attempt, _ in self._job.attempts})
+            self.failures.update({attempt: error for attempt, _ in self._job.attempts})
 
     def _is_for_this_stage(self, message: ShuffleMessage) -> bool:
         return self._plan.edges[message.edge].target in self._stage.components
@@ -184,7 +191,7 @@ class StageRun:
 
     def _emit_opaque(self, task: int, metadata: Any, run: BatchRun) -> None:
         """Emit each partition of this task from where the transaction before ended in it."""
-        if any(attempt.txid < run.attempt.txid for attempt in self._failures):
+        if any(attempt.txid < run.attempt.txid for attempt in self.failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
 
         def emit(collector: TaskCollector) -> dict[str, Any]:
@@ -212,19 +219,19 @@ class StageRun:
     def _report(self, index: int, attempt: TransactionAttempt) -> Report:
         run = self._runs.get(attempt)
         carried: list[CarriedBolt] = []
-        if run is not None and attempt not in self._failures:
+        if run is not None and attempt not in self.failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
         late = self._task_factory.take_late()
         if late is not None:  # it tells its own transaction, which may have been reported long ago
-            self._failures.setdefault(attempt, late)
-        failure = self._failures.get(attempt)
+            self.failures.setdefault(attempt, late)
+        failure = self.failures.get(attempt)
         staged = None
         if failure is None:
             size = sum(len(bolt.state) for bolt in carried)
-            if size > self._bytes_left:
+            if size > self.bytes_left:
                 staged, carried = self._put_aside(attempt, carried), []
             else:
-                self._bytes_left -= size
+                self.bytes_left -= size
         before, self._reported_at = self._reported_at, time.thread_time()
         return Report(
             attempt=attempt,
@@ -253,12 +260,12 @@ class StageRun:
 
     def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
         """Do something for an attempt unless it has failed; what fails now fails it alone."""
-        if attempt in self._failures:
+        if attempt in self.failures:
             return
         try:
             work(self._run_of(attempt))
         except (FailedException, RuleError) as error:
-            self._failures[attempt] = error
+            self.failures[attempt] = error
 
     def _run_of(self, attempt: TransactionAttempt) -> BatchRun:
         run = self._runs.get(attempt)
@@ -267,7 +274,7 @@ class StageRun:
             run = self._runs[attempt] = BatchRun(
                 self._task_factory,
                 attempt,
-                is_local=lambda component, task: component in self._stage.components and self._is_here(index, task),
+                is_local=everything if self._is_whole_here(index) else functools.partial(self._is_local, index),
                 send=self._send,
                 probe=self._probe,
             )
@@ -283,6 +290,14 @@ class StageRun:
     def _take_outbox(self) -> list[SlotItem]:
         outbox, self._outbox = self._outbox, []
         return outbox
+
+    def _is_whole_here(self, transaction_index: int) -> bool:
+        """Whether all tasks of a transaction run in this place."""
+        is_alone = len(self._layout.stages) == 1 and self._stage.assignment is SlotAssignment.BY_TRANSACTION
+        return is_alone and self._is_here(transaction_index, 0)
+
+    def _is_local(self, transaction_index: int, component: str, task: int) -> bool:
+        return component in self._stage.components and self._is_here(transaction_index, task)
 
     def _is_here(self, transaction_index: int, task: int) -> bool:
         return self._stage.slot(transaction_index, task, self._layout.slots) == self._slot

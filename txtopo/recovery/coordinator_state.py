@@ -58,6 +58,14 @@ class CommittedMark:
     metadata: Any = None
     states: Mapping[str, StateMark] = attrs.field(factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return what is kept of it: said field by field, for attrs' own way takes five times as long."""
+        states = {
+            name: {"identity": mark.identity, "txid": mark.txid, "version": mark.version}
+            for name, mark in self.states.items()
+        }
+        return {"txid": self.txid, "metadata": self.metadata, "states": states}
+
 
 @attrs.frozen
 class GroupMark:
@@ -71,6 +79,16 @@ class GroupMark:
     """What a group with several states has staged; empty for one state."""
     metadata: Any
     """The metadata of its last transaction."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is kept of it."""
+        return {
+            "first": self.first,
+            "last": self.last,
+            "states": self.states,
+            "staged": [{"state": each.state, "txid": each.txid, "location": each.location} for each in self.staged],
+            "metadata": self.metadata,
+        }
 
 
 class CoordinatorState:
@@ -155,7 +173,7 @@ class CoordinatorState:
 
     def begin_group(self, mark: GroupMark) -> None:
         """Write down that a group's writes are about to begin."""
-        self._lead.write([Put(self._path(_GROUP), _encode(attrs.asdict(mark)))])
+        self._lead.write([Put(self._path(_GROUP), _encode(mark.as_json()))])
 
     def confirm_recovery(self) -> None:
         """Write that this epoch has recovered, which it can only while it leads: so what it has read is true."""
@@ -168,7 +186,7 @@ class CoordinatorState:
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Count the transactions from ``first`` to that of ``mark`` as committed, and forget their metadata."""
         changes: list[Change] = [
-            Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))),
+            Put(self._path(_COMMITTED), _encode(mark.as_json())),
             Delete(self._path(_GROUP)),
         ]
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
@@ -231,7 +249,7 @@ class CoordinatorState:
 
     def end_repair(self, mark: CommittedMark) -> None:
         """Count a repair as done that has left what is begun and under way as it was."""
-        self._lead.write([Put(self._path(_COMMITTED), _encode(attrs.asdict(mark))), Delete(self._path(_REPAIR))])
+        self._lead.write([Put(self._path(_COMMITTED), _encode(mark.as_json())), Delete(self._path(_REPAIR))])
 
     def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
         """Replace the coordinator state; what was there is kept aside. Ends a repair.
@@ -247,7 +265,7 @@ class CoordinatorState:
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
-        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(attrs.asdict(mark)))]
+        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(mark.as_json()))]
         self._lead.write([*changes, Delete(self._path(_REPAIR))])
 
     def set_aside(self, number: int) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 import attrs
 
 from txtopo.api.groupings import GroupingKind
-from txtopo.api.tuples import TupleSource
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.chunks import Chunk, decode
+from txtopo.columnar.chunks import Chunk, decode, source_of
 from txtopo.columnar.hashing import mix
 from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
@@ -143,7 +142,7 @@ class BatchRun:
         """Take a shuffle message from another place."""
         edge = self._plan.edges[message.edge]
         fields = self._plan.by_id[edge.source].streams[edge.stream]
-        source = TupleSource(edge.source, edge.stream, message.source_task, fields)
+        source = source_of(edge.source, edge.stream, message.source_task, fields)
         chunk = decode(message.encoded, source, self.attempt)
         self._count_received(edge, len(chunk), message.tag)
         self._pending.append((edge, message.task, chunk))

@@ -15,7 +15,7 @@ from txtopo.api.copying import UNCHANGEABLE, Copying
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.chunks import Chunk, Row, bare_schema, row_copying
+from txtopo.columnar.chunks import Chunk, Row, bare_schema, row_copying, source_of
 from txtopo.errors import FieldsError, UserCodeError
 from txtopo.tasks.factory import COLLECTOR
 from txtopo.tasks.objects import Local
@@ -295,4 +295,4 @@ class TaskCollector(BatchOutputCollector, Local):
 
 def _output(component: str, task: int, stream: str, fields: Fields) -> _Output:
     schema = bare_schema(fields) if fields.columnar else None
-    return _Output(TupleSource(component, stream, task, fields), len(fields), schema, row_copying(fields))
+    return _Output(source_of(component, stream, task, fields), len(fields), schema, row_copying(fields))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from txtopo.api.copying import copied
+from txtopo.api.copying import UNCHANGEABLE, copied
 from txtopo.api.optional import call_if_there
 from txtopo.errors import RuleError
 from txtopo.tasks.context import CONTEXT, TaskContext
-from txtopo.tasks.objects import Local, LocalReference, dump_object, load_object
+from txtopo.tasks.objects import Local, LocalReference, dump_object, maker_of
 from txtopo.tasks.state_handle import NoteLate
 from txtopo.topology.plan import Plan, PlannedComponent
 
@@ -27,12 +28,16 @@ class _Configured:
     values: dict[str, Any]
     changeable: tuple[str, ...]
 
-    def copy(self) -> dict[str, Any]:
-        """Return a copy that shares nothing changeable."""
-        made = self.values.copy()
-        for name in self.changeable:
-            made[name] = copied(made[name])
-        return made
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> _Configured:
+        """Return what is given, with copies of what can be changed."""
+        own, changeable = dict(given), []
+        for name, value in given.items():
+            if type(value) not in UNCHANGEABLE:
+                own[name] = copied(value)
+                if own[name] is not value:
+                    changeable.append(name)
+        return _Configured(own, tuple(changeable))
 
 
 class Configuration(dict[str, Any], Local):
@@ -42,7 +47,9 @@ class Configuration(dict[str, Any], Local):
     """
 
     def __init__(self, configured: _Configured) -> None:
-        super().__init__(configured.copy())
+        super().__init__(configured.values)
+        for name in configured.changeable:
+            self[name] = copied(self[name])
         self._configured = configured
 
     @property
@@ -75,20 +82,28 @@ class TaskFactory:
     _late: deque[RuleError] = attrs.field(factory=deque, init=False)
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
+    _makers: dict[str, Callable[[], Any]] = attrs.field(factory=dict, init=False)
 
     def configuration(self, component: PlannedComponent) -> Configuration:
         """Return the configuration as a component sees it: its own, to be changed at will."""
         found = self._configurations.get(component.id)
         if found is None:
-            given = {**self.config, **component.configuration}
-            own = {name: copied(value) for name, value in given.items()}
-            changeable = tuple(name for name, value in own.items() if value is not given[name])
-            found = self._configurations[component.id] = _Configured(own, changeable)
+            own = component.configuration
+            found = _Configured.of({**self._of_all.values, **own}) if own else self._of_all
+            self._configurations[component.id] = found
         return Configuration(found)
+
+    @functools.cached_property
+    def _of_all(self) -> _Configured:
+        """The configuration that most components have."""
+        return _Configured.of(dict(self.config))
 
     def fresh(self, component: PlannedComponent) -> Any:
         """Return a new object of a bolt, as it was declared."""
-        return load_object(type(component.component), self.prototypes[component.id], {})
+        make = self._makers.get(component.id)
+        if make is None:
+            make = self._makers[component.id] = maker_of(type(component.component), self.prototypes[component.id])
+        return make()
 
     def emitter(self, task: int) -> Any:
         """Return the emitter of a spout task; made once in a process."""

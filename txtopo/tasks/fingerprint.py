@@ -53,13 +53,14 @@ class Tracer:
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         """Return what was traced, by component."""
-        parts = []
+        made: dict[str, Fingerprint] = {}
         for (component, stream, task), tuples in self._tuples.items():
             checksum = self._checksums[component, stream, task]
             if checksum is not None:
                 checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
-            parts.append({component: Fingerprint(tuples, checksum)})
-        return joined(parts)
+            own, before = Fingerprint(tuples, checksum), made.get(component)
+            made[component] = own if before is None else before.joined(own)
+        return made
 
 
 def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
@@ -67,7 +68,8 @@ def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
     sums: dict[str, Fingerprint] = {}
     for part in parts:
         for component, fingerprint in part.items():
-            sums[component] = sums.get(component, Fingerprint()).joined(fingerprint)
+            before = sums.get(component)
+            sums[component] = fingerprint if before is None else before.joined(fingerprint)
     return sums
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 import cloudpickle
 
+from txtopo.api.copying import UNCHANGEABLE
 from txtopo.errors import TxtopoError, UserCodeError
 
 
@@ -65,13 +66,37 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
         frozen: the state.
         bindings: what references stand for here.
     """
-    unpickler = _BindingsUnpickler(io.BytesIO(frozen))
-    unpickler.bindings = bindings
-    whole, state = unpickler.load()
+    whole, state = _load(frozen, bindings)
     if whole:
         return state
     loaded: Any = object.__new__(kind)
     _restore(loaded, state)
+    return loaded
+
+
+def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
+    """Return what makes new objects as :func:`load_object` does, outside of any place.
+
+    A state that can't be changed is read once: every task of every attempt has an object of its own.
+    """
+    whole, state = _load(frozen, {})
+    attributes = {} if state is None else state
+    is_bare = not whole and type(attributes) is dict and not hasattr(kind, "__setstate__")
+    if not is_bare or not UNCHANGEABLE.issuperset(map(type, attributes.values())):
+        return lambda: load_object(kind, frozen, {})
+
+    def make() -> Any:
+        made: Any = object.__new__(kind)
+        _restore(made, attributes)
+        return made
+
+    return make
+
+
+def _load(frozen: bytes, bindings: Bindings) -> tuple[bool, Any]:
+    unpickler = _BindingsUnpickler(io.BytesIO(frozen))
+    unpickler.bindings = bindings
+    loaded: tuple[bool, Any] = unpickler.load()
     return loaded
 
 

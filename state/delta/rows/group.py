@@ -77,7 +77,7 @@ def replaced_after(
     for txid in sorted({part.txid for part in parts}, reverse=True):
         if replaced is not None:
             later[txid] = replaced
-        own = [part for part in parts if part.txid == txid and part.placement is RowsMode.REPLACE]
+        own = [part for part in parts if part.txid == txid and part.mode is RowsMode.REPLACE]
         if own:
             found = partitions(own)
             replaced = found if replaced is None else distinct(pa.concat_tables([replaced, found]))

@@ -47,14 +47,14 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
         if values:
             raise no_keys(self._form.state)
 
-    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table | RowsFile:
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
         """Return rows with the table's fields.
 
         Raises:
             FieldsError: a value does not fit its field.
             StateAccessError: partitions are to be replaced, and it has none.
         """
-        return fitted_rows(self._form, rows, placement)
+        return fitted_rows(self._form, rows, mode)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
         """Write the rows of some transactions to data files, which are in no version of the table yet.
@@ -110,14 +110,14 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
         return compact_rows(self._table, self._fence, self._folder, self._form, self._upkeep.files_max)
 
 
-def fitted_rows(form: RowsFormat, rows: Rows, placement: RowsMode) -> pa.Table | RowsFile:
+def fitted_rows(form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
     """Return rows as they go into a table.
 
     Raises:
         FieldsError: a value does not fit its field.
         StateAccessError: partitions are to be replaced, and there are none.
     """
-    if placement is RowsMode.REPLACE and not form.partition_by:
+    if mode is RowsMode.REPLACE and not form.partition_by:
         raise StateAccessError(
             f"state {form.state!r} has no partitions to replace; declare it with partition_by=(…), or append"
         )

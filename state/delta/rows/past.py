@@ -61,14 +61,14 @@ class PastDeltaRows(PastDeltaTable):
         """Refuse."""
         raise no_keys(self._state)
 
-    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table | RowsFile:
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
         """Return rows with the table's fields.
 
         Raises:
             FieldsError: a value does not fit its field.
             StateAccessError: partitions are to be replaced, and it has none.
         """
-        return fitted_rows(self._form, rows, placement)
+        return fitted_rows(self._form, rows, mode)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:
         """Keep the rows of some transactions; nothing is written."""

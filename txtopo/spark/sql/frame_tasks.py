@@ -24,7 +24,7 @@ from txtopo.api.groupings import GroupingKind
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.columnar.chunks import Chunk
-from txtopo.processing.layout import Layout, RowsMode, Stage
+from txtopo.processing.layout import Layout, SlotAssignment, Stage
 from txtopo.processing.stage_run import Job, Report
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
@@ -125,7 +125,7 @@ class FrameTasks:
 
     def _job_of(self, index: int) -> Job:
         """Return the work of one transaction: each task is a place."""
-        stage = Stage((self._edge.target,), RowsMode.BY_TASK)
+        stage = Stage((self._edge.target,), SlotAssignment.BY_TASK)
         layout = Layout(self._tasks, (stage,), ((),))
         return attrs.evolve(self._job, attempts=(self._job.attempts[index],), layout=layout)
 

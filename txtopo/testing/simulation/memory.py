@@ -17,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
@@ -29,12 +29,12 @@ from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
 from txtopo.processing.inline_runner import run_stages
-from txtopo.processing.layout import RowsMode
+from txtopo.processing.layout import SlotAssignment
 from txtopo.processing.stage_run import Job, Report, StageRun
 from txtopo.tasks.factory import TaskFactory
 
 RUN_ALL_THE_SAME = 32
-"""Of so many jobs that are known, one is run all the same."""
+"""Of so many parts that are known, one is run all the same."""
 
 PARTS_MAX = 50_000
 """Parts that are remembered at most."""
@@ -195,31 +195,36 @@ class JobMemory:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.told = 0
-        """Jobs that were told again."""
+        """Parts of jobs that were told again."""
         self._parts: dict[PartKey, Part] = {}
         self._learned: dict[PartKey, Part] = {}
         self._is_on = is_on
         self._known = 0
 
     def run(self, job: Job, task_factory: ListeningTaskFactory, reaching: Reaching) -> Sequence[Report]:
-        """Run a job to its end, or tell again what it came to.
+        """Run a job to its end, or tell again what it came to; each of its parts by itself.
 
         Args:
             job: the job; not of an opaque spout, whose emitters may emit something else each time.
             task_factory: makes the tasks' objects.
             reaching: is told of failpoints, and hears those that are reached.
         """
-        keys = _keys(job)
-        parts = self._told(keys, job, task_factory, reaching) if self._is_on else None
-        if parts is not None:
+        return [report for due in _due(job, task_factory) for report in self._part(due, task_factory, reaching).reports]
+
+    def _part(self, due: DuePart, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part:
+        """Tell a part again, or run it."""
+        part = self._told(due, task_factory, reaching) if self._is_on else None
+        if part is not None:
             self.told += 1
-            return [report for part in parts for report in part.reports]
-        reports: list[Report] = []
-        for key, part in zip(keys, _run_parts(job, task_factory, reaching), strict=True):
-            reports += part.reports
-            if self._is_on and part.is_memorable:
-                self._remember((key, part.struck), part)
-        return reports
+            return part
+        steps: list[Step] = []
+        struck: list[int] = []
+        with task_factory.heard(steps), reaching.heard(steps, struck):
+            reports = tuple(map(_as_it_travels, due.run()))
+        part = Part(tuple(steps), tuple(struck), reports)
+        if self._is_on and part.is_memorable:
+            self._remember((due.key, part.struck), part)
+        return part
 
     def take_learned(self) -> Learned:
         """Return what was learned since this was asked last."""
@@ -234,25 +239,22 @@ class JobMemory:
             self._forget_all()
         self._learned.clear()
 
-    def _told(
-        self, keys: Sequence[Hashable], job: Job, task_factory: ListeningTaskFactory, reaching: Reaching
-    ) -> list[Part] | None:
-        """Return the parts of a job as they were before; None if it must be run, with the faults drawn so far."""
-        if any(self._known_part(key, ()) is None for key in keys):
+    def _told(self, due: DuePart, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part | None:
+        """Return a part as it was before; None if it must be run, with the faults drawn so far."""
+        if self._known_part(due.key, ()) is None:
             return None
         self._known += 1
         if self._known % RUN_ALL_THE_SAME == 0:
             return None
         try:
-            task_factory.cleanup_before(job.committed)
-            told = [self._told_part(key, task_factory, reaching) for key in keys]
+            due.prepare()
+            part = self._told_part(due.key, task_factory, reaching)
         except Exception:  # noqa: BLE001 - whatever the user's emitter raises; the run that follows shows it
             return None
-        parts = [part for part in told if part is not None]
-        if len(parts) < len(keys) or sum(part.size for part in parts) > job.report_bytes_max:
+        if part is None or not due.take(part.size):
             return None
         reaching.forget_drawn()
-        return parts
+        return part
 
     def _told_part(self, key: Hashable, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part | None:
         """Take the steps of a part; None if something is not as it was, or a fault strikes where none did before."""
@@ -289,34 +291,81 @@ class JobMemory:
         self._learned.clear()
 
 
-def _is_apart(job: Job) -> bool:
-    """Whether each transaction of a job runs whole in one place, and none touches another."""
-    return [stage.placement for stage in job.layout.stages] == [RowsMode.BY_TRANSACTION]
+class DuePart(Protocol):
+    """A part of a job whose turn it is."""
+
+    @property
+    def key(self) -> Hashable:
+        """What it is remembered by, together with the faults that strike in it."""
+
+    def prepare(self) -> None:
+        """Do what is done before it in any case; whatever it raises, a run raises again."""
+
+    def take(self, size: int) -> bool:
+        """Return whether so many bytes of bolts may be reported in memory, and count them."""
+
+    def run(self) -> Iterable[Report]:
+        """Run it."""
 
 
-def _keys(job: Job) -> list[Hashable]:
-    """Return a name for each part of a job, in the order they run in."""
-    named = [(attempt, repr(metadata)) for attempt, metadata in job.attempts]
-    if not _is_apart(job):
-        return [(job.layout.slots, *named)]
-    return [each for slot in range(job.layout.slots) for each in named[slot :: job.layout.slots]]
+@attrs.frozen(eq=False)
+class _Transaction:
+    """One transaction, which runs whole in one place."""
+
+    stage: StageRun
+    index: int
+    key: Hashable
+
+    def prepare(self) -> None:
+        """Do nothing: the place was cleaned up."""
+
+    def take(self, size: int) -> bool:
+        """Count bytes of the place's."""
+        fits = size <= self.stage.bytes_left
+        self.stage.bytes_left -= size * fits
+        return fits
+
+    def run(self) -> Iterator[Report]:
+        """Run its tasks, one stage of them."""
+        for _, report in self.stage.finish(self.index):
+            assert isinstance(report, Report), "nothing leaves the place"
+            yield report
 
 
-def _run_parts(job: Job, task_factory: ListeningTaskFactory, reaching: Reaching) -> Iterator[Part]:
-    """Run a job, and yield its parts in their order."""
-    steps: list[Step] = []
-    struck: list[int] = []
-    with task_factory.heard(steps), reaching.heard(steps, struck):
-        if not _is_apart(job):
-            reports = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
-            yield Part(tuple(steps), tuple(struck), tuple(map(_as_it_travels, reports)))
-            return
-        for slot in range(job.layout.slots):
-            for _, report in StageRun(task_factory, job, 0, slot).run(()):  # an attempt is over when its report comes
-                assert isinstance(report, Report), "nothing leaves the place"
-                yield Part(tuple(steps), tuple(struck), (_as_it_travels(report),))
-                steps.clear()
-                struck.clear()
+@attrs.frozen(eq=False)
+class _Whole:
+    """A whole job, whose transactions run in turn in each place."""
+
+    job: Job
+    task_factory: ListeningTaskFactory
+    key: Hashable
+
+    def prepare(self) -> None:
+        """Clean up, as each stage does."""
+        self.task_factory.cleanup_before(self.job.committed)
+
+    def take(self, size: int) -> bool:
+        """Count bytes of the job's."""
+        return size <= self.job.report_bytes_max
+
+    def run(self) -> Iterable[Report]:
+        """Run its stages."""
+        return run_stages(self.job, [self.task_factory] * self.job.layout.slots, lambda sent: sent)
+
+
+def _due(job: Job, task_factory: ListeningTaskFactory) -> Iterator[DuePart]:
+    """Yield the parts of a job in the order they run in."""
+    keys = [(attempt, repr(metadata)) for attempt, metadata in job.attempts]
+    slots = job.layout.slots
+    if [stage.assignment for stage in job.layout.stages] != [SlotAssignment.BY_TRANSACTION]:
+        yield _Whole(job, task_factory, (slots, *keys))
+        return
+    for slot in range(slots):
+        stage = StageRun(task_factory, job, 0, slot)
+        stage.clean_up()
+        for index in range(slot, len(keys), slots):
+            has_failed = keys[index][0] in stage.failures  # as the place could not clean up
+            yield _Transaction(stage, index, (*keys[index], has_failed))
 
 
 def _as_it_travels(report: Report) -> Report:

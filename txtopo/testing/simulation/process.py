@@ -194,4 +194,4 @@ class SimulatedJournalWriter:
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry."""
         part = self.journal.parts[self.position]
-        self.journal.parts[self.position] = attrs.evolve(part, entries=(*part.entries, entry))
+        self.journal.parts[self.position] = JournalPart(part.header, (*part.entries, entry))

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.tasks.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version
 from txtopo.testing.simulation.workloads import RATES, Workload
 from txtopo.testing.simulation.world import Invariant, Subject, World
@@ -25,8 +26,12 @@ SHARE = 50
 """Seeds that a process takes at a time."""
 
 SHARES_PER_PROCESS = 4
-"""Each world is one large cycle. To collect them costs a sixth of all time; to end the process costs next to nothing,
-for what it has learned of jobs is passed on to those that come after it."""
+"""Each world is one large cycle. To collect them costs time; to end the process costs next to nothing, for what it has
+learned of jobs is passed on to those that come after it."""
+
+SCHEDULES_PER_COLLECTION = 10
+"""Schedules that one process, which does not end, runs before it collects their worlds: a third of what it would cost
+to have Python look for them again and again."""
 
 
 @attrs.frozen
@@ -177,26 +182,34 @@ class _Job:
     workloads: Sequence[type[Workload]]
 
     def run(self, seeds: range) -> _Share:
+        """Run a share in a process that goes on."""
+        with collected_when_told() as collect:
+            return self._run(seeds, collect)
+
+    def run_apart(self, seeds: range) -> _Share:
+        """Run a share in a process that ends before long, and tell what it has learned."""
+        share = self._run(seeds, lambda: None)
+        try:
+            return attrs.evolve(share, learned=pickle.dumps(self.subject.memory.take_learned()))
+        except Exception:  # noqa: BLE001 - whatever a value that was emitted raises: other processes do without
+            return share
+
+    def _run(self, seeds: range, collect: Callable[[], None]) -> _Share:
         faults, failures = Counter[str](), []
         logger = logging.getLogger("txtopo")
         level = logger.level
         logger.setLevel(logging.CRITICAL)  # failures by the thousand
         try:
-            for seed in seeds:
+            for count, seed in enumerate(seeds, 1):
                 world, failure = run_schedule(self.subject, seed, self.workloads)
                 faults.update(fault.partition(" ")[0] for _, fault in world.struck)
                 if failure is not None:
                     failures.append(failure)
+                if count % SCHEDULES_PER_COLLECTION == 0:
+                    collect()
         finally:
             logger.setLevel(level)
         return _Share(len(seeds), faults, failures)
-
-    def run_apart(self, seeds: range) -> _Share:
-        share = self.run(seeds)
-        try:
-            return attrs.evolve(share, learned=pickle.dumps(self.subject.memory.take_learned()))
-        except Exception:  # noqa: BLE001 - whatever a value that was emitted raises: other processes do without
-            return share
 
 
 _job: _Job | None = None

@@ -106,7 +106,8 @@ class SimulatedState(State):
             else OpenedSimulatedState(table, self.kind, epoch, copying_of_value(self.value))
         )
         opened.check_fence(table.newest)
-        table.add(attrs.evolve(table.newest, number=table.newest.number + 1, epoch=epoch))
+        newest = table.newest
+        table.add(Version(newest.number + 1, newest.txid, epoch, newest.rows))
         return opened
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
@@ -253,9 +254,9 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         """Refuse."""
         raise StateAccessError(f"state {self._name!r} is a table of rows and has no keys")
 
-    def rows_to_write(self, rows: Rows, placement: RowsMode) -> pa.Table:
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
         """Return rows with the table's fields."""
-        if placement is RowsMode.REPLACE and not self._partition_at:
+        if mode is RowsMode.REPLACE and not self._partition_at:
             raise StateAccessError(f"state {self._name!r} has no partitions to replace; declare it with partition_by")
         return self._state.as_rows(self._name, rows)
 
@@ -266,7 +267,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         last = self.last_txid or 0
         for txid in sorted({part.txid for part in parts if part.txid > last}):
             own = [part for part in parts if part.txid == txid]
-            gone = {self._partition(row) for part in own if part.placement is RowsMode.REPLACE for row in _rows(part)}
+            gone = {self._partition(row) for part in own if part.mode is RowsMode.REPLACE for row in _rows(part)}
             for row in txids:
                 if self._partition(row) in gone:
                     txids[row] = []
