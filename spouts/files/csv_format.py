@@ -29,6 +29,7 @@ from spouts.files.format import (
     check_decimals,
     in_batches,
     misfit,
+    path_of_handle,
     typed_schema,
 )
 from spouts.files.lines import CHUNK_BYTES, Lines, read_lines, records_of, without_mark
@@ -130,7 +131,7 @@ class CsvFormat(ByteRangeFormat):
         rows = 0
         try:
             reader = pacsv.open_csv(
-                bad.path,
+                path_of_handle(handle, bad.path),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=min(piece.size + 1, RECORD_BYTES_MAX),

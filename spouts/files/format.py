@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import attrs
 import pyarrow as pa
 
-from spouts.files.listing import InputFile
+from spouts.files.listing import InputFile, describe
 from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError, InputError
 
@@ -93,6 +94,45 @@ class ByteRangeFormat(FileFormat):
         del file
         cuts = [span.start + span.size_bytes * piece // pieces for piece in range(pieces + 1)]
         return [Span(start, end, end - start) for start, end in itertools.pairwise(cuts) if start < end]
+
+
+class FileChangedError(InputError):
+    """A file is not what it was when it was planned, or gone."""
+
+
+def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
+    """Check that a file is what it was when it was planned.
+
+    Args:
+        path: its path.
+        planned: what it was.
+        handle: the file itself, opened; None: what is at the path now.
+
+    Raises:
+        FileChangedError: it is gone, or was written since.
+    """
+    before = InputFile(planned.name, path, planned.size, planned.mtime_ns)
+    try:
+        status = os.stat(path if handle is None else handle.fileno())  # noqa: PTH116 - the same call on a handle
+    except FileNotFoundError as error:
+        raise FileChangedError(f"{path} is gone; it had {describe(before)} when it was planned; put it back") from error
+    now = attrs.evolve(before, size=status.st_size, mtime_ns=status.st_mtime_ns)
+    if now != before:
+        raise FileChangedError(
+            f"{path} was written since its transaction was planned: it had {describe(before)}, it has "
+            f"{describe(now)}; put the former file back, and give new data a file of its own",
+        )
+
+
+def path_of_handle(handle: IO[bytes], path: str) -> str:
+    """Return a path for Arrow, which opens files itself, to the very file that is open, whatever has its name now.
+
+    Args:
+        handle: the file.
+        path: its path, for systems without such paths.
+    """
+    own = f"/proc/self/fd/{handle.fileno()}"
+    return own if os.path.exists(own) else path  # noqa: PTH110 - a str, as everywhere here
 
 
 def typed_schema(fields: Fields, format_name: str) -> pa.Schema:

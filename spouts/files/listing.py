@@ -10,7 +10,7 @@ import errno
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,6 +22,9 @@ COMPRESSED_SUFFIXES = (".bz2", ".gz", ".lz4", ".snappy", ".xz", ".zip", ".zst")
 
 FILES_MAX = 1_000_000
 """The most files that a listing takes."""
+
+_LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""What is said of a name that is gone, and of a link to nothing, below a file, or in a circle."""
 
 UNFINISHED_SUFFIXES = (".tmp", ".crc", "._COPYING_")
 """Endings of names that a growing folder's files have before they are complete, and of checksums beside them."""
@@ -156,8 +159,10 @@ def look_at(name: str, path: str) -> InputFile | None:
     """Return what a name of a growing folder stands for now; None if that is no file, or one with nothing in it."""
     try:
         status = os.stat(path)  # noqa: PTH116 - no Path for each of 100,000 names
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in _LEADS_NOWHERE:
+            return None
+        raise
     if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):
         return None
     return InputFile(name, path, status.st_size, status.st_mtime_ns)
@@ -202,9 +207,28 @@ def _matches(path: str) -> tuple[str, list[str]]:
     root, is_glob = _root(path)
     if not is_glob:
         return root, [path]
-    matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob follows no links and hides no names
+    matches = sorted(_glob(Path(path).parts))
     shown = [match for match in map(Path, matches) if not any(map(_is_hidden, match.relative_to(root).parts))]
     return root, [str(match) for match in shown]
+
+
+def _glob(parts: Sequence[str]) -> Iterable[str]:
+    """Return what a pattern matches: ``**`` stands for folders below, linked ones not among them.
+
+    Those would give their files a second name; and one that links to a folder above itself gives them forty.
+    """
+    if "**" not in parts:
+        return glob.glob(os.path.join(*parts))  # noqa: PTH118, PTH207 - Path.glob hides no names
+    index = parts.index("**")
+    tops, tail = _glob(parts[:index]), parts[index + 1 :]
+    if not tail:
+        return tops
+    found: set[str] = set()
+    for top in tops:
+        for folder, below, _ in os.walk(top):
+            below[:] = [name for name in below if not _is_hidden(name)]
+            found.update(_glob((glob.escape(folder), *tail)))
+    return [match for match in found if not (os.path.islink(match) and os.path.isdir(match))]  # noqa: PTH112, PTH114
 
 
 def _root(path: str) -> tuple[str, bool]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spouts.files.bad_records import BadRecords
-from spouts.files.format import BATCH_ROWS_MAX, FileFormat, FileRange, Span, typed_schema
+from spouts.files.format import (
+    BATCH_ROWS_MAX,
+    FileFormat,
+    FileRange,
+    Span,
+    check_unchanged,
+    path_of_handle,
+    typed_schema,
+)
 from spouts.files.listing import InputFile
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError
@@ -58,9 +67,8 @@ class ParquetFormat(FileFormat):
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the row groups; one that cannot be read is no single record's fault."""
-        del handle  # Arrow reads the file itself, without Python's lock
         path = bad.path
-        with self._open(path) as file:
+        with self._open(path, handle) as file:  # Arrow reads the file itself, without Python's lock
             self._check_schema(path, file.schema_arrow)
             for group in range(piece.start, piece.end):
                 try:
@@ -86,12 +94,20 @@ class ParquetFormat(FileFormat):
     def _group_sizes(self, file: InputFile) -> list[int]:
         """Return the stored bytes of each row group, in the columns that are read."""
         if self._groups_of is None or self._groups_of[0] != file:
-            with self._open(file.path) as opened:
-                self._check_schema(file.path, opened.schema_arrow)
-                groups = range(opened.num_row_groups)
-                sizes = [self._stored_bytes(opened.metadata.row_group(group)) for group in groups]
-                self._groups_of = (file, sizes)
+            try:
+                handle = Path(file.path).open("rb")  # noqa: SIM115 - closed below
+            except (FileNotFoundError, PermissionError) as error:
+                check_unchanged(file.path, file)
+                raise InputError(f"{file.path} cannot be read: {error.strerror}", cause=str(error)) from error
+            with handle:
+                check_unchanged(file.path, file, handle)
+                self._groups_of = (file, self._sizes_in(file.path, handle))
         return self._groups_of[1]
+
+    def _sizes_in(self, path: str, handle: IO[bytes]) -> list[int]:
+        with self._open(path, handle) as opened:
+            self._check_schema(path, opened.schema_arrow)
+            return [self._stored_bytes(opened.metadata.row_group(group)) for group in range(opened.num_row_groups)]
 
     def _stored_bytes(self, group: pq.RowGroupMetaData) -> int:
         columns = (group.column(index) for index in range(group.num_columns))
@@ -99,9 +115,9 @@ class ParquetFormat(FileFormat):
             column.total_compressed_size for column in columns if column.path_in_schema.partition(".")[0] in self.fields
         )
 
-    def _open(self, path: str) -> pq.ParquetFile:
+    def _open(self, path: str, handle: IO[bytes]) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(path)
+            return pq.ParquetFile(path_of_handle(handle, path))
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is no Parquet file that can be read", cause=str(error)) from error
 

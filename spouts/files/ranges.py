@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from spouts.files.format import FileFormat, FileRange, Span
-from spouts.files.listing import InputFile, describe
+from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted
 from txtopo.errors import InputError
 
@@ -198,25 +198,6 @@ def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]
                 f"{path_of(root, file.name)} is taken and was written since: it had {file.size} bytes, it has "
                 f"{sizes[file.name]}; put the former file back, and give new data a file of its own"
             )
-
-
-def check_unchanged(path: str, piece: FileRange) -> None:
-    """Check that a file is what it was when its range was planned.
-
-    Raises:
-        InputError: it is gone, or was written since.
-    """
-    planned = InputFile(piece.name, path, piece.size, piece.mtime_ns)
-    try:
-        status = os.stat(path)  # noqa: PTH116 - the same call as on a handle
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is gone; it had {describe(planned)} when it was planned; put it back") from error
-    now = attrs.evolve(planned, size=status.st_size, mtime_ns=status.st_mtime_ns)
-    if now != planned:
-        raise InputError(
-            f"{path} was written since its transaction was planned: it had {describe(planned)}, it has "
-            f"{describe(now)}; put the former file back, and give new data a file of its own",
-        )
 
 
 def digest_of(files: Iterable[InputFile | Admitted]) -> int:

@@ -32,12 +32,11 @@ from spouts.files.bad_records import (
     checked_dead_letter,
 )
 from spouts.files.csv_format import CsvFormat, CsvOptions
-from spouts.files.format import FileFormat, FileRange
+from spouts.files.format import FileFormat, FileRange, check_unchanged
 from spouts.files.intake import Intake, ListingCoordinator
 from spouts.files.json_format import JsonFormat
 from spouts.files.listing import absolute_paths, list_files
 from spouts.files.parquet_format import ParquetFormat
-from spouts.files.ranges import check_unchanged
 from spouts.files.text_format import TextFormat
 from spouts.files.watch import Patience, WatchingCoordinator
 from txtopo.api.bolt import OutputFieldsDeclarer
@@ -221,7 +220,6 @@ class _FilesEmitter(Emitter):
             try:
                 check_unchanged(path, piece)
                 self._emit(attempt, self._formats[name], path, piece, collector)
-                check_unchanged(path, piece)
             except (FileNotFoundError, PermissionError) as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
             except OSError as error:
@@ -237,12 +235,19 @@ class _FilesEmitter(Emitter):
     ) -> None:
         bad = self._bad_records(path, piece, collector)
         with Path(path).open("rb") as handle:
-            for batch in files_format.read(handle, piece, bad):
-                if self._spout.values.columnar:
-                    collector.emit_batch(batch)
-                else:
-                    _emit_rows(attempt, batch, collector)
-        bad.finish()
+            check_unchanged(path, piece, handle)
+            try:
+                for batch in files_format.read(handle, piece, bad):
+                    if self._spout.values.columnar:
+                        collector.emit_batch(batch)
+                    else:
+                        _emit_rows(attempt, batch, collector)
+                bad.finish()
+            except InputError:
+                check_unchanged(path, piece, handle)  # what is written while it is read is not the record's fault
+                raise
+            for seen in (handle, None):  # what was read, and what another attempt would find
+                check_unchanged(path, piece, seen)
 
     def _bad_records(self, path: str, piece: FileRange, collector: BatchOutputCollector) -> BadRecords:
         if self._spout.dead_letter is None:

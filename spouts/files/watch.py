@@ -21,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from spouts.files.format import FileChangedError
 from spouts.files.intake import START, FilesCoordinator, Intake, is_same
 from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
 from spouts.files.ranges import Place, Plan, path_of
@@ -98,7 +99,7 @@ class WatchingCoordinator(FilesCoordinator):
             self._look()
         try:
             return self._has_next()
-        except OSError as error:
+        except (OSError, FileChangedError) as error:
             raise self._not_now(error) from error
 
     def is_exhausted(self) -> bool:
@@ -109,7 +110,7 @@ class WatchingCoordinator(FilesCoordinator):
         """Take what follows ``previous_metadata``."""
         try:
             metadata = super().initialize_transaction(txid, previous_metadata)
-        except OSError as error:
+        except (OSError, FileChangedError) as error:
             raise self._not_now(error) from error
         self._begun.append((txid, self._place))
         return metadata
@@ -161,7 +162,9 @@ class WatchingCoordinator(FilesCoordinator):
             "back, and give new data a file of its own"
         )
 
-    def _not_now(self, error: OSError) -> FailedException:
+    def _not_now(self, error: OSError | FileChangedError) -> FailedException:
+        if isinstance(error, FileChangedError):
+            return FailedException(error.message)  # the next look finds out what it is now
         return FailedException(f"{error.filename or self._root} could not be looked at just now", cause=str(error))
 
     def _look_at(self, name: str) -> InputFile | None:

@@ -19,7 +19,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from txtopo.tasks.progress_probe import current_probe
+
 __all__ = ["Column", "column_values", "find_misfit", "fit_column", "is_key_type"]
+
+AT_ONCE_MAX = 1_000
+"""So many nested values are converted at once: it takes a second if they are large, and is told in between."""
 
 _FLOAT_32_MAX = 3.4028234663852886e38
 
@@ -51,6 +56,26 @@ def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None
     """
     if kind is None:
         return Column(None, values, is_changed=False)
+    if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:
+        return _fit_portions(values, kind)
+    return _fit_at_once(values, kind)
+
+
+def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:
+    arrays: list[Any] = []
+    read_back: list[Any] = []
+    probe = current_probe()
+    for start in range(0, len(values), AT_ONCE_MAX):
+        column = _fit_at_once(values[start : start + AT_ONCE_MAX], kind)
+        if column is None:
+            return None
+        arrays.append(column.array)
+        read_back += column.values
+        probe.step()
+    return Column(pa.chunked_array(arrays), read_back, is_changed=True)
+
+
+def _fit_at_once(values: Sequence[Any], kind: pa.DataType) -> Column | None:
     is_exact = _is_exact(values, kind)
     if not is_exact and not all(map(_test_of(kind), values)):
         return None
@@ -70,6 +95,17 @@ def find_misfit(values: Sequence[Any], kind: pa.DataType) -> int:
 
 def column_values(array: Any) -> list[Any]:
     """Return an Arrow column as Python values; a map is a dict."""
+    if not pa.types.is_nested(array.type):
+        return _as_python(array)
+    values: list[Any] = []
+    probe = current_probe()
+    for start in range(0, len(array), AT_ONCE_MAX):
+        values += _as_python(array.slice(start, AT_ONCE_MAX))
+        probe.step()
+    return values
+
+
+def _as_python(array: Any) -> list[Any]:
     values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     return values
 

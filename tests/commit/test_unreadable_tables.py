@@ -100,14 +100,15 @@ def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
     assert delta(tmp_path).snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
 
 
+@pytest.mark.parametrize("kind", [StateFailure, FailedException], ids=["a StateFailure", "a FailedException"])
 @pytest.mark.parametrize("committer", [Sum(), Disguise()], ids=["as it is", "as the bolt's own"])
-def test_what_a_bolt_makes_of_it_is_bounded_too(monkeypatch, committer):
-    """A bolt that raises a FailedException of its own for it does not make it endless."""
+def test_what_is_made_of_it_is_bounded_too(monkeypatch, committer, kind):
+    """A bolt that raises a FailedException of its own for it does not make it endless, nor a state of somebody's own."""
     calls = []
 
     def befores(_self, txid, keys):
         calls.append(txid)
-        raise StateFailure("the disk is on fire")
+        raise kind("the disk is on fire")
 
     monkeypatch.setattr(OpenedMemoryState, "befores", befores)
     with pytest.raises(StopError, match="the disk is on fire"):

@@ -241,7 +241,8 @@ class OpenedState(ABC):
 
     *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``, and
     must refuse it once a newer epoch is known. It raises :class:`~txtopo.errors.StateFailure` where the world keeps it
-    from being read: that is tried again some times, and then stops the run. *txtopo* calls it from one thread at a
+    from being read: that is tried again some times, and then stops the run. Any other FailedException of its own counts
+    as one; another exception stops the run at once, as a bug. *txtopo* calls it from one thread at a
     time, with txids that only rise, and never writes a txid twice without asking :attr:`last_txid` first.
     """
 
@@ -338,6 +339,8 @@ class OpenedState(ABC):
 
         Raises:
             FieldsError: a key does not fit the key fields.
+            StateFailure: the table cannot be read just now. As any FailedException of a state it is tried again, and
+                stops the run if that does not help; the message says what cannot be read.
         """
 
     def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:

@@ -33,36 +33,44 @@ class CopyingView(StateView):
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return what is kept for each key, this transaction's own writes included."""
-        return list(map(self._handed_whole, self._view.multi_get(keys)))
+        with self._view.in_sight(self._view.multi_get(keys)) as in_sight:
+            return list(map(self._handed_whole, in_sight))
 
     def get(self, key: Key) -> StateValue | None:
         """Return what is kept for one key, this transaction's own write included."""
+        self._view.step()
         return self._handed_whole(self._view.get(key))
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key; a key that has this transaction in it already stays as it is."""
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
-        self._view.multi_put({key: self._taken_whole(value) for key, value in values.items()})
+        with self._view.in_sight(values.items()) as in_sight:
+            taken = {key: self._taken_whole(value) for key, value in in_sight}
+        self._view.multi_put(taken)
 
     def put(self, key: Key, value: Any) -> None:
         """Put a value for one key, unless it has this transaction in it already."""
+        self._view.step()
         self._view.put(key, self._taken_whole(value))
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``; return the new values."""
         make_new, taken, handed = of_key_and_old(keys, function), self._taken, self._handed
         results = self._view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
-        return list(map(handed, results))
+        with self._view.in_sight(results) as in_sight:
+            return list(map(handed, in_sight))
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of one key."""
         taken, handed = self._taken, self._handed
+        self._view.step()
         return handed(self._view.update(key, lambda old: taken(function(handed(old)))))
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into what is kept: as rows where that can be, else key by key."""
         if isinstance(values, Mapping):
-            values = {key: self._taken(value) for key, value in values.items()}
+            with self._view.in_sight(values.items()) as in_sight:
+                values = {key: self._taken(value) for key, value in in_sight}
         if self._view.fold_rows(values, function):
             return
         pairs = values.items() if isinstance(values, Mapping) else self._view.pairs(values)

@@ -59,9 +59,11 @@ def run_commit_phases(
         load_carried: returns what was carried over from an attempt's processing phase.
         probe: shows where the work stands.
     """
-    outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
-    if outcome is None:
-        outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
+    probe = probe or ProgressProbe()
+    with probe.current():
+        outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
+        if outcome is None:
+            outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
     assert outcome is not None, "what is put key by key needs no folding"
     return outcome
 
@@ -71,7 +73,7 @@ def _run_group(  # noqa: PLR0913 - as above, and how
     states: Mapping[str, OpenedState],
     attempts: Sequence[TransactionAttempt],
     load_carried: LoadCarried,
-    probe: ProgressProbe | None,
+    probe: ProgressProbe,
     *,
     by_key: bool,
 ) -> GroupOutcome | None:
@@ -102,7 +104,7 @@ def _run_commit_phase(
     group: Mapping[str, GroupState],
     attempt: TransactionAttempt,
     carried: Sequence[CarriedBolt],
-    probe: ProgressProbe | None,
+    probe: ProgressProbe,
 ) -> Fingerprints:
     views = {name: state.begin(attempt.txid) for name, state in group.items()}
     run = BatchRun(

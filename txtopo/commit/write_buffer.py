@@ -10,8 +10,9 @@ import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +21,10 @@ from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWri
 from txtopo.api.state import Key, OpenedState, StateValue, Updater, Writes
 from txtopo.backend.layer import Layer
 from txtopo.columnar.rows_file import in_memory
-from txtopo.errors import StateAccessError
-from txtopo.tasks.state_handle import StateView
+from txtopo.errors import FailedException, StateAccessError, StateFailure
+from txtopo.tasks.progress_probe import current_probe
+
+T = TypeVar("T")
 
 _UNKNOWN: Any = object()
 """Stands for a value that takes a decision, key by key."""
@@ -44,6 +47,8 @@ class GroupState:
         self.reduction: Reduction | None = None
         self.rows_to_write: list[RowsToWrite] = []
         """What they have put into a table of rows, in txid order."""
+        self.probe = current_probe()
+        """Shows where the commit phases stand: many keys in one call may take long."""
         self._by_key = by_key
 
     def begin(self, txid: int) -> TransactionView:
@@ -72,13 +77,37 @@ class GroupState:
 
     def writes(self) -> Writes | None:
         """Return what the group has put, empty if nothing; None if its rows cannot be folded at once."""
-        if self.rows_to_write:
-            assert not self.written, "a table of rows has no keys"
-            return self.opened.write_rows(self.rows_to_write)
-        if not self.folded:
+        if not self.rows_to_write and not self.folded:
             return self.written
-        assert self.reduction is not None, "rows are folded in some way"
-        return self.opened.fold(self.folded, self.reduction)
+        try:
+            if self.rows_to_write:
+                assert not self.written, "a table of rows has no keys"
+                return self.opened.write_rows(self.rows_to_write)
+            assert self.reduction is not None, "rows are folded in some way"
+            return self.opened.fold(self.folded, self.reduction)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the durable value of each key."""
+        try:
+            return self.opened.multi_get(keys)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+    def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
+        """Return the durable bare values that a transaction starts from; None: ask each value."""
+        try:
+            return self.opened.befores(txid, keys)
+        except FailedException as error:
+            raise_as_of_state(error)
+
+    def snapshot(self, txid: int | None) -> pa.Table:
+        """Return all durable rows, now or as of a transaction."""
+        try:
+            return self.opened.snapshot(txid)
+        except FailedException as error:
+            raise_as_of_state(error)
 
 
 class TransactionView(StateView):
@@ -160,7 +189,8 @@ class TransactionView(StateView):
         if results is not None:
             return results
         before = self._before(keys)
-        return [self._update(key, before, functools.partial(make_new, key)) for key in keys]
+        with self.in_sight(keys) as in_sight:
+            return [self._update(key, before, functools.partial(make_new, key)) for key in in_sight]
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of one key."""
@@ -228,7 +258,7 @@ class TransactionView(StateView):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows: those of this commit group are not among them."""
         self._check_running()
-        return self._group.opened.snapshot(txid)
+        return self._group.snapshot(txid)
 
     def check(self) -> None:
         """Refuse what does not fit the state's fields, while it is known whose it is.
@@ -250,6 +280,14 @@ class TransactionView(StateView):
                 self._has_unchecked_singles = False
             for values, new_keys in unchecked:
                 opened.check(self._txid, values, new_keys)
+
+    def in_sight(self, items: Iterable[T]) -> AbstractContextManager[Iterator[T]]:
+        """Make an iterator over items that shows that the commit phase gets on."""
+        return self._group.probe.in_sight(items)
+
+    def step(self) -> None:
+        """Note that the commit phase gets on."""
+        self._group.probe.step()
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
@@ -300,7 +338,8 @@ class TransactionView(StateView):
             befores = self._befores(keys, new_keys)
         if befores is None:
             return None
-        results = list(map(make_new, keys, befores))
+        with self.in_sight(befores) as in_sight:
+            results = list(map(make_new, keys, in_sight))
         keys = list(keys)
         own.put_bare(self._txid, keys, results)
         put = Layer(self._group.opened.make_value, self._txid)
@@ -318,7 +357,7 @@ class TransactionView(StateView):
         written = self._group.written
         if written.kept and not written.kept.keys().isdisjoint(new_keys):
             return None
-        befores = self._group.opened.befores(self._txid, new_keys)
+        befores = self._group.befores(self._txid, new_keys)
         if befores is None or len(new_keys) == len(keys):
             return befores if befores is None else list(befores)
         found = dict(zip(new_keys, befores, strict=True))
@@ -336,7 +375,7 @@ class TransactionView(StateView):
         """Return what a key starts from that nobody in the group has put bare; _UNKNOWN if there is a decision."""
         if self._at_hand is None:
             return _UNKNOWN
-        befores = self._group.opened.befores(self._txid, (key,))
+        befores = self._group.befores(self._txid, (key,))
         return _UNKNOWN if befores is None else befores[0]
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
@@ -380,7 +419,8 @@ class TransactionView(StateView):
                 else:
                     missing.append(key)
         if missing:
-            found.update(zip(missing, self._group.opened.multi_get(missing), strict=True))
+            self.step()
+            found.update(zip(missing, self._group.multi_get(missing), strict=True))
         return found
 
     def _check_running(self) -> None:
@@ -390,6 +430,16 @@ class TransactionView(StateView):
                 f"a state was kept beyond the commit phase of transaction {self._txid}; "
                 "ask context.state() for it anew in prepare()"
             )
+
+
+def raise_as_of_state(error: FailedException) -> NoReturn:
+    """Raise what a state has raised as a failure of the state, which is tried again a few times and then stops the run.
+
+    As a failure of the transaction it would replay that without end.
+    """
+    if isinstance(error, StateFailure):
+        raise error
+    raise StateFailure(error.message, cause=error.cause) from error
 
 
 def folded_by_key(

@@ -32,6 +32,7 @@ from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import RunPackage, pack_up, task_factory_of
+from txtopo.tasks.progress_probe import current_probe
 from txtopo.tasks.user_output import USER_LOGGER
 from txtopo.topology.plan import FRAMES, Plan
 
@@ -119,8 +120,10 @@ class SparkJobRunner(JobRunner):
                 return function(item)
 
         try:
-            self._context.setJobGroup(f"txtopo-{self._run_key.hex()}-commit", "commit", interruptOnCancel=True)
-            return list(self._context.parallelize(items, len(items)).map(work).collect())
+            group, probe = f"txtopo-{self._run_key.hex()}-commit", current_probe()
+            self._context.setJobGroup(group, "commit", interruptOnCancel=True)
+            with SqlProgress(self._context, group, probe.step):
+                return list(self._context.parallelize(items, len(items)).map(work).collect())
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise StateFailure(f"Spark lost a job of the commit phase: {line_that_matters(str(error))}") from error

@@ -91,7 +91,7 @@ def send_late(address: tuple[str, int], run_key: bytes, error: RuleError) -> Non
 
 
 class ProgressSender:
-    """Looks at the watch of a Spark task four times a second, and tells the driver when it has moved.
+    """Looks at the progress probe of a Spark task four times a second, and tells the driver when it has moved.
 
     Args:
         address: where the driver listens.

@@ -3,11 +3,14 @@
 import json
 import os
 import pickle
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files.spout import FilesTransactionalSpout
+from spouts.files.spout import FORMATS, FilesTransactionalSpout
 from spouts.files.text_format import TextFormat
 from tests.spouts.files.growing import Growing
 from txtopo.api.fields import Fields
@@ -357,3 +360,74 @@ def test_it_pickles_with_absolute_paths(tmp_path, monkeypatch):
     pickled = pickle.dumps(FilesTransactionalSpout("in"))
     monkeypatch.chdir("/")
     assert lines_of(pickle.loads(pickled)) == ["1"]
+
+
+def exchanged(path, content):
+    """Rename another file over one; return what renames the former back."""
+    kept, other = path.with_name("_kept"), write(path.with_name("_other"), content)
+    os.link(path, kept)
+    os.utime(other, (10**9, 10**9))
+    other.replace(path)
+    return lambda: kept.replace(path)
+
+
+def test_a_file_that_is_another_one_when_it_is_opened(tmp_path, monkeypatch):
+    """What is opened is looked at, for before and behind that its name may be the former file's."""
+    path = write(tmp_path / "a", "1\n2\n")
+    spout = FilesTransactionalSpout(tmp_path)
+    (metadata,) = plan(spout)
+    opened = Path.open
+
+    def open_another(self, *arguments):
+        monkeypatch.undo()
+        back = exchanged(path, "foreign\n")
+        handle = opened(self, *arguments)
+        back()
+        return handle
+
+    monkeypatch.setattr(Path, "open", open_another)
+    with pytest.raises(InputError, match="a was written since its transaction was planned"):
+        emitted(spout, metadata)
+
+
+@pytest.mark.parametrize("name", ["text", "csv", "parquet"])
+def test_a_file_that_is_another_one_when_it_is_read(tmp_path, monkeypatch, name):
+    """The file that was opened and looked at is read, also by Arrow, which opens files itself."""
+    contents = [_parquet([1, 2]), _parquet([8, 9])] if name == "parquet" else ["1\n2\n", "8\n9\n"]
+    path = write(tmp_path / "a", contents[0])
+    fields = Fields("n: string" if name == "text" else "n: long")
+    spout = FilesTransactionalSpout(tmp_path, fields, name, header=False)
+    (metadata,) = plan(spout)
+    read = FORMATS[name].read
+
+    def read_meanwhile(self, *arguments):
+        back = exchanged(path, contents[1])
+        batches = list(read(self, *arguments))
+        back()
+        yield from batches
+
+    monkeypatch.setattr(FORMATS[name], "read", read_meanwhile)
+    assert list(map(int, emitted(spout, metadata))) == [1, 2]
+
+
+def _parquet(numbers):
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": numbers}), buffer, row_group_size=1)
+    return buffer.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(("name", "content"), [("text", "\xff\n\n\n"), ("json", '{"n":1}\n')])
+def test_what_is_written_while_it_is_read_is_no_bad_record(tmp_path, monkeypatch, name, content):
+    """The error says that the file was written, and not that it is to be mended."""
+    path = write(tmp_path / "a", '{"n":"1"}\n')
+    spout = FilesTransactionalSpout(tmp_path, Fields("n: string"), name)
+    (metadata,) = plan(spout)
+    read = FORMATS[name].read
+
+    def rewritten(self, *arguments):
+        path.write_bytes(content.encode("latin-1"))
+        yield from read(self, *arguments)
+
+    monkeypatch.setattr(FORMATS[name], "read", rewritten)
+    with pytest.raises(InputError, match="a was written since its transaction was planned"):
+        emitted(spout, metadata)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts.files import taken_log as files_log
+from spouts.files.parquet_format import ParquetFormat
 from spouts.files.spout import FilesTransactionalSpout
 from state.stores.memory import MemoryStore
 from tests.spouts.files.growing import ROOT, TOPOLOGY, CrashError, Fuse, Growing
 from txtopo.api.fields import Fields
-from txtopo.errors import ConfigError, InputError, LostLead
+from txtopo.errors import ConfigError, FailedException, InputError, LostLead
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext
 
@@ -284,6 +285,24 @@ def test_globs(growing, pattern):
     assert growing.drain() == {"x": 2}
 
 
+@pytest.mark.parametrize("pattern", ["**/*.txt", "**", "**/a/*", "**/a", "**/**/x.txt", "a/**/x.txt"])
+@pytest.mark.parametrize("watch", [True, False])
+def test_a_glob_follows_no_linked_folders(growing, pattern, watch):
+    """A file has one name, however many links lead to its folder; nor is a circle of them gone round."""
+    folder = growing.folder
+    growing.write("a/sub/x.txt", "x\n")
+    growing.write("a/.sub/x.txt", "hidden\n")
+    if pattern in {"**/*.txt", "**", "**/a/*", "**/a"}:
+        growing.write("a/y.txt", "y\n")
+    for name in ("link", "a/circle", "a/sub/circle"):
+        (folder / name).symlink_to(folder / "a")
+    growing.folder, growing.watch = folder / pattern, watch
+    growing.start()
+    assert set(growing.drain().values()) == {1}
+    assert "x" in growing.lines
+    assert "hidden" not in growing.lines
+
+
 def test_a_narrower_path_forgets_nothing(growing):
     """A file that no path leads to any more is there all the same: it stays known, and is not read again later."""
     folder = growing.folder
@@ -407,6 +426,32 @@ def test_empty_parquet_files_are_looked_into_once(growing, monkeypatch):
     assert growing.drain() == {1: 1, 2: 1}
 
 
+@pytest.mark.parametrize("other", [None, [7, 8]])
+def test_a_parquet_file_that_goes_just_when_it_is_looked_into(growing, monkeypatch, other):
+    """It stops nothing, and no transaction is cut by another file's row groups; when it is back, it is taken whole."""
+    path, kept = growing.folder / "a.parquet", growing.folder / "_kept"
+    growing.options = {"fields": Fields("n: long")}
+    pq.write_table(pa.table({"n": range(5)}), path, row_group_size=1)
+    growing.start()
+    growing.coordinator.is_ready()
+    sizes = ParquetFormat._group_sizes
+
+    def exchanged(self, file):
+        if not kept.exists():
+            path.rename(kept)
+            if other is not None:
+                pq.write_table(pa.table({"n": other}), path)
+        return sizes(self, file)
+
+    monkeypatch.setattr(ParquetFormat, "_group_sizes", exchanged)
+    growing.clock.secs += 3
+    with pytest.raises(FailedException, match=r"a\.parquet (was written|is gone)"):
+        growing.coordinator.is_ready()
+    monkeypatch.undo()
+    kept.replace(path)
+    assert growing.drain() == dict.fromkeys(range(5), 1)
+
+
 def test_names_of_any_characters(growing):
     """Whatever a name holds that JSON and UTF-8 do, the log reads it back."""
     names = ["a b.txt", "line\u2028end.txt", "new\nline.txt", "ü\x85\x1c.txt", 'quote".txt', "-.txt"]
@@ -425,6 +470,8 @@ def test_linked_files_are_files_and_linked_folders_are_passed_over(growing, tmp_
     (growing.folder / "folder").symlink_to(tmp_path / "elsewhere")
     (growing.folder / "file").symlink_to(tmp_path / "elsewhere" / "a.txt")
     (growing.folder / "broken").symlink_to(tmp_path / "nowhere")
+    (growing.folder / "circle").symlink_to("circle")
+    (growing.folder / "below").symlink_to(tmp_path / "elsewhere" / "a.txt" / "b.txt")
     growing.start()
     assert growing.drain() == {"a": 1}
 

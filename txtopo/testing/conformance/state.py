@@ -23,7 +23,7 @@ import pytest
 from txtopo.api.fields import Fields
 from txtopo.api.state import KEYED_KINDS, Key, OpenedState, State, StateKind
 from txtopo.backend.table import StateTable
-from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError
+from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
 __all__ = ["COUNTS", "StateConformance", "StatePlace", "rows_of"]
 
@@ -78,6 +78,10 @@ class StatePlace(ABC):
         """Open the state for the tests' topology."""
         return self.state(key, value, kind).open(TOPOLOGY, NAME, INCARNATION, epoch)
 
+    def take_away(self) -> bool:
+        """Let what is kept be unreadable from now on, as if its disk were gone; return whether it is. You write it."""
+        return False
+
 
 def rows_of(opened: OpenedState, txid: int | None = None) -> list[tuple[Any, ...]]:
     """Return the rows of a snapshot, sorted."""
@@ -131,6 +135,15 @@ class StateConformance:
         assert opened.multi_get([]) == []
         put(opened, 1, {"a": 1})
         assert values_of(opened, "a", "z", "a") == [1, None, 1]
+
+    def test_what_cannot_be_read_is_a_state_failure(self, place: StatePlace) -> None:
+        """So it is tried again some times, and then stops the run; it is nothing that a replay would mend."""
+        put(place.opened(), 1, {"a": 1})
+        opened = place.opened(epoch=2)
+        if not place.take_away():
+            pytest.skip("the place's take_away() is not written")
+        with pytest.raises(StateFailure):
+            opened.multi_get(["a"])
 
     @EVERY_KIND
     def test_txids_rise(self, place: StatePlace, kind: StateKind) -> None:

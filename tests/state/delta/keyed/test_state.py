@@ -42,6 +42,11 @@ class DeltaPlace(StatePlace):
     def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
         return DeltaState(self.path, key, value, kind, **self.options)
 
+    def take_away(self) -> bool:
+        for file in self.path.rglob("*.parquet"):
+            file.unlink()
+        return True
+
 
 class TestDeltaState(StateConformance):
     @pytest.fixture
