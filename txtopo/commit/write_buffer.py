@@ -23,6 +23,7 @@ from txtopo.backend.layer import Layer
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure
 from txtopo.tasks.progress_probe import current_probe
+from txtopo.tasks.state_handle import StateView
 
 T = TypeVar("T")
 
