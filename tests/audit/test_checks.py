@@ -110,7 +110,7 @@ def test_what_a_new_coordinator_found():
     assert found([part(1, 0, group(1, 1, "t")), part(2, 1, t=None)], {}) == [
         "transaction 1, state 't': epoch 2 found it at transaction None, the journal wrote it last at 1"
     ]
-    assert "is of life 'b'" in found([part(1, 0), part(2, 0, incarnation="b")], {})[0]
+    assert "is of incarnation 'b'" in found([part(1, 0), part(2, 0, incarnation="b")], {})[0]
     fell = [part(1, 0, group(1, 1)), part(2, 1), part(3, 0)]
     assert "transaction 1: epoch 3 found 0 committed, epoch 2 had found 1" in found(fell, {})
 

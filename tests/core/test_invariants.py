@@ -36,11 +36,11 @@ def _jobs(broken: Coordinator) -> None:
     broken._jobs.update({job_id: (job_id,) for job_id in range(2, 9)})
 
 
-def _large_pack(broken: Coordinator) -> None:
+def _large_job(broken: Coordinator) -> None:
     broken._jobs[1] = (1, 2, 3, 4, 5)
 
 
-def _scattered_pack(broken: Coordinator) -> None:
+def _scattered_job(broken: Coordinator) -> None:
     broken._jobs[1] = (1, 3)
 
 
@@ -64,7 +64,7 @@ def _beyond(broken: Coordinator) -> None:
     broken.limits = limits(window=3)
 
 
-def _no_pack(broken: Coordinator) -> None:
+def _no_job(broken: Coordinator) -> None:
     broken._jobs.clear()
 
 
@@ -87,14 +87,14 @@ def _scattered_group(broken: Coordinator) -> None:
     [
         (_gap, "the window has no gap"),
         (_jobs, "no more jobs in flight than allowed"),
-        (_large_pack, "a pack is bounded"),
-        (_scattered_pack, "a pack is consecutive"),
+        (_large_job, "a job is bounded"),
+        (_scattered_job, "a job is consecutive"),
         (_wrong_place, "a transaction stands at its txid"),
         (_stays, "what is committed leaves the window"),
         (_no_attempt, "live statuses have an attempt"),
         (_foreign_attempt, "it is its own attempt"),
         (_beyond, "nothing runs beyond the window"),
-        (_no_pack, "what is being processed is in a pack in flight"),
+        (_no_job, "what is being processed is in a job in flight"),
         (_no_group, "what commits is in the group in flight"),
         (_late_group, "a group begins at the lowest uncommitted one"),
         (_scattered_group, "a group is consecutive"),

@@ -177,7 +177,7 @@ def test_coordinator_state_of_another_life(place):
         shutil.rmtree(place.folder / name)
     place.run(2)
     place.restore("words", "total")
-    refused(place, "is at transaction 4 of life", "coordinator state is at transaction 2", "in life")
+    refused(place, "is at transaction 4 of incarnation", "coordinator state is at transaction 2", "in incarnation")
     assert place.diagnosis().go_to is None
     shutil.rmtree(place.metadata_dir / "journal")
     shutil.copytree(place.folder / "backup" / "_txtopo" / "journal", place.metadata_dir / "journal")
@@ -369,7 +369,7 @@ def test_a_table_of_another_life(place):
     place.repair(lambda diagnosis: diagnosis.anew)
     place.run(2)
     place.restore("words")
-    refused(place, "is at transaction 4 of life", "coordinator state is at transaction 2")
+    refused(place, "is at transaction 4 of incarnation", "coordinator state is at transaction 2")
     assert place.diagnosis().go_to is None
     place.repair(lambda diagnosis: diagnosis.anew)
     place.run()

@@ -18,8 +18,8 @@ def validate(coordinator: Coordinator) -> None:
     jobs_max = 1 if limits.opaque else limits.jobs_max
     assert len(coordinator.jobs) <= jobs_max, "no more jobs in flight than allowed"
     for job in coordinator.jobs.values():
-        assert len(job) <= limits.job_transactions_max, "a pack is bounded"
-        assert list(job) == list(range(job[0], job[0] + len(job))), "a pack is consecutive"
+        assert len(job) <= limits.job_transactions_max, "a job is bounded"
+        assert list(job) == list(range(job[0], job[0] + len(job))), "a job is consecutive"
     committing = []
     for txid, transaction in window.items():
         status = transaction.status
@@ -30,7 +30,7 @@ def validate(coordinator: Coordinator) -> None:
         assert transaction.attempt is None or transaction.attempt.txid == txid, "it is its own attempt"
         assert not is_live or txid < first + limits.window, "nothing runs beyond the window"
         if status is Status.PROCESSING:
-            assert transaction.job_id in coordinator.jobs, "what is being processed is in a pack in flight"
+            assert transaction.job_id in coordinator.jobs, "what is being processed is in a job in flight"
         elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:
             committing.append(txid)
     if committing:

@@ -33,7 +33,7 @@ class Status(enum.Enum):
     """Its live attempt is in the commit group."""
     DEAD = "dead"
     """It was tried as often as allowed, and waits for its turn to be given up."""
-    WRITING_DEAD_LETTER = "burying"
+    WRITING_DEAD_LETTER = "writing dead letter"
     """Its dead letter is being written."""
     COMMITTED = "committed"
     """It is done, and leaves the window."""
@@ -52,7 +52,7 @@ class Trigger(enum.Enum):
     """The group ended before the transaction's turn."""
     COMMITTED = "committed"
     GIVE_UP = "give up"
-    WRITE_DEAD_LETTER = "bury"
+    WRITE_DEAD_LETTER = "write dead letter"
 
 
 TRANSITIONS: dict[tuple[Status, Trigger], Status] = {

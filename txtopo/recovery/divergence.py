@@ -34,7 +34,7 @@ class DivergenceKind(enum.Enum):
     OTHER_OWNER = "of another topology or state"
     MISFIT = "other columns or another kind"
     MISSING = "missing"
-    OTHER_INCARNATION = "of another life"
+    OTHER_INCARNATION = "of another incarnation"
     OTHER_TABLE = "another table"
     AHEAD = "ahead"
     BEHIND = "behind"
@@ -182,10 +182,10 @@ def _compare(
     if description.misfit is not None:
         return DivergenceKind.MISFIT, f", and {description.misfit}; {told}"
     if description.incarnation != record.incarnation:
-        of_incarnation = f" of life {description.incarnation!r} of the topology"
+        of_incarnation = f" of incarnation {description.incarnation!r} of the topology"
         if record.incarnation is None:
             return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {told}"
-        return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {told}, in life {record.incarnation!r}"
+        return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {told}, in incarnation {record.incarnation!r}"
     if mark is not None and mark.identity != description.identity and (mark.txid or description.last_txid):
         return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {told}"
     last, allowed = description.last_txid or 0, record.allowed(name)

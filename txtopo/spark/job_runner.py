@@ -86,7 +86,7 @@ class SparkJobRunner(JobRunner):
         """
         self._progress.listen(job.job_id, on_progress)
         try:
-            self._context.setJobGroup(self._group(job.job_id), f"pack {job.job_id}", interruptOnCancel=True)
+            self._context.setJobGroup(self._group(job.job_id), f"job {job.job_id}", interruptOnCancel=True)
             self._context.setLocalProperty("spark.scheduler.pool", f"slot-{job.job_id % 8}")
             if self._frame_session is None:
                 return self._run_stages(job)
@@ -100,7 +100,7 @@ class SparkJobRunner(JobRunner):
             wrong = error_of_function(str(error), self._plan, job) if self._frame_session is not None else None
             if wrong is not None:
                 raise wrong from error
-            raise JobFailure(f"Spark lost the job of pack {job.job_id}: {line_that_matters(str(error))}") from error
+            raise JobFailure(f"Spark lost job {job.job_id}: {line_that_matters(str(error))}") from error
         finally:
             self._progress.forget(job.job_id)
 

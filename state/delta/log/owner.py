@@ -86,7 +86,7 @@ class Owner:
     def text(self) -> str:
         """Return the owner in words."""
         kind = self.kind.value
-        return f"topology {self.topology_id!r}, state {self.state!r}, life {self.incarnation!r}, kind {kind!r}"
+        return f"topology {self.topology_id!r}, state {self.state!r}, incarnation {self.incarnation!r}, kind {kind!r}"
 
     def _make(self, location: Location, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
         foreign = location.foreign_file()

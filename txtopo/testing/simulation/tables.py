@@ -99,7 +99,7 @@ class SimulatedState(State):
         if table.incarnation is None:
             table.incarnation = incarnation
         if table.incarnation != incarnation:
-            raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another life")
+            raise DivergenceError(f"state {name!r} of topology {topology_id!r} is of another incarnation")
         opened = (
             OpenedSimulatedRows(self, name, table, epoch)
             if self.kind is StateKind.ROWS

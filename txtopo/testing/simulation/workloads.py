@@ -162,7 +162,7 @@ class LateAnswers(Workload):
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Hold a letter back."""
-        if world.strikes(self, f"of pack {job_id}"):
+        if world.strikes(self, f"of job {job_id}"):
             delivery.due_ms = world.clock.now_ms + world.random.randrange(3 * world.timeout_ms)
 
 
@@ -171,7 +171,7 @@ class LostAnswers(Workload):
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Lose a letter."""
-        if world.strikes(self, f"of pack {job_id}"):
+        if world.strikes(self, f"of job {job_id}"):
             delivery.events = (JobLost(job_id, "its answers were lost"),)
             delivery.due_ms = world.clock.now_ms + 2 * world.timeout_ms
 
@@ -181,7 +181,7 @@ class DoubledAnswers(Workload):
 
     def post(self, world: World, delivery: Delivery, job_id: int) -> None:
         """Post a copy."""
-        if world.strikes(self, f"of pack {job_id}"):
+        if world.strikes(self, f"of job {job_id}"):
             events = tuple(event for event in delivery.events if isinstance(event, (Processed, JobEnded)))
             due_ms = world.clock.now_ms + world.random.randrange(2 * world.timeout_ms)
             world.moving.threads.deliveries.append(Delivery(events, None, due_ms))
