@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from state import read_table
 
-GUIDE = pathlib.Path(__file__).parent.parent.parent / "docs" / "bad-records.md"
+GUIDE = pathlib.Path(__file__).parent.parent.parent / "docs" / "guides" / "bad-records.md"
 
 
 def block(language: str) -> str:

@@ -135,9 +135,9 @@ def test_groupings(spark: SparkSession, typed: bool, layout: str) -> None:
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["untyped", "typed"])
-@pytest.mark.parametrize("places", [1, 3])
-def test_groupings_inline(typed: bool, places: int) -> None:
+@pytest.mark.parametrize("slots", [1, 3])
+def test_groupings_inline(typed: bool, slots: int) -> None:
     """The same without Spark, in one place and in three."""
     received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
-    run_inline(topology(received, typed), Config(layout="spread"), places=places)
+    run_inline(topology(received, typed), Config(layout="spread"), slots=slots)
     check(received)

@@ -111,10 +111,10 @@ def replayed(command_line, tmp_path):
     output = tmp_path / "out"
     command_line.write_module("replayed", MODULE.format(output=str(output)))
 
-    def run(group=2, layout="together", places=2, **settings):
+    def run(group=2, layout="together", slots=2, **settings):
         Settings.now = settings
         config = Config(max_spout_pending=6, group_transactions_max=group, layout=layout)
-        run_inline(make(output, settings), config, places=places)
+        run_inline(make(output, settings), config, slots=slots)
         return lambda txid: command_line("replay", "replayed", str(txid))
 
     return run

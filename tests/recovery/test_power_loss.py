@@ -35,7 +35,7 @@ def disk(tmp_path, monkeypatch):
     watched.close()
 
 
-def lefts_of_run(disk, config, transactions, steps, places=2):
+def lefts_of_run(disk, config, transactions, steps, slots=2):
     """Run, and return what a loss of power at each of some steps would have left."""
     lefts = []
 
@@ -44,7 +44,7 @@ def lefts_of_run(disk, config, transactions, steps, places=2):
             lefts.append((name, disk.left()))
 
     with armed(handler):
-        run_inline(topology(disk.folder, transactions), config, places=places)
+        run_inline(topology(disk.folder, transactions), config, slots=slots)
     return lefts
 
 
@@ -72,7 +72,7 @@ def test_at_each_step_of_a_group(tmp_path, disk, config):
 def test_after_upkeep(tmp_path, disk, are_entries_lucky):
     """The power fails after checkpoints and compactions, and after the next Delta write, which syncs their names."""
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
-    lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), places=16)
+    lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), slots=16)
     assert len(list(disk.folder.glob("*/_delta_log/*.checkpoint.parquet"))) == 4
     assert len(list(disk.folder.glob("rows/_data/rows-compacted-*"))) == 2
     assert len(list(disk.folder.glob("folded/part-*"))) == 1, "buckets were compacted"

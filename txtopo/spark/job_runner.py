@@ -1,6 +1,6 @@
 """Runs jobs as Spark jobs: one job for a job, however many transactions and stages it has.
 
-Items travel as pairs of a place and an item, and a shuffle sends each pair to the partition of its place.
+Items travel as pairs of a slot and an item, and a shuffle sends each pair to the partition of its slot.
 An item carries thousands of tuples, so the shuffle moves few, large rows. (RDDs, not DataFrames: with two
 jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuffle 110 instead of 117.)
 """

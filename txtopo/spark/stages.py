@@ -1,4 +1,4 @@
-"""Stages as functions for RDDs of pairs: a place and an item."""
+"""Stages as functions for RDDs of pairs: a slot and an item."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
 
 
 def same_slot(slot: int) -> int:
-    """Partition pairs by their place itself."""
+    """Partition pairs by their slot itself."""
     return slot
