@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 import attrs
 import pyarrow as pa
 
-from spouts.files.format import FileRange
+from spouts.files.listing import FileRange
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
 

@@ -6,17 +6,15 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import attrs
 import pyarrow as pa
 
-from spouts.files.listing import InputFile, describe
+from spouts.files.bad_records import BadRecords
+from spouts.files.listing import FileRange, InputFile, describe
 from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError, InputError
-
-if TYPE_CHECKING:
-    from spouts.files.bad_records import BadRecords
 
 BATCH_ROWS_MAX = 65_536
 """The most rows of a record batch that is emitted."""
@@ -32,17 +30,6 @@ class Span:
     start: int
     end: int
     size_bytes: int
-
-
-@attrs.frozen
-class FileRange:
-    """One range of a transaction, as its metadata has it: the stretch, and the file's state when planned."""
-
-    name: str
-    start: int
-    end: int
-    size: int
-    mtime_ns: int
 
 
 class FileFormat(ABC):

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from spouts.files.bad_records import MISFITS, BadRecords, Record, read_each
-from spouts.files.format import ByteRangeFormat, FileRange, check_decimals, in_batches, typed_schema
+from spouts.files.format import ByteRangeFormat, check_decimals, in_batches, typed_schema
 from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array, without_mark
+from spouts.files.listing import FileRange
 from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError
 

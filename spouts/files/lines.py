@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from spouts.files.bad_records import KEPT_BYTES, TOO_LONG, BadRecords, Record
-from spouts.files.format import RECORD_BYTES_MAX, FileRange
+from spouts.files.format import RECORD_BYTES_MAX
+from spouts.files.listing import FileRange
 from txtopo.errors import InputError
 
 CHUNK_BYTES = 1024 * 1024

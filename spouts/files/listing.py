@@ -45,6 +45,17 @@ class InputFile:
 
 
 @attrs.frozen
+class FileRange:
+    """One range of a transaction, as its metadata has it: the stretch, and the file's state when planned."""
+
+    name: str
+    start: int
+    end: int
+    size: int
+    mtime_ns: int
+
+
+@attrs.frozen
 class Listing:
     """The non-empty files below a root, sorted by name."""
 

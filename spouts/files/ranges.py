@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from spouts.files.format import FileFormat, FileRange, Span
-from spouts.files.listing import InputFile
+from spouts.files.format import FileFormat, Span
+from spouts.files.listing import FileRange, InputFile
 from spouts.files.taken_log import Admitted
 from txtopo.errors import InputError
 

@@ -32,10 +32,10 @@ from spouts.files.bad_records import (
     checked_dead_letter,
 )
 from spouts.files.csv_format import CsvFormat, CsvOptions
-from spouts.files.format import FileFormat, FileRange, check_unchanged
+from spouts.files.format import FileFormat, check_unchanged
 from spouts.files.intake import Intake, ListingCoordinator
 from spouts.files.json_format import JsonFormat
-from spouts.files.listing import absolute_paths, list_files
+from spouts.files.listing import FileRange, absolute_paths, list_files
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.text_format import TextFormat
 from spouts.files.watch import Patience, WatchingCoordinator

@@ -183,7 +183,10 @@ def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *
 
 def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[int], report: AuditReport) -> None:
     epochs = f"epoch {header.epoch}"
-    for what, was, now in (("topology", old.topology, header.topology), ("incarnation", old.incarnation, header.incarnation)):
+    for what, was, now in (
+        ("topology", old.topology, header.topology),
+        ("incarnation", old.incarnation, header.incarnation),
+    ):
         if was != now:
             report.findings.append(Finding(f"{epochs} is of {what} {now!r}, the one before it of {was!r}"))
     if header.epoch <= old.epoch:
