@@ -33,7 +33,7 @@ from spouts.files.format import (
     typed_schema,
 )
 from spouts.files.lines import CHUNK_BYTES, Lines, read_lines, records_of, without_mark
-from spouts.files.listing import InputFile
+from spouts.files.listing import FileRange, InputFile
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 

@@ -20,7 +20,7 @@ from spouts.files.format import (
     path_of_handle,
     typed_schema,
 )
-from spouts.files.listing import InputFile
+from spouts.files.listing import FileRange, InputFile
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError
 

@@ -253,7 +253,8 @@ class _Choice:
         if description is None:
             return f"the table of {name!r} is gone, which transaction {wanted} was written to" if wanted else None
         if description.incarnation != checkpoint.incarnation:
-            return f"the table of {name!r} is of incarnation {description.incarnation!r} and not {checkpoint.incarnation!r}"
+            known = f"{description.incarnation!r} and not {checkpoint.incarnation!r}"
+            return f"the table of {name!r} is of incarnation {known}"
         known = checkpoint.identities.get(name, description.identity)
         if known != description.identity and (wanted or description.last_txid):
             return f"the table of {name!r} is not the one that {checkpoint.source} knows"
