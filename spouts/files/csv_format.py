@@ -24,7 +24,6 @@ from spouts.files.csv_records import QuotedRecords
 from spouts.files.format import (
     RECORD_BYTES_MAX,
     ByteRangeFormat,
-    FileRange,
     Span,
     check_decimals,
     in_batches,

@@ -14,7 +14,6 @@ from spouts.files.bad_records import BadRecords
 from spouts.files.format import (
     BATCH_ROWS_MAX,
     FileFormat,
-    FileRange,
     Span,
     check_unchanged,
     path_of_handle,
