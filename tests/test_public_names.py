@@ -12,6 +12,7 @@ import committers
 import spouts
 import state
 import txtopo
+import txtopo.testing
 
 
 def test_names_of_the_framework() -> None:
@@ -92,7 +93,7 @@ def test_former_names():
 
 def test_names_that_are_imported_lazily():
     """Each name of a package that is imported lazily is what a type checker takes it for."""
-    for package in (txtopo, spouts, state):
+    for package in (txtopo, spouts, state, txtopo.testing):
         tree = ast.parse(pathlib.Path(package.__file__).read_text())
         declared = {
             alias.name: node.module

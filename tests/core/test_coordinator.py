@@ -18,8 +18,8 @@ from txtopo.testing.scenario import (
     committed,
     failed,
     group_ended,
+    job_ended,
     limits,
-    pack_ended,
     processed,
     recovered,
     run,
@@ -114,7 +114,7 @@ def test_jobs_in_flight_are_bounded() -> None:
         story >> recovered() << ask(1, 4)
         story >> begun(1, 2, 3, 4) << save(1, 2, 3, 4) << run(1, "1:1") << run(2, "2:1")
         story >> processed("2:1")
-        story >> pack_ended(2) << run(3, "3:1")
+        story >> job_ended(2) << run(3, "3:1")
 
 
 def test_a_pack_is_consecutive() -> None:
@@ -125,8 +125,8 @@ def test_a_pack_is_consecutive() -> None:
         story >> failed("2:1")
         story >> processed("3:1")
         story >> failed("4:1")
-        story >> pack_ended(1) << run(2, "1:2", "2:2")
-        story >> pack_ended(2) << run(3, "1:3")  # neither was answered for: each alone
+        story >> job_ended(1) << run(2, "1:2", "2:2")
+        story >> job_ended(2) << run(3, "1:3")  # neither was answered for: each alone
 
 
 def test_processing_runs_ahead_of_the_commits() -> None:
@@ -135,9 +135,9 @@ def test_processing_runs_ahead_of_the_commits() -> None:
         story >> recovered() << ask(1, 3)
         story >> begun(1, 2, 3) << save(1, 2, 3) << run(1, "1:1")
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1) << run(2, "2:1")
+        story >> job_ended(1) << run(2, "2:1")
         story >> processed("2:1")
-        story >> pack_ended(2) << run(3, "3:1")
+        story >> job_ended(2) << run(3, "3:1")
 
 
 # Commit groups.
@@ -159,7 +159,7 @@ def test_one_group_at_a_time() -> None:
         story >> processed("1:1") << commit(1, "1:1")
         story >> processed("2:1")
         story >> processed("3:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1) << ask(4, 1)
         story >> group_ended(1) << commit(2, "2:1", "3:1")
         story >> committed("2:1", "3:1") << clean_up(3)
@@ -222,9 +222,9 @@ def test_answers_of_ended_packs_change_nothing() -> None:
     with Scenario(limits(window=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
-        story >> pack_ended(1)
-        story >> pack_ended(99)
+        story >> job_ended(1)
+        story >> job_ended(1)
+        story >> job_ended(99)
         story >> committed("1:1") << clean_up(1) << ask(2, 1)
 
 

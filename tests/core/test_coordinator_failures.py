@@ -12,16 +12,16 @@ from txtopo.testing.scenario import (
     abandon,
     ask,
     begun,
-    buried,
     cancel,
     clean_up,
     commit,
     committed,
+    dead_letter_written,
     failed,
     group_ended,
+    job_ended,
     limits,
     lost,
-    pack_ended,
     processed,
     progressed,
     recovered,
@@ -41,7 +41,7 @@ def test_a_failing_transaction_is_replayed_alone() -> None:
         story >> failed("2:1") << run(2, "2:2")
         story >> processed("3:1")
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> processed("2:2")
         story >> committed("1:1") << clean_up(1) << ask(4, 1)
         story >> group_ended(1) << commit(2, "2:2", "3:1")
@@ -78,10 +78,10 @@ def test_late_answers_of_dead_attempts_change_nothing() -> None:
         story >> processed("1:1")
         story >> failed("1:1")
         story >> progressed("1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> processed("1:2") << commit(1, "1:2")
         story >> failed("1:1")
-        story >> pack_ended(2)
+        story >> job_ended(2)
         story >> committed("1:2") << clean_up(1) << ask(2, 1)
 
 
@@ -90,8 +90,8 @@ def test_a_job_that_ends_without_an_answer_failed() -> None:
     with Scenario(limits(window=2, tries=2)) as story:
         begin(story, 2)
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1) << run(2, "2:2")
-        story >> pack_ended(2) << run(3, "2:3")
+        story >> job_ended(1) << run(2, "2:2")
+        story >> job_ended(2) << run(3, "2:3")
         assert story.coordinator.window[2].tries.error == "its job ended without an answer for it"
 
 
@@ -102,7 +102,7 @@ def test_a_job_whose_attempts_are_all_answered_for_is_not_cancelled() -> None:
         story >> failed("2:1")
         story >> processed("3:1")
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1) << run(2, "2:2")
+        story >> job_ended(1) << run(2, "2:2")
 
 
 # Timeouts.
@@ -118,7 +118,7 @@ def test_an_attempt_without_progress_times_out() -> None:
         story >> lost(1, "cancelled") << run(2, "1:2")
         story >> processed("1:1")  # late
         story >> processed("1:2") << commit(1, "1:2")
-        story >> pack_ended(2) << run(3, "2:2")
+        story >> job_ended(2) << run(3, "2:2")
 
 
 def test_progress_renews_the_timeout() -> None:
@@ -292,7 +292,7 @@ def test_a_cluster_that_is_down_is_no_fault_of_the_transactions() -> None:
         story >> ticked(100) << run(2, "1:2") << run(3, "2:2") << run(4, "3:2")
         story >> lost(2) << write_dead_letter(1, "1:3", tries=1, error="an executor died")
         story >> lost(3)
-        story >> buried("1:3") << clean_up(1)
+        story >> dead_letter_written("1:3") << clean_up(1)
         story >> group_ended(1) << cancel(4)
         assert isinstance(story.take_stop().error, JobFailure)
 
@@ -306,7 +306,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         story >> lost(2)
         story >> ticked(1_100) << run(3, "1:3")
         story >> processed("1:3") << commit(1, "1:3")
-        story >> pack_ended(3)
+        story >> job_ended(3)
         story >> committed("1:3") << clean_up(1) << ask(2, 1)
         story >> group_ended(1)
         core = story.coordinator
@@ -341,12 +341,12 @@ def test_skip_writes_a_dead_letter_in_its_turn() -> None:
         story >> failed("2:1", "bad record")
         story >> processed("3:1")
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1) << ask(4, 1)
         story >> group_ended(1) << write_dead_letter(2, "2:2", tries=1, error="bad record")
         story >> failed("2:1")  # late
         story >> ticked(5_000)  # it has no timeout that could help
-        story >> buried("2:2") << clean_up(2)
+        story >> dead_letter_written("2:2") << clean_up(2)
         story >> group_ended(2) << commit(3, "3:1")
 
 
@@ -358,7 +358,7 @@ def test_a_failing_transaction_of_a_group_may_be_given_up() -> None:
         story >> processed("1:1") << commit(1, "1:1", "2:1")
         story >> failed("1:1")
         story >> group_ended(1) << write_dead_letter(2, "1:2", tries=1)
-        story >> buried("1:2") << clean_up(1) << ask(3, 1)
+        story >> dead_letter_written("1:2") << clean_up(1) << ask(3, 1)
         story >> group_ended(2) << commit(3, "2:1")
 
 
@@ -386,4 +386,4 @@ def test_attempts_rise_whatever_fails(failures: int) -> None:
         begin(story, 1)
         for number in range(1, failures + 1):
             story >> failed(f"1:{number}") << run(number + 1, f"1:{number + 1}")
-            story >> pack_ended(number)
+            story >> job_ended(number)

@@ -15,16 +15,16 @@ from txtopo.testing.scenario import (
     Scenario,
     ask,
     begun,
-    buried,
     cancel,
     clean_up,
     commit,
     committed,
+    dead_letter_written,
     failed,
     group_ended,
+    job_ended,
     limits,
     lost,
-    pack_ended,
     processed,
     recovered,
     run,
@@ -43,7 +43,7 @@ def test_metadata_is_known_when_it_is_processed() -> None:
         story >> processed("1:1", "m1") << commit(1, "1:1", metadata="m1")
         story >> processed("2:1", "m2") << ask(3, 1, previous="m2")
         story >> committed("1:1") << clean_up(1)
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> begun(3, metadata="?") << run(2, "3:1", metadata="?", previous="m2")
 
 
@@ -55,7 +55,7 @@ def test_one_job_at_a_time() -> None:
         story >> ticked(10)  # 2 is being processed: the spout is not asked what follows
         story >> processed("2:1", "m2") << ask(3, 2, previous="m2")
         story >> begun(3, 4, metadata="?")
-        story >> pack_ended(1) << run(2, "3:1", "4:1", metadata="?", previous="m2")
+        story >> job_ended(1) << run(2, "3:1", "4:1", metadata="?", previous="m2")
 
 
 def test_a_new_leader_goes_on_from_what_is_committed() -> None:
@@ -76,7 +76,7 @@ def test_a_failure_rolls_back_all_later_ones() -> None:
         story >> processed("3:1", "m3")
         story >> failed("2:1") << ask(2, 3, previous="m1") << cancel(1)
         story >> processed("4:1", "m4")  # late: it went on from 3:1, which is no more
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> begun(2, 3, 4, metadata="?")
         story << run(2, "2:2", "3:2", "4:2", metadata="?", previous="m1")
         story >> processed("2:2", "M2")
@@ -90,7 +90,7 @@ def test_a_failure_in_the_commit_phase_rolls_back_its_followers() -> None:
         begin_opaque(story, 3)
         story >> processed("3:1", "m") >> processed("2:1", "m")
         story >> processed("1:1", "m") << commit(1, "1:1", "2:1", "3:1", metadata="m")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1) << ask(4, 1, previous="m")
         story >> failed("2:1")
         story >> group_ended(1)
@@ -122,7 +122,7 @@ def test_the_first_of_a_lost_pack_goes_alone() -> None:
         story >> begun(1, 2, 3, metadata="?")
         story >> ticked(100) << run(2, "1:2", metadata="?")
         story >> processed("1:2", "m1") << commit(1, "1:2", metadata="m1")
-        story >> pack_ended(2) << run(3, "2:2", "3:2", metadata="?", previous="m1")
+        story >> job_ended(2) << run(3, "2:2", "3:2", metadata="?", previous="m1")
 
 
 # The end of the source.
@@ -133,7 +133,7 @@ def test_a_rollback_takes_the_end_of_the_source_back() -> None:
     with Scenario(limits(window=2, job=1, opaque=True)) as story:
         begin_opaque(story, 1)
         story >> processed("1:1", "m1") << commit(1, "1:1", metadata="m1") << ask(2, 1, previous="m1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> begun(source=EXHAUSTED)
         story >> failed("1:1") << ask(1, 1)
         story >> group_ended(1)
@@ -151,7 +151,7 @@ def test_an_answer_from_before_a_rollback_does_not_count() -> None:
         with Scenario(limits(window=2, job=1, opaque=True)) as story:
             begin_opaque(story, 1)
             story >> processed("1:1", "m1") << commit(1, "1:1", metadata="m1") << ask(2, 1, previous="m1")
-            story >> pack_ended(1)
+            story >> job_ended(1)
             story >> failed("1:1")
             story >> group_ended(1)
             story >> answer << ask(1, 1)
@@ -164,7 +164,7 @@ def test_the_source_ends_when_all_is_committed() -> None:
         begin_opaque(story, 1)
         story >> processed("1:1", "m1") << commit(1, "1:1", metadata="m1") << ask(2, 1, previous="m1")
         story >> begun(source=EXHAUSTED)
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1)
         story >> group_ended(1) << stop(StopReason.EXHAUSTED)
 
@@ -181,7 +181,7 @@ def test_skip_with_known_metadata() -> None:
         story >> lost(1, "cancelled")
         story >> begun(2, 3, metadata="?") << run(2, "2:2", "3:2", metadata="?", previous="m1")
         story >> processed("2:2", "m2")
-        story >> buried("1:2") << clean_up(1)
+        story >> dead_letter_written("1:2") << clean_up(1)
         story >> group_ended(1) << commit(2, "2:2", metadata="m2")
 
 
@@ -192,7 +192,7 @@ def test_skip_in_the_commit_phase() -> None:
         story >> processed("1:1", "m1") << commit(1, "1:1", metadata="m1")
         story >> failed("1:1")
         story >> group_ended(1) << write_dead_letter(2, "1:2", tries=1, metadata="m1")
-        story >> buried("1:2") << clean_up(1) << ask(2, 1, previous="m1")
+        story >> dead_letter_written("1:2") << clean_up(1) << ask(2, 1, previous="m1")
 
 
 def test_a_rollback_takes_a_given_up_one_with_it() -> None:
@@ -200,14 +200,14 @@ def test_a_rollback_takes_a_given_up_one_with_it() -> None:
     with Scenario(limits(window=2, tries=2, skip=True, opaque=True)) as story:
         begin_opaque(story, 2)
         story >> failed("1:1", metadata="m1") << ask(1, 2) << cancel(1)
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> begun(1, 2, metadata="?") << run(2, "1:2", "2:2", metadata="?")
         story >> processed("1:2", "m1") << commit(1, "1:2", metadata="m1")
         story >> failed("2:2", metadata="m2") << ask(2, 1, previous="m1")
-        story >> pack_ended(2)
+        story >> job_ended(2)
         story >> begun(2, metadata="?") << run(3, "2:3", metadata="?", previous="m1")
         story >> failed("2:3", metadata="m2")  # given up, in its turn
-        story >> pack_ended(3)
+        story >> job_ended(3)
         story >> failed("1:2")  # given up too: 2 goes on behind it, and is begun anew
         story << ask(2, 1, previous="m1")
         story >> group_ended(1) << write_dead_letter(2, "1:3", tries=2, metadata="m1")

@@ -21,9 +21,9 @@ from txtopo.testing.scenario import (
     failed,
     fenced,
     group_ended,
+    job_ended,
     limits,
     lost,
-    pack_ended,
     processed,
     progressed,
     recovered,
@@ -89,7 +89,7 @@ def test_exhausted() -> None:
         story >> recovered() << ask(1, 4)
         story >> begun(1, source=EXHAUSTED) << save(1) << run(1, "1:1")
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1)
         story >> group_ended(1) << stop(StopReason.EXHAUSTED)
         assert story.coordinator.has_stopped
@@ -143,7 +143,7 @@ def test_a_stop_waits_for_the_group() -> None:
         story >> stop_requested()
         story >> failed("2:1")
         story >> processed("3:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1)
         story >> group_ended(1) << stop(StopReason.REQUESTED)
 
@@ -153,7 +153,7 @@ def test_a_group_that_hangs_is_abandoned_while_it_is_waited_for() -> None:
     with Scenario(limits(window=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> stop_requested()
         story >> ticked(1_000) << abandon(1)
         story >> failed("1:1")
@@ -182,7 +182,7 @@ def test_what_a_broken_rule_takes_along_has_not_failed() -> None:
     with Scenario(limits(window=1)) as story:
         begin(story, 1)
         story >> rule_broken(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
-        story.coordinator.handle(pack_ended(1))
+        story.coordinator.handle(job_ended(1))
         assert story.coordinator.failures == ()
 
 
@@ -190,7 +190,7 @@ def test_a_bug_is_the_only_failure_of_its_job() -> None:
     """The bug and the end of its job come together."""
     with Scenario(limits(window=2)) as story:
         begin(story, 2)
-        story.coordinator.handle(rule_broken(BUG), pack_ended(1))
+        story.coordinator.handle(rule_broken(BUG), job_ended(1))
         assert story.coordinator.failures == ()
 
 
@@ -210,7 +210,7 @@ def test_a_rule_broken_in_the_commit_phase() -> None:
         begin(story, 2)
         story >> processed("2:1")
         story >> processed("1:1") << commit(1, "1:1", "2:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> committed("1:1") << clean_up(1) << ask(3, 1)
         story >> rule_broken(BUG)
         story >> group_ended(1) << stop(StopReason.FAILED, BUG)
@@ -221,7 +221,7 @@ def test_a_rule_broken_by_a_dead_letter() -> None:
     with Scenario(limits(window=1, tries=1, skip=True)) as story:
         begin(story, 1)
         story >> failed("1:1") << write_dead_letter(1, "1:2", tries=1)
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> rule_broken(BUG)
         story >> group_ended(1) << stop(StopReason.FAILED, BUG)
         assert story.coordinator.committed == 0
@@ -232,7 +232,7 @@ def test_an_error_comes_before_a_request() -> None:
     with Scenario(limits(window=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> stop_requested()
         story >> rule_broken(BUG)
         story >> rule_broken(UserCodeError("a later bug"))
@@ -245,7 +245,7 @@ def test_a_poison_transaction_found_while_stopping() -> None:
     with Scenario(limits(window=1, tries=1)) as story:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
-        story >> pack_ended(1)
+        story >> job_ended(1)
         story >> stop_requested()
         story >> failed("1:1")
         story >> group_ended(1)
@@ -267,7 +267,7 @@ def test_after_a_stop_nothing_is_said() -> None:
         begin(story, 1)
         story >> processed("1:1") << commit(1, "1:1")
         story >> fenced(BUG) << cancel(1) << stop(StopReason.FAILED, BUG)
-        story >> committed("1:1") >> group_ended(1) >> pack_ended(1) >> lost(1)
+        story >> committed("1:1") >> group_ended(1) >> job_ended(1) >> lost(1)
         story >> ticked(9_999) >> progressed("1:1") >> stop_requested() >> rule_broken(BUG)
         assert story.coordinator.committed == 0
 

@@ -25,8 +25,8 @@ from txtopo.testing.scenario import (
     committed,
     failed,
     group_ended,
+    job_ended,
     limits,
-    pack_ended,
     processed,
     recovered,
     run,
@@ -45,13 +45,13 @@ def test_coordinator() -> None:
 
         # (.fail second)  ⇒  Storm: BATCH 2 3 4.  Here 2 alone: promise 5, once a job's slot is free
         story >> failed("2:1")
-        story >> pack_ended(2) << _batch(5, "2:2", 10)
+        story >> job_ended(2) << _batch(5, "2:2", 10)
         # (.ack new-second)  ⇒  nothing: 1 comes first
         story >> processed("2:2")
-        story >> pack_ended(5)
+        story >> job_ended(5)
         # (.ack first)  ⇒  COMMIT 1
         story >> processed("1:1") << commit(1, "1:1", metadata=10)
-        story >> pack_ended(1)
+        story >> job_ended(1)
 
         # (reset! coordinator-state 12) (.ack commit)  ⇒  COMMIT 2, BATCH [5 12]
         story >> committed("1:1") << clean_up(1) << ask(5, 1, previous=10)
@@ -64,24 +64,24 @@ def test_coordinator() -> None:
 
         # (.fail 3)  ⇒  Storm: BATCH 3 4 5.  Here 3 alone: promise 5
         story >> failed("3:1") << _batch(7, "3:2", 10)
-        story >> pack_ended(3)
+        story >> job_ended(3)
         # (reset! coordinator-state 12) (.nextTuple)  ⇒  BATCH [6 12]
         story >> ticked(60) << ask(6, 1, previous=12)
         story >> begun(6, metadata=12) << save(6, metadata=12) << _batch(8, "6:1", 12, previous=12)
 
         # (.ack 3)  ⇒  COMMIT 3
         story >> processed("3:2") << commit(3, "3:2", metadata=10)
-        story >> pack_ended(7)
+        story >> job_ended(7)
         # (.ack 4)  ⇒  nothing: 3 is not committed
         story >> processed("4:1")
-        story >> pack_ended(4)
+        story >> job_ended(4)
         # (.fail commit of 3)  ⇒  Storm: BATCH 3 4 5 6.  Here 3 alone, and 4 keeps its work: promise 5
         story >> failed("3:2") << _batch(9, "3:3", 10)
         story >> group_ended(3)
 
         # (.ack 3)  ⇒  COMMIT 3
         story >> processed("3:3") << commit(4, "3:3", metadata=10)
-        story >> pack_ended(9)
+        story >> job_ended(9)
         # (.ack 4) (.nextTuple)  ⇒  nothing.  Here 4 has been acked before, and is once more
         story >> processed("4:1")
         story >> ticked(70)
@@ -96,7 +96,7 @@ def test_a_late_failure_changes_nothing() -> None:
     with Scenario(limits(window=4, job=1, group=1, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
-        story >> pack_ended(1) << _batch(5, "1:2", 10, previous=None)
+        story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)
         story >> failed("1:1")  # late, and once more: 1:2 goes on
         story >> processed("1:1")  # late, and it was another attempt: 1:2 is not processed by it
         story >> processed("1:2") << commit(1, "1:2", metadata=10)
@@ -109,7 +109,7 @@ def test_a_failure_leaves_later_attempts_alone() -> None:
     with Scenario(limits(window=4, job=1, group=4, jobs=4)) as story:
         _begin_four(story)
         story >> failed("1:1")
-        story >> pack_ended(1) << _batch(5, "1:2", 10, previous=None)
+        story >> job_ended(1) << _batch(5, "1:2", 10, previous=None)
         story >> processed("2:1") >> processed("3:1") >> processed("4:1")
         story >> processed("1:2") << commit(1, "1:2", "2:1", "3:1", "4:1", metadata=10)
 

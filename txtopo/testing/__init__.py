@@ -1,7 +1,91 @@
 """What users test their topologies, spouts, states and stores with; txtopo's own tests use the same.
 
-``inline`` runs a topology in this process, without Spark. ``simulation`` runs it through seeded disasters, and
-``checkers`` say what must hold in them. ``playbook`` tells a coordinator's story event by event. ``spouts``,
-``states`` and ``stores`` are conformance classes: subclass one to hold your own against the contract.
-``collector`` and ``context`` stand in for what a bolt is given, and ``zookeeper`` starts real servers.
+``run_inline`` runs a topology in this process, without Spark. ``simulation`` runs it through seeded disasters, and
+``checkers`` say what must hold in them. ``Scenario`` tells a coordinator's story event by event. The conformance
+classes hold a spout, a state or a store of your own against its contract: subclass one. ``RecordingCollector`` and
+``PlainContext`` stand in for what a bolt is given, and ``running_zookeeper`` starts real servers.
 """
+
+from typing import TYPE_CHECKING
+
+from txtopo.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from txtopo.testing.checkers import (
+        Violation as Violation,
+        check_input as check_input,
+        check_journal as check_journal,
+    )
+    from txtopo.testing.collector import (
+        Emitted as Emitted,
+        RecordingCollector as RecordingCollector,
+    )
+    from txtopo.testing.conformance.spout import (
+        DataFrameSpoutConformance as DataFrameSpoutConformance,
+        OpaquePartitionedTransactionalSpoutConformance as OpaquePartitionedTransactionalSpoutConformance,
+        PartitionedTransactionalSpoutConformance as PartitionedTransactionalSpoutConformance,
+        SpoutConformance as SpoutConformance,
+        TransactionalSpoutConformance as TransactionalSpoutConformance,
+    )
+    from txtopo.testing.conformance.state import (
+        StateConformance as StateConformance,
+        StatePlace as StatePlace,
+    )
+    from txtopo.testing.conformance.store import (
+        StoreConformance as StoreConformance,
+        StorePlace as StorePlace,
+    )
+    from txtopo.testing.context import (
+        PlainContext as PlainContext,
+    )
+    from txtopo.testing.inline import (
+        run_inline as run_inline,
+    )
+    from txtopo.testing.scenario import (
+        Scenario as Scenario,
+    )
+    from txtopo.testing.zookeeper import (
+        ZooKeeperEnsemble as ZooKeeperEnsemble,
+        ZooKeeperServer as ZooKeeperServer,
+        running_ensemble as running_ensemble,
+        running_zookeeper as running_zookeeper,
+    )
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "txtopo.testing.checkers": (
+            "Violation",
+            "check_input",
+            "check_journal",
+        ),
+        "txtopo.testing.collector": (
+            "Emitted",
+            "RecordingCollector",
+        ),
+        "txtopo.testing.conformance.spout": (
+            "DataFrameSpoutConformance",
+            "OpaquePartitionedTransactionalSpoutConformance",
+            "PartitionedTransactionalSpoutConformance",
+            "SpoutConformance",
+            "TransactionalSpoutConformance",
+        ),
+        "txtopo.testing.conformance.state": (
+            "StateConformance",
+            "StatePlace",
+        ),
+        "txtopo.testing.conformance.store": (
+            "StoreConformance",
+            "StorePlace",
+        ),
+        "txtopo.testing.context": ("PlainContext",),
+        "txtopo.testing.inline": ("run_inline",),
+        "txtopo.testing.scenario": ("Scenario",),
+        "txtopo.testing.zookeeper": (
+            "ZooKeeperEnsemble",
+            "ZooKeeperServer",
+            "running_ensemble",
+            "running_zookeeper",
+        ),
+    },
+)

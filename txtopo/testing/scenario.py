@@ -66,17 +66,17 @@ __all__ = [
     "ask",
     "attempt",
     "begun",
-    "buried",
     "cancel",
     "clean_up",
     "commit",
     "committed",
+    "dead_letter_written",
     "failed",
     "fenced",
     "group_ended",
+    "job_ended",
     "limits",
     "lost",
-    "pack_ended",
     "processed",
     "progressed",
     "recovered",
@@ -225,7 +225,7 @@ def failed(text: str, error: str = "it failed", metadata: Any = None) -> Failed:
     return Failed(attempt(text), error, metadata)
 
 
-def pack_ended(job_id: int) -> JobEnded:
+def job_ended(job_id: int) -> JobEnded:
     """A job is over."""
     return JobEnded(job_id)
 
@@ -240,7 +240,7 @@ def committed(*attempts: str) -> Committed:
     return Committed(_attempts(attempts))
 
 
-def buried(text: str) -> Committed:
+def dead_letter_written(text: str) -> Committed:
     """A dead letter is durable."""
     return committed(text)
 
