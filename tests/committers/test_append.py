@@ -172,8 +172,8 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
 
     for stride in (5, 7):
         output = tmp_path / str(stride)
-        for incarnations in range(100):
-            fuse = Fuse(stride, before=incarnations % 2 == 0)
+        for lives in range(100):
+            fuse = Fuse(stride, before=lives % 2 == 0)
 
             def make_store(plan, config, fuse=fuse, output=output):
                 return CrashingStore(SqliteStore(output / "store.sqlite"), fuse)
@@ -186,7 +186,7 @@ def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
                 continue
         else:
             pytest.fail(f"no progress with a crash every {stride} steps")
-        assert incarnations > 0, "it crashed"
+        assert lives > 0, "it crashed"
         check(output)
 
 

@@ -70,9 +70,9 @@ def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool) ->
     """A crash after every few durable steps, recovery included, until the run gets through."""
     for stride in (7, 8, 9, 11, 13):
         world = World(opaque)
-        for incarnations in range(STEPS_MAX):
+        for lives in range(STEPS_MAX):
             try:
-                world.run(monkeypatch, Fuse(stride, before=incarnations % 2 == 0))
+                world.run(monkeypatch, Fuse(stride, before=lives % 2 == 0))
                 break
             except (InternalError, CrashError):
                 continue

@@ -1,4 +1,4 @@
-"""Rounds: one output folder, and the incarnations of the processes that work on it, one after another."""
+"""Rounds: one output folder, and the lives of the processes that work on it, one after another."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Round:
         self.setup = attrs.evolve(setup, output=str(folder / "tables"))
         self.judge = Judge(self.setup)
         self.leftover = Leftover.NOTHING
-        self.incarnations = 0
+        self.lives = 0
         self._orphans: set[int] = set()
         for scratch in ("tmp", "spark"):
             (folder / scratch).mkdir(parents=True)
@@ -78,7 +78,7 @@ class Round:
         Raises:
             Violation: it ended otherwise, makes no progress, or its tables are wrong.
         """
-        self.incarnations += 1
+        self.lives += 1
         incarnation = _Life(self, kills)
         earlier, self._orphans = self._orphans, {incarnation.process.pid}
         try:
@@ -157,7 +157,7 @@ class _Life:
         end = read_end(owner.judge.journal)
         self._epoch_before = 0 if end is None else end.header.epoch
         self._moment_from: int | None = None
-        self.log = owner.folder / f"life-{owner.incarnations:03d}.log"
+        self.log = owner.folder / f"life-{owner.lives:03d}.log"
         command = [sys.executable, "-m", "tests.soak.child", json.dumps(attrs.asdict(setup))]
         environment = {
             **os.environ,

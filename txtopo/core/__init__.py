@@ -1,6 +1,6 @@
 """The coordinator as a pure state machine: events in, actions out.
 
-It decides what is begun, packed, committed together, replayed, given up, and when to stop. It reads no
+It decides what is begun, processed in one job, committed together, replayed, given up, and when to stop. It reads no
 clock, draws no randomness, logs nothing and does no input or output; the *run loop* does.
 
 The run loop's duties
@@ -21,8 +21,8 @@ The run loop's duties
 Words
 -----
 *Live attempt*: the one attempt of a transaction whose answers count. *Window*: the transactions from the
-lowest uncommitted one on that may have begun. *Job*: consecutive transactions processed by one job.
-*Commit group*: consecutive processed transactions whose writes are made together.
+lowest uncommitted one on that may have begun. *Job*: a Spark job that runs the processing phases of
+consecutive transactions. *Commit group*: consecutive processed transactions whose writes are made together.
 
 Where to read on: ``transitions`` (the one table), ``events`` and ``actions`` (the door), ``coordinator``.
 """

@@ -1,15 +1,16 @@
-"""The job size: how many transactions the next job may hold, learnt from how long the last ones took.
+"""The job sizer: how many transactions the next job may hold, learnt from how long the last ones took.
 
-A job is a job, which has its cost however little is in it: so jobs of small transactions grow, the faster the less
-time they take, until they hold all they may. Of large transactions a job soon takes seconds, and then its first
-transaction waits for its last, its failure costs all of it, and its results wait in memory: so those shrink. The jobs
-that begin before the first one has ended are cold: they pay for the start of the executors, which says nothing of
-their transactions.
+A Spark job has a fixed cost, however little is in it. So jobs of small transactions grow until they hold all they may;
+the less time they take, the faster they grow. A job of large transactions soon takes seconds. Its first transaction
+then waits for its last, its failure costs all of it, and its results wait in memory. So such jobs shrink. Jobs that
+begin before the first one has ended are cold: they pay for the start of the executors, which says nothing about their
+transactions.
 
-How long a transaction took is kept for the topology's next run, whose first job then holds as many as half of a
-job's time is enough for. A topology that never ran begins with an eighth of the transactions that wait, eight at most,
-and behind those with some more. A backlog of small ones is so under way at once; of large ones, ten seconds each, the
-first commit comes soon in proportion to the backlog, and no job that begins unknown holds more than sixteen.
+The time that a transaction took is kept for the topology's next run. Its first job then holds as many transactions as
+half of a job's target time is enough for. A topology that never ran begins with an eighth of the waiting transactions,
+eight at most, and the jobs behind that one hold some more. So a backlog of small transactions is under way at once. Of
+large ones, ten seconds each, the first commit comes soon in proportion to the backlog, and no job whose transactions
+are unknown holds more than sixteen.
 """
 
 from __future__ import annotations

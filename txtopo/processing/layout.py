@@ -1,9 +1,9 @@
 """Layouts: where the tasks of a job's transactions run.
 
-*Together*: each transaction has all its tasks in one place, so a grouping moves tuples within a process and
+*Together*: each transaction has all its tasks in one slot, so a grouping moves tuples within a process and
 nothing is shuffled. Best when a job holds enough transactions to keep every core busy.
 
-*Spread*: the tasks of one transaction are spread over the places. Components that are joined by groupings
+*Spread*: the tasks of one transaction are spread over the slots. Components that are joined by groupings
 that move nothing share a stage; every other grouping is a shuffle between two stages. Best for few, large
 transactions, and needed where Spark SQL runs a component, or where an opaque spout's task emits
 transactions one after another.

@@ -1,7 +1,7 @@
-"""The coordinator state: the coordinator's own durable state, a few small values in a store.
+"""The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
-``<topology>/incarnation``       drawn when the coordinator state was begun; tables remember it
+``<topology>/life``       the incarnation: drawn when the state was begun; tables remember it
 ``<topology>/spout``      whether the spout is a repeatable or an opaque one
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed

@@ -1,4 +1,4 @@
-"""Runs jobs as Spark jobs: one job for a job, however many transactions and stages it has.
+"""Runs jobs on Spark: one Spark job each, however many transactions and stages it has.
 
 Items travel as pairs of a slot and an item, and a shuffle sends each pair to the partition of its slot.
 An item carries thousands of tuples, so the shuffle moves few, large rows. (RDDs, not DataFrames: with two

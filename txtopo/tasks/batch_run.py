@@ -54,7 +54,7 @@ class CarriedBolt:
 
 
 IsLocal = Callable[[str, int], bool]
-"""Whether a component's task incarnations in this place."""
+"""Whether a component's task lives in this slot."""
 
 
 def everything(_component: str, _task: int) -> bool:

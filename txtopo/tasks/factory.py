@@ -1,4 +1,4 @@
-"""Places: where tasks live, and what they find there: context, state handles, and their own bolt object."""
+"""The task factory: makes what a task consists of, in one process, for one run of a topology."""
 
 from __future__ import annotations
 

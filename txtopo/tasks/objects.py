@@ -1,8 +1,8 @@
 """Users' objects as bytes: prototypes that every task gets its own copy of, and bolts between two phases.
 
 Only an object's state travels; its class is the receiver's own, which is smaller, faster, and keeps the
-identity of classes. What belongs to the place an object incarnations in (its collector, context and state handles)
-is left behind and replaced by the new place's.
+identity of classes. What belongs to the task that an object lives in (its collector, context and state handles)
+is left behind and replaced by the new task's.
 """
 
 from __future__ import annotations
