@@ -62,7 +62,7 @@ class Soak:
     kills: Counter[str] = attrs.field(factory=Counter)
     failpoints: Counter[str] = attrs.field(factory=Counter)
     rounds: int = 0
-    incarnations: int = 0
+    lives: int = 0
     recoveries: int = 0
     transactions: int = 0
     rows_checked: int = 0
@@ -91,7 +91,7 @@ class Soak:
             self.transactions += round_.check_end()
         finally:
             round_.write_dead_letter()
-            self.incarnations += round_.incarnations
+            self.lives += round_.lives
             self.rows_checked += round_.judge.rows_checked
             self.views_checked += round_.judge.views_checked
             self.views_refused += round_.judge.views_refused
@@ -140,12 +140,12 @@ class Soak:
             "kills": self.kills.total(),
             "failpoints reached": f"{reached} of {len(RUN_FAILPOINTS)}",
             "rounds": self.rounds,
-            "processes": self.incarnations,
+            "processes": self.lives,
             "recoveries": self.recoveries,
             "transactions": self.transactions,
             "rows compared": self.rows_checked,
             "consistent reads": f"{self.views_checked}, and {self.views_refused} refused",
-            "seconds": f"{seconds:.0f}, {seconds / max(1, self.incarnations):.1f} a process",
+            "seconds": f"{seconds:.0f}, {seconds / max(1, self.lives):.1f} a process",
             "seed": self.options.seed,
         }
         summary = Table(show_header=False)
