@@ -3,7 +3,7 @@
 BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
 
-.PHONY: help fast test test-with-spark test-without-spark lint docs bench
+.PHONY: help fast fast-1 fast-2 test test-with-spark test-without-spark lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in under two minutes"
@@ -12,21 +12,26 @@ help:
 	@echo "make docs    the site, in build/site"
 	@echo "make bench   the small benchmarks"
 
+# Recipes that run side by side write to files, and show their output when they end.
+side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=2
+logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
+
 fast:
-	$(BIN)pytest -q -m "not spark and not slow"
+	$(side_by_side) fast-1 fast-2
+
+fast-1 fast-2:
+	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/2)
 
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them.
 # If one part fails, the other still runs to its end.
 test:
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-with-spark test-without-spark
+	$(side_by_side) test-with-spark test-without-spark
 
-test-with-spark: CHOSEN := spark
-test-without-spark: CHOSEN := not spark
+test-with-spark:
+	$(call logged,pytest -q --durations=30 -m spark)
 
-test-with-spark test-without-spark:
-	@mkdir -p $(LOGS)
-	@echo "pytest -m '$(CHOSEN)', output in $(LOGS)/$@.log"
-	@$(BIN)pytest -q --durations=30 -m "$(CHOSEN)" >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
+test-without-spark:
+	$(call logged,pytest -q --durations=30 -m 'not spark')
 
 lint:
 	$(BIN)ruff check .
