@@ -29,7 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses the session of Spark, so that ``-m "not spark"`` leaves it out; keep this process's part."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
+        if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")
     part, parts = map(int, config.getoption("--part").split("/"))
     mine = [zlib.crc32(item.location[0].encode()) % parts == part - 1 for item in items]
