@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,6 +18,24 @@ hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=20_000, stateful_step_count=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let several processes share the tests: each takes its part of the files."""
+    parser.addoption("--part", default="1/1", metavar="N/OF", help="run the Nth part of the test files only")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what uses the session of Spark, so that ``-m "not spark"`` leaves it out; keep this process's part."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
+        if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
+            item.add_marker("spark")
+    part, parts = map(int, config.getoption("--part").split("/"))
+    mine = [zlib.crc32(item.location[0].encode()) % parts == part - 1 for item in items]
+    config.hook.pytest_deselected(items=[item for item, is_mine in zip(items, mine, strict=True) if not is_mine])
+    items[:] = [item for item, is_mine in zip(items, mine, strict=True) if is_mine]
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ README = ROOT / "README.md"
 LINES_MAX = 120
 
 
+@pytest.mark.slow
 def test_topology(tmp_path: pathlib.Path) -> None:
     """The topology of the README, as a script of its own, gives the output below it."""
     (block,) = blocks_of(README.read_text(encoding="utf-8"))
@@ -42,8 +43,8 @@ def test_commands() -> None:
     assert (
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/txtopo run examples.transactional_words" in text
     )
-    assert "python3 -m venv .venv && .venv/bin/pip install '.[test,spark-delta]' && .venv/bin/pytest" in text
-    assert "'.[test,spark-delta]' && .venv/bin/pytest" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "python3 -m venv .venv && .venv/bin/pip install '.[test,spark-delta]' && make test" in text
+    assert "'.[test,spark-delta]' && make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_length() -> None:
@@ -57,3 +58,11 @@ def test_links(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
     assert [t for t in targets if "://" not in t and not (ROOT / t).exists()] == []
+
+
+def test_make() -> None:
+    """Every ``make`` command that CONTRIBUTING names is one that the Makefile knows."""
+    named = set(re.findall(r"`make (\w+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    assert named == {"fast", "test", "lint", "docs", "bench"}
+    for target in named:
+        subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)

@@ -204,7 +204,7 @@ def test_reported_failure(spark: SparkSession, tmp_path: pathlib.Path, caplog: p
 
 def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: an attempt without progress fails after the timeout, and the next one goes through."""
-    report = run(topology(tmp_path, Slow()), Config(message_timeout_secs=3, max_spout_pending=4))
+    report = run(topology(tmp_path, Slow()), Config(message_timeout_secs=6, max_spout_pending=4))
     assert total(tmp_path) == 40
     assert report.attempts > report.transactions
     assert report.elapsed_secs < 50
@@ -212,7 +212,7 @@ def test_timeout(spark: SparkSession, tmp_path: pathlib.Path) -> None:
 
 def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: work that takes longer than the timeout renews it as long as it gets on, tuple by tuple."""
-    report = run(topology(tmp_path, SlowButSteady(), take=10), Config(message_timeout_secs=4), until=2)
+    report = run(topology(tmp_path, SlowButSteady(), take=18), Config(message_timeout_secs=8), until=2)
     assert report.failures == 0
     assert report.attempts == report.transactions == 2
 
@@ -220,8 +220,8 @@ def test_slow_work_is_not_timed_out(spark: SparkSession, tmp_path: pathlib.Path)
 def test_timeout_in_the_commit_phase(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """Promise 7: a commit phase that stalls stops the run, which says where; nothing is written late; the next resumes."""
     GOES_ON.clear()
-    with pytest.raises(StalledCommit, match="no progress for 2 s") as raised:
-        run(topology(tmp_path, committer=StallingCommitter()), Config(message_timeout_secs=2))
+    with pytest.raises(StalledCommit, match="no progress for 6 s") as raised:
+        run(topology(tmp_path, committer=StallingCommitter()), Config(message_timeout_secs=6))
     error = raised.value
     assert (error.component, error.txid) == ("sum", 2)
     assert "GOES_ON.wait()" in str(error)

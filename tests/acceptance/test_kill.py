@@ -16,6 +16,8 @@ from state.delta.keyed.state import read_table
 from state.stores.sqlite import SqliteStore
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
 
+pytestmark = pytest.mark.slow
+
 DATA = make_data(3, 900)
 DEADLINE_SECS = 240
 

@@ -54,6 +54,7 @@ def lines_until(process: subprocess.Popen[str], text: str) -> Iterator[str]:
             return
 
 
+@pytest.mark.slow
 def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, environment):
     """Off a terminal: a first line at once, then the figures. A second run commits nothing anew."""
     tables = []
@@ -68,6 +69,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
     assert tables == [[{"name": "total", "n": 19, "txid": 3}]] * 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment):
     """SIGINT ends a run with status 0 and the command to go on with, which ends what was begun."""
     (tmp_path / "text").mkdir()

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cluster.standalone import why_not
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_SECS = 400
 
 

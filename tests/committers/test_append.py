@@ -149,6 +149,7 @@ def test_an_opaque_source(tmp_path) -> None:
     assert found == Counter(row[:2] for row in appended(make_rows()).elements())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_crash_at_each_failpoint(tmp_path, rows_max) -> None:
     """Promises 8, 9 and 16: a crash at any failpoint, and the run that follows ends with exact tables, all three."""

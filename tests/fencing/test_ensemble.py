@@ -17,6 +17,8 @@ from tests.fencing.zookeeper_view import viewing
 from txtopo.errors import StopError
 from txtopo.testing.zookeeper import ZooKeeperEnsemble, running_ensemble
 
+pytestmark = pytest.mark.slow
+
 TRANSACTIONS = 180
 KILL_AT = (20, 60, 100, 140)
 TICK_TIME_MS = 200

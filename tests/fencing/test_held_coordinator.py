@@ -16,6 +16,8 @@ from txtopo.errors import LostLead, StopError
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.zookeeper import ZooKeeperServer
 
+pytestmark = pytest.mark.slow
+
 TRANSACTIONS = 24
 SESSION_SECS = 5.0
 

@@ -18,6 +18,8 @@ from tests.fencing.zookeeper_view import ZooKeeperView, end_session, viewing
 from txtopo.errors import LostLead, StopError
 from txtopo.testing.zookeeper import ZooKeeperServer
 
+pytestmark = pytest.mark.slow
+
 TRANSACTIONS = 120
 SESSION_SECS = 5.0
 BREAKS = 10

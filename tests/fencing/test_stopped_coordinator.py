@@ -6,6 +6,8 @@ import pathlib
 import re
 import signal
 
+import pytest
+
 from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_process
 from tests.fencing.deadline import until
@@ -15,6 +17,8 @@ from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_log import writing_sessions
 from tests.fencing.zookeeper_view import ZooKeeperView, viewing
 from txtopo.testing.zookeeper import ZooKeeperServer
+
+pytestmark = pytest.mark.slow
 
 TRANSACTIONS = 180
 FIRST_COMMITS = 10

@@ -9,10 +9,14 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from state.stores.zookeeper_session import _PATIENCE_MARGIN_SECS
 from tests.fencing.deadline import DEADLINE_SECS, until
 from tests.fencing.zookeeper_view import viewing
 from txtopo.testing.zookeeper import ZooKeeperServer
+
+pytestmark = pytest.mark.slow
 
 SESSION_SECS = 0.6
 PATIENCE_SECS = SESSION_SECS + _PATIENCE_MARGIN_SECS

@@ -6,11 +6,15 @@ import os
 import pathlib
 import re
 
+import pytest
+
 from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_process
 from tests.fencing.deadline import until
 from tests.fencing.delta_log import check_epochs, check_totals, last_txid
 from tests.fencing.topologies import rows_of
 from txtopo.testing.zookeeper import ZooKeeperServer
+
+pytestmark = pytest.mark.slow
 
 TRANSACTIONS = 48
 

@@ -22,8 +22,10 @@ from pathlib import Path
 import attrs
 
 from tests.mutants.bugs import BUGS, Bug
+from tests.simulation.test_schedules import FAST_SEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
+FAST = "not spark and not slow"
 FOLDERS = ("txtopo", "state", "spouts", "committers", "examples", "tests")
 TIMEOUT_SECS = 300
 
@@ -40,13 +42,14 @@ class Verdict:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2_000, help="schedules of each subject")
+    parser.add_argument("--fast", action="store_true", help="only by what `make fast` runs")
     parser.add_argument("--only", metavar="TEXT", default="", help="bugs with this text in their name")
     arguments = parser.parse_args()
     bugs = [bug for bug in BUGS if arguments.only in bug.name]
     width = max(len(bug.name) for bug in bugs)
     survivors = []
     for bug in bugs:
-        verdict = judge(bug, arguments.seeds)
+        verdict = judge(bug, FAST_SEEDS if arguments.fast else arguments.seeds, FAST if arguments.fast else "")
         if verdict.catcher is None:
             survivors.append(bug.name)
         caught = verdict.catcher or "NOBODY"
@@ -56,12 +59,12 @@ def main() -> None:
         sys.exit(f"survived: {', '.join(survivors)}")
 
 
-def judge(bug: Bug, seeds: int) -> Verdict:
-    """Put a bug in, and return who found it."""
+def judge(bug: Bug, seeds: int, markers: str = "") -> Verdict:
+    """Put a bug in, and return who found it: seeds of the simulator, or tests that an expression of markers chooses."""
     started = time.monotonic()
     try:
         with mutated(bug) as folder:
-            for catcher, detail in _hunt(bug, folder, seeds):
+            for catcher, detail in _hunt(bug, folder, seeds, markers):
                 return Verdict(catcher, detail, time.monotonic() - started)
     except AssertionError as error:
         return Verdict(None, str(error), time.monotonic() - started)
@@ -83,7 +86,7 @@ def mutated(bug: Bug) -> Iterator[Path]:
         yield folder
 
 
-def _hunt(bug: Bug, folder: Path, seeds: int) -> Iterator[tuple[str, str]]:
+def _hunt(bug: Bug, folder: Path, seeds: int, markers: str) -> Iterator[tuple[str, str]]:
     if bug.subjects:
         found = _run(folder, "-m", "tests.mutants.catch", str(seeds), *bug.subjects)
         for line in found.stdout.splitlines():
@@ -91,7 +94,7 @@ def _hunt(bug: Bug, folder: Path, seeds: int) -> Iterator[tuple[str, str]]:
             if result["violation"] is not None:
                 yield "simulator", f"seed {result['seeds']} of {result['subject']!r}: {result['violation'][:90]}"
     if bug.tests:
-        found = _run(folder, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *bug.tests)
+        found = _run(folder, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", markers, *bug.tests)
         failed = re.search(r"^FAILED (\S+)", found.stdout, re.MULTILINE)
         if failed is not None:
             yield "tests", failed[1]

@@ -20,6 +20,7 @@ def test_a_bug_is_up_to_date(bug: Bug) -> None:
     assert bug.subjects or bug.tests, "somebody looks for it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUGHT_IN_CI)
 def test_a_bug_is_caught(name: str) -> None:
     """The command finds all of them; two stand for the rest here."""

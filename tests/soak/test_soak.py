@@ -20,6 +20,8 @@ from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
 
+pytestmark = pytest.mark.slow
+
 TRANSACTIONS = 24
 SEED = 7
 

@@ -26,6 +26,7 @@ def dimension(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.slow
 def test_join(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """``uses_delta = True`` is all it takes: the session that txtopo starts reads the table (by the guide's bolt), and so does a given one."""
     pytest.importorskip("delta", reason="there is no delta-spark for this Spark: pip install '.[spark-delta]'")
@@ -84,6 +85,7 @@ def test_jars_to_fetch(tmp_path: pathlib.Path) -> None:
     assert not has_to_fetch_jars({"spark.jars": "/jars/delta-spark_2.13-4.0.0.jar"})
 
 
+@pytest.mark.slow
 def test_offline(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """The first start says that it fetches Delta's JARs; where Maven can't be reached, one line says what to do."""
     pytest.importorskip("delta", reason="there is no delta-spark for this Spark: pip install '.[spark-delta]'")

@@ -57,6 +57,7 @@ def test_jvm_that_dies(output: str, cause: str, hint: str) -> None:
         ("spark.driver.host=nowhere.invalid", "see SPARK_LOCAL_IP, spark.driver.host"),
     ],
 )
+@pytest.mark.slow
 def test_command_line(tmp_path: pathlib.Path, setting: str, cause: str) -> None:
     """``txtopo run`` whose Spark can't start prints one line with the cause, and nothing of Java's."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "500"}

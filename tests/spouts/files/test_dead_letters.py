@@ -107,6 +107,7 @@ def test_bad_records_are_in_their_table(tmp_path, layout, parallelism):
     assert sums == {word: sum(n for (other, n) in good if other == word) for word in "abc"}
 
 
+@pytest.mark.slow
 def test_a_crash_anywhere_changes_no_dead_letter(tmp_path):
     """Each bad record is in the table once, at a crash before any durable step of three tables' commit groups."""
     good, bad = write_input(tmp_path / "in")

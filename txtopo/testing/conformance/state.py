@@ -112,7 +112,7 @@ class StateConformance:
     """The promises of :class:`~txtopo.api.state.State` and its opened form, as tests."""
 
     @pytest.fixture
-    def write_rows(self) -> StatePlace:
+    def place(self) -> StatePlace:
         """Return where the state lies; yours to write."""
         raise NotImplementedError
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
 from state.delta.keyed import buckets as delta_buckets
+from state.delta.log import data_files
 from state.delta.log.data_files import FileWrites
 from state.delta.log.data_folder import DATA_FOLDER
 from tests.state.delta.inline_executors import InlineExecutors
@@ -390,7 +391,7 @@ def test_the_bounds_of_long_texts_hold_them(words):
     stats = delta_buckets.stats_of(pa.table({"word": words}))
     low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
     assert [low <= word <= high for word in words] == [True] * len(words)
-    assert len(low) <= delta_buckets._TEXT_MAX
+    assert len(low) <= data_files._TEXT_MAX
 
 
 def test_a_long_key_is_found_by_its_own_predicate(tmp_path):

@@ -1,0 +1,47 @@
+# What developers and CI call. The commands are those of the virtual environment beside this file, if there is one.
+
+BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
+LOGS := build/tests
+
+.PHONY: help fast fast-1 fast-2 test test-with-spark test-1 test-2 test-3 test-4 test-5 lint docs bench
+
+help:
+	@echo "make fast    the tests without Spark and without what is slow, in under two minutes"
+	@echo "make test    every test, two processes at a time; their output is kept in $(LOGS)"
+	@echo "make lint    style, types and import contracts"
+	@echo "make docs    the site, in build/site"
+	@echo "make bench   the small benchmarks"
+
+# Recipes that run side by side write to files, and show their output when they end.
+side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=2
+logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
+
+fast:
+	$(side_by_side) fast-1 fast-2
+
+fast-1 fast-2:
+	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/2)
+
+# The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
+# done takes the next part. If one part fails, the others still run to their end.
+test:
+	$(side_by_side) test-with-spark test-1 test-2 test-3 test-4 test-5
+
+test-with-spark:
+	$(call logged,pytest -q --durations=30 -m spark)
+
+test-1 test-2 test-3 test-4 test-5:
+	$(call logged,pytest -q --durations=30 -m 'not spark' --part $(subst test-,,$@)/5)
+
+lint:
+	$(BIN)ruff check .
+	$(BIN)ruff format --check .
+	$(BIN)mypy
+	$(BIN)lint-imports
+
+docs:
+	NO_MKDOCS_2_WARNING=1 $(BIN)mkdocs build --quiet --strict --site-dir build/site
+	$(BIN)python -m tests.docs.site build/site
+
+bench:
+	$(BIN)python -m tests.benchmarks small

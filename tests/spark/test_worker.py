@@ -1,0 +1,21 @@
+"""What runs in a Spark task: it imports what an executor uses, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+NOT_OF_AN_EXECUTOR = {"kazoo", "deltalake", "rich", "click", "pandas", "state", "spouts", "committers", "txtopo.engine"}
+"""The packages that only a driver needs: coordinator state, the Delta log, commands, the run loop."""
+
+LOADED = "import json, sys, txtopo.spark.worker; print(json.dumps(sorted(sys.modules)))"
+
+
+def test_imports() -> None:
+    """An executor that imports the worker loads nothing that only the driver needs."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout)
+    assert "txtopo.spark.worker" in loaded
+    packages = {name for module in loaded for name in (module.split(".")[0], ".".join(module.split(".")[:2]))}
+    assert packages & NOT_OF_AN_EXECUTOR == set()
