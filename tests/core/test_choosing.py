@@ -29,7 +29,7 @@ def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
     return window
 
 
-def _pack(text: str, bounds: Limits, committed: int = 0) -> list[int]:
+def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
     return [
         each.txid
         for each in choose_job(_window(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
@@ -57,7 +57,7 @@ def _pack(text: str, bounds: Limits, committed: int = 0) -> list[int]:
 )
 def test_packs(text: str, job: list[int]) -> None:
     """The lowest ready one and those ready right behind it, bounded; one that a job was lost with goes alone."""
-    assert _pack(text, limits(window=9, job=3)) == job
+    assert _job(text, limits(window=9, job=3)) == job
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_packs(text: str, job: list[int]) -> None:
 )
 def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
     """All before it must be known: processed, or given up with what it emitted."""
-    assert _pack(text, limits(window=9, job=3, opaque=True)) == job
+    assert _job(text, limits(window=9, job=3, opaque=True)) == job
 
 
 def test_packs_stay_in_the_window() -> None:
     """Nothing is processed beyond the window or beyond the transaction asked for."""
-    assert _pack("rrrr", limits(window=2, job=9), committed=5) == [6, 7]
-    assert _pack("pprr", limits(window=2, job=9), committed=5) == []
-    assert _pack("rrrr", limits(window=9, job=9, until=8), committed=5) == [6, 7, 8]
-    assert _pack("pppr", limits(window=9, job=9, until=8), committed=5) == []
+    assert _job("rrrr", limits(window=2, job=9), committed=5) == [6, 7]
+    assert _job("pprr", limits(window=2, job=9), committed=5) == []
+    assert _job("rrrr", limits(window=9, job=9, until=8), committed=5) == [6, 7, 8]
+    assert _job("pppr", limits(window=9, job=9, until=8), committed=5) == []
 
 
 @pytest.mark.parametrize(

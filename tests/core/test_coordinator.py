@@ -92,7 +92,7 @@ def test_a_gap_in_what_was_begun_is_our_bug() -> None:
 # Jobs.
 
 
-def test_a_pack_is_what_is_ready_now() -> None:
+def test_a_job_is_what_is_ready_now() -> None:
     """One waiting transaction starts at once; nothing waits for a job to fill."""
     with Scenario(limits(window=4, job=4)) as story:
         story >> recovered() << ask(1, 4)
@@ -100,7 +100,7 @@ def test_a_pack_is_what_is_ready_now() -> None:
         story >> begun(2, 3, 4) << save(2, 3, 4) << run(2, "2:1", "3:1", "4:1")
 
 
-def test_a_pack_is_bounded() -> None:
+def test_a_job_is_bounded() -> None:
     """No job holds more transactions than allowed."""
     with Scenario(limits(window=5, job=2)) as story:
         story >> recovered() << ask(1, 5)
@@ -117,7 +117,7 @@ def test_jobs_in_flight_are_bounded() -> None:
         story >> job_ended(2) << run(3, "3:1")
 
 
-def test_a_pack_is_consecutive() -> None:
+def test_a_job_is_consecutive() -> None:
     """Transactions that failed are not packed with ready ones behind one that is still being processed."""
     with Scenario(limits(window=4, job=4, jobs=1)) as story:
         begin(story, 4)

@@ -216,7 +216,7 @@ def test_progress_of_one_renews_its_whole_group() -> None:
 # Lost jobs.
 
 
-def test_a_lost_pack_is_taken_apart() -> None:
+def test_a_lost_job_is_taken_apart() -> None:
     """Any of its transactions may be to blame: each is tried alone, after a pause; what was answered is kept."""
     with Scenario(limits(window=4)) as story:
         begin(story, 4)

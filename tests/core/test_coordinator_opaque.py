@@ -114,7 +114,7 @@ def test_a_timeout_rolls_back() -> None:
         story >> lost(1, "cancelled") << run(2, "1:2", metadata="?")
 
 
-def test_the_first_of_a_lost_pack_goes_alone() -> None:
+def test_the_first_of_a_lost_job_goes_alone() -> None:
     """After a pause; the others follow from where it ends."""
     with Scenario(limits(window=3, opaque=True)) as story:
         begin_opaque(story, 3)

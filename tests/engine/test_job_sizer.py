@@ -71,7 +71,7 @@ class Writes(Lead):
         self.lead.release()
 
 
-def pack_sizes(rows, state, folder, last=None, window=1_000):
+def job_sizes(rows, state, folder, last=None, window=1_000):
     """Return the sizes of a run's jobs."""
     builder = TransactionalTopologyBuilder("pace", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1)
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
@@ -94,9 +94,9 @@ def pack_sizes(rows, state, folder, last=None, window=1_000):
 def test_the_next_run_begins_where_this_one_was(tmp_path):
     """The first run feels its way; the second one's first job holds all that wait, for they take next to no time."""
     rows, state = ["cat"] * 100, MemoryState(Fields("key"), Fields("n"))
-    assert pack_sizes(rows, state, tmp_path)[:2] == [8, 32]
+    assert job_sizes(rows, state, tmp_path)[:2] == [8, 32]
     rows += ["dog"] * 60
-    assert pack_sizes(rows, state, tmp_path) == [60]
+    assert job_sizes(rows, state, tmp_path) == [60]
 
 
 def test_state_of_a_topology_that_never_wrote_it(tmp_path):
@@ -135,11 +135,11 @@ def test_a_run_that_fails_leaves_what_it_has_learnt(tmp_path):
     """A run that comes to no good end hands on its job size all the same: the next one's first job holds all it may."""
     rows, state = ["cat"] * 500, MemoryState(Fields("key"), Fields("n"))
     with pytest.raises(UserCodeError):
-        pack_sizes(rows, state, tmp_path, Last(fails_from=450), window=48)
-    assert pack_sizes(rows, state, tmp_path, window=48)[0] == 24
+        job_sizes(rows, state, tmp_path, Last(fails_from=450), window=48)
+    assert job_sizes(rows, state, tmp_path, window=48)[0] == 24
 
 
-def test_a_cold_pack_beside_the_first_one_shrinks_nothing():
+def test_a_cold_job_beside_the_first_one_shrinks_nothing():
     """Two jobs begin at once, and both wait for the executors' start: the next ones are larger all the same."""
     bounds = attrs.evolve(limits(window=64, job=64, jobs=2), job_target_ms=1_000)
     core = Coordinator(bounds)

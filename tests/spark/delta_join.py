@@ -72,12 +72,13 @@ class EnrichUndeclared(Enrich):
     uses_delta = False
 
 
-GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "dataframes.md"
+GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "dataframes.md"
 
 
 def documented(table: pathlib.Path) -> DataFrameBolt:
     """The bolt of the guide."""
-    code = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if "class Enrich" in block)
     names = {"__name__": "__main__"}
     exec(code, names)
     return names["Enrich"](str(table), 0)

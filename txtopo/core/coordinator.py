@@ -157,9 +157,9 @@ class Coordinator:
                 self._failed(event)
             case JobEnded():
                 self._learn_job_size(event)
-                self._end_pack(event.job_id, "its job ended without an answer for it")
+                self._end_job(event.job_id, "its job ended without an answer for it")
             case JobLost():
-                self._lose_pack(event)
+                self._lose_job(event)
             case Committed():
                 self._commit(event, actions)
             case GroupEnded():
@@ -263,11 +263,11 @@ class Coordinator:
         if self._source is SourceStatus.EXHAUSTED:
             self._source = SourceStatus.READY
 
-    def _lose_pack(self, event: JobLost) -> None:
+    def _lose_job(self, event: JobLost) -> None:
         is_in_flight = event.job_id in self._jobs and event.job_id not in self._cancelled
         if is_in_flight and not self._is_to_blame(self._jobs[event.job_id]):
             self._lost_jobs += 1
-        self._end_pack(event.job_id, event.error)
+        self._end_job(event.job_id, event.error)
         if self._lost_jobs > self.limits.job_failures_max:
             message = f"Spark lost {self._lost_jobs} jobs in a row; mend what is below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
@@ -286,7 +286,7 @@ class Coordinator:
             is_cold = event.job_id < self._first_warm_job_id
             self._job_sizer = self._job_sizer.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
 
-    def _end_pack(self, job_id: int, error: str) -> None:
+    def _end_job(self, job_id: int, error: str) -> None:
         held = self._jobs.pop(job_id, ())
         self._abandoned.discard(job_id)
         self._cancelled.discard(job_id)
