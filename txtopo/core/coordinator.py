@@ -16,9 +16,12 @@ was asked before that, it answers for transactions that are no more, so that ans
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, assert_never
+
+import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
@@ -55,9 +58,21 @@ from txtopo.core.events import (
 )
 from txtopo.core.job_sizer import JobSizer
 from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.transactions import FailedAttempt, Transaction, Tries
+from txtopo.core.story import Happening, Story, StoryEntry, shortened
+from txtopo.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
 from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
+
+STORIES_KEPT = 256
+"""Committed transactions whose stories are still known."""
+
+
+@attrs.frozen
+class _CommittedGroup:
+    """What the stories of a group's transactions share."""
+
+    group: GroupMoment | None
+    at_ms: int
 
 
 class Coordinator:
@@ -82,6 +97,7 @@ class Coordinator:
         self._next_job_id = 1
         self._first_warm_job_id: int | None = None
         self._group: int | None = None
+        self._group_began_ms = 0
         self._next_group_id = 1
         self._source = SourceStatus.READY
         self._source_asked = False
@@ -91,6 +107,9 @@ class Coordinator:
         self._stopping: Stop | None = None
         self._stopped = False
         self._failures: list[FailedAttempt] = []
+        self._recent: deque[tuple[Transaction, TransactionAttempt, int | None, _CommittedGroup]] = deque(
+            maxlen=STORIES_KEPT
+        )
 
     # The door.
 
@@ -125,6 +144,48 @@ class Coordinator:
     def failures(self) -> tuple[FailedAttempt, ...]:
         """The attempts that have failed by the events handed in last, for logs and displays."""
         return tuple(self._failures)
+
+    def story(self, txid: int) -> Story:
+        """Return what has happened to a transaction in this run; without an entry if nothing is known of it.
+
+        Known are those in the window, those that wait to be begun anew, and the last committed ones. For errors and
+        displays: it costs a walk through those.
+        """
+        tries = self._tries.get(txid)
+        moments: list[StoryEntry] = []
+        transaction = self._window.get(txid)
+        if transaction is not None:
+            tries = transaction.tries
+            moments = transaction.moments(
+                reached=transaction.status,
+                attempt=transaction.attempt,
+                job_id=transaction.job_id,
+                group=self._group_moment,
+                saves_metadata=not self.limits.opaque,
+            )
+        else:
+            for done, attempt, job_id, ended in self._recent:
+                if done.txid == txid:
+                    tries = done.tries
+                    was_given_up = job_id is None  # a dead letter is in no job
+                    reached = Status.WRITING_DEAD_LETTER if was_given_up else Status.COMMITTING
+                    moments = done.moments(
+                        reached=reached,
+                        attempt=attempt,
+                        job_id=job_id,
+                        group=ended.group,
+                        saves_metadata=not self.limits.opaque,
+                    )
+                    moments.append(StoryEntry(ended.at_ms, Happening.COMMITTED, None if was_given_up else attempt))
+        log = None if tries is None else tries.log
+        if log is None:
+            return Story(txid, tuple(moments))
+        return Story(txid, (*log.entries, *moments), log.left_out)
+
+    @property
+    def now_ms(self) -> int:
+        """The time, as it was told last; stories are told on this clock."""
+        return self._now_ms
 
     @property
     def transaction_us(self) -> int | None:
@@ -188,7 +249,9 @@ class Coordinator:
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            self._window[begun.txid] = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid))
+            transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
+            transaction.is_recovered = True
+            self._window[begun.txid] = transaction
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
@@ -201,7 +264,9 @@ class Coordinator:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             tries = self._tries_of(transaction.txid)
-            self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
+            self._window[transaction.txid] = Transaction(
+                transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
+            )
         if event.begun and not self.limits.opaque:
             actions.append(SaveMetadata(event.begun))
 
@@ -216,15 +281,16 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.PROCESSING:
                 transaction.move(Trigger.PROCESSED)
+                transaction.processed_ms = self._now_ms
                 if self.limits.opaque:
                     transaction.metadata = event.metadata
                 self._lost_jobs = 0
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
-            if (
-                transaction.status is Status.WRITING_DEAD_LETTER
-            ):  # the letter failed, which says nothing of the transaction
+            if transaction.status is Status.WRITING_DEAD_LETTER:
+                # The letter failed, which says nothing of the transaction.
+                self._log(transaction, Happening.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             transaction.tries.failures += 1
@@ -232,10 +298,22 @@ class Coordinator:
             if self.limits.opaque and event.metadata is not None:
                 transaction.metadata = event.metadata
             knows_metadata = was_processed or event.metadata is not None
-            self._fail(transaction, event.error, knows_metadata=knows_metadata, is_logged=event.is_logged)
+            self._fail(
+                transaction,
+                event.error,
+                knows_metadata=knows_metadata,
+                is_logged=event.is_logged,
+                component=event.component,
+            )
 
     def _fail(
-        self, transaction: Transaction, error: str, *, knows_metadata: bool = False, is_logged: bool = False
+        self,
+        transaction: Transaction,
+        error: str,
+        *,
+        knows_metadata: bool = False,
+        is_logged: bool = False,
+        component: str | None = None,
     ) -> None:
         transaction.tries.error = error
         transaction.tries.failed_attempts += 1
@@ -243,20 +321,24 @@ class Coordinator:
         if self._stopping is None or self._stopping.error is None:  # a run that ends for a bug tells of the bug alone
             times = transaction.tries.failed_attempts
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
+        self._log(transaction, Happening.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = knows_metadata or not self.limits.opaque
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
+            self._log(transaction, Happening.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
         if self.limits.opaque:
             is_kept = transaction.status is Status.DEAD
-            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid)
+            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid, transaction.txid)
 
-    def _roll_back(self, first_txid: int) -> None:
+    def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
             transaction = self._window.pop(txid)
+            if txid != failed_txid:
+                self._log(transaction, Happening.ROLLED_BACK, f"transaction {failed_txid} failed, and it follows that")
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
@@ -305,13 +387,16 @@ class Coordinator:
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
+        ended = _CommittedGroup(self._group_moment, self._now_ms)
         for attempt in event.attempts:
             transaction = self._window.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
+            self._recent.append((transaction, attempt, transaction.job_id, ended))
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
+            transaction.metadata = None  # what is kept for its story alone must stay small
             del self._window[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
@@ -320,10 +405,11 @@ class Coordinator:
     def _end_group(self, event: GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
-        self._group = None
         for transaction in self._window.values():
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
+                self._log(transaction, Happening.RETURNED)
                 transaction.move(Trigger.RETURN)
+        self._group = None
 
     def _expire(self, actions: list[Action]) -> None:
         expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
@@ -426,8 +512,9 @@ class Coordinator:
             for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
+                transaction.started_ms = self._now_ms
                 self._renew(transaction)
-            self._jobs[job_id] = tuple(transaction.txid for transaction in job)
+            self._jobs[job_id] = tuple([transaction.txid for transaction in job])
             actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
 
     # Leaves.
@@ -451,7 +538,17 @@ class Coordinator:
 
     def _take_group_id(self) -> int:
         self._next_group_id += 1
+        self._group_began_ms = self._now_ms
         return self._next_group_id - 1
+
+    @property
+    def _group_moment(self) -> GroupMoment | None:
+        return None if self._group is None else GroupMoment(self._group, self._group_began_ms)
+
+    def _log(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
+        """Log what happens to a transaction, before it moves."""
+        entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
+        transaction.log(entry, self._group_moment, saves_metadata=not self.limits.opaque)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)

@@ -48,14 +48,18 @@ from txtopo.core.events import (
     StopRequested,
     Ticked,
 )
+from txtopo.core.limits import GiveUpPolicy
+from txtopo.core.story import first_line
 from txtopo.core.transitions import Status
 from txtopo.engine.report import Progress, RunReport
+from txtopo.engine.snapshot import Snapshot, SnapshotWriter, TransactionSnapshot
 from txtopo.engine.source import Source
 from txtopo.engine.threads import Role, Threads
 from txtopo.errors import (
     FailedException,
     InternalError,
     JobFailure,
+    PoisonTransaction,
     RuleError,
     StalledCommit,
     StopError,
@@ -79,6 +83,12 @@ TICK_SECS = 0.02
 
 PROGRESS_SECS = 0.1
 """How often it is told how the run stands."""
+
+SNAPSHOT_SECS = 1.0
+"""How often a snapshot of the run is written, at most."""
+
+SNAPSHOT_TRANSACTIONS_MAX = 100
+"""Transactions in a snapshot: the lowest uncommitted ones."""
 
 _STACK_FRAMES_MAX = 12
 """Calls of a stalled thread that its error shows."""
@@ -117,6 +127,8 @@ class Parts:
     runner: JobRunner
     committer: GroupCommitter
     coordinator_state: CoordinatorState
+    snapshots: SnapshotWriter | None = None
+    """Where snapshots of the run are left; None: nowhere."""
 
 
 class RunLoop:
@@ -141,6 +153,7 @@ class RunLoop:
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
         self._told = self._started - PROGRESS_SECS
+        self._published = self._started - SNAPSHOT_SECS
         self._stop: Stop | None = None
 
     def request_stop(self) -> None:
@@ -189,12 +202,22 @@ class RunLoop:
         assert self._stop is not None, "the core has said stop"
         self._tell_progress()
         error = self._stop.error or self._take_late()
+        self._publish(self._stop.reason if error is None else error)
         if error is not None:
+            self._add_story(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
         with contextlib.suppress(StopError):  # all is committed: a lead that is lost now costs a slower start
             self._parts.coordinator_state.save_transaction_us()
         return self._report(self._stop.reason)
+
+    def _add_story(self, error: Exception) -> None:
+        """Let an error tell what happened to its transaction, where that is more than a first attempt."""
+        if isinstance(error, TxtopoError) and error.txid is not None:
+            story = self._core.story(error.txid)
+            is_long = isinstance(error, (StalledCommit, PoisonTransaction))
+            if story.has_trouble or (is_long and story.entries):
+                error.story = str(story)
 
     # The loop.
 
@@ -279,6 +302,9 @@ class RunLoop:
             if now - self._told >= PROGRESS_SECS:
                 self._told = now
                 self._tell_progress()
+            if now - self._published >= SNAPSHOT_SECS:
+                self._published = now
+                self._publish()
 
     def _take_late(self) -> TxtopoError | None:
         """Return what a thread of the user's has done when its batch was over, which nobody else is told of."""
@@ -448,6 +474,44 @@ class RunLoop:
                 last_failure_times=last.times if last is not None else 0,
                 total=self._total(),
             )
+        )
+
+    def _publish(self, end: StopReason | Exception | None = None) -> None:
+        """Leave a snapshot of the run for ``txtopo explain``."""
+        if self._parts.snapshots is not None:
+            self._parts.snapshots.write(self._snapshot(end))
+
+    def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
+        core = self._core
+        origins = {origin.attempt: origin.component for origin in OutputOrigin.running.copy().values()}
+        first = core.committed + 1
+        shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
+        ended, failed_txid = "", None
+        if isinstance(end, StopReason):
+            ended = end.value
+        elif end is not None:
+            ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
+            failed_txid = getattr(end, "txid", None)
+        return Snapshot(
+            now_ms=core.now_ms,
+            timeout_ms=core.limits.timeout_ms,
+            committed=core.committed,
+            last_begun=core.committed + len(core.window),
+            tries_max=core.limits.tries_max,
+            skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
+            transactions=tuple(
+                TransactionSnapshot(
+                    txid,
+                    core.window[txid].status.value,
+                    max(0, core.window[txid].deadline_ms - core.limits.timeout_ms),
+                    origins.get(core.window[txid].attempt),
+                    core.story(txid),
+                )
+                for txid in shown
+            ),
+            ended=ended,
+            failed_txid=failed_txid,
+            failed_component=getattr(end, "component", None),
         )
 
     def _last_failure(self) -> str:
