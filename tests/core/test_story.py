@@ -83,7 +83,7 @@ def test_a_failure_in_the_commit_phase_returns_the_rest():
         "attempt 1 processing in job 1",
         "attempt 1 processed",
         "attempt 1 committing in group 1",
-        "attempt 1 returned: its group ended before its turn",
+        "attempt 1 returned: its group ended without it",
     ]
     tell(story, pack_ended(1), processed("1:2"), committed("1:2", "2:1"))
     assert [text for _, text in told(story.coordinator, 2)] == [

@@ -124,9 +124,10 @@ def _lines(known: _Known, txid: int) -> list[str]:
     if txid <= known.committed:
         return _committed_lines(known, txid, entered)
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
+    is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not _is_alive(known)
+    if entered is not None and is_unseen:  # nobody is there who could say whether its writes have landed
+        return [f"transaction {txid}: {_unsure(entered)}"]
     if known.snapshot is None or known.writer is None:
-        if entered is not None:
-            return [f"transaction {txid}: {_unsure(entered)}"]
         return [
             f"transaction {txid}: not committed; the last one that is committed is {known.committed or 'none yet'}",
             "no run has left word of what has begun; the next one begins, or resumes, with the one behind that",
@@ -136,11 +137,14 @@ def _lines(known: _Known, txid: int) -> list[str]:
             f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last one that "
             f"is committed is {known.committed or 'none yet'}"
         )
-    is_live = not known.snapshot.ended and known.writer.is_alive is not False
-    return [
-        *_window_lines(known.snapshot, txid, known.writer, is_live=is_live),
-        *_run_lines(known.snapshot, known.writer),
-    ]
+    window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
+    return [*window, *_run_lines(known.snapshot, known.writer)]
+
+
+def _is_alive(known: _Known) -> bool:
+    """Whether the run goes on, as far as can be seen from here."""
+    has_end = known.snapshot is None or bool(known.snapshot.ended)
+    return not has_end and known.writer is not None and known.writer.is_alive is not False
 
 
 def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
@@ -208,7 +212,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
     entries = found.story.entries
     if is_live and entries:
         ago_ms = snapshot.now_ms - entries[-1].at_ms
-        lines.append(f"since     {clock_time(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}")
+        lines.append(f"since     {_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}")
     if is_live and found.component is not None:
         lines.append(f"waits for component {found.component!r}, whose code runs for it now")
     if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
@@ -217,9 +221,9 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
     failure = found.story.last_failure
     if failure is not None:
         lines.append(f"failed    {_failure(failure, writer, snapshot)}")
-    lines += [f"{clock_time(writer, snapshot, each.at_ms)}  {each}" for each in entries]
+    lines += [f"{_time_of(writer, snapshot, each.at_ms)}  {each}" for each in entries]
     if found.story.left_out:
-        lines.append(f"          {count_of(found.story.left_out, 'entry').replace('entrys', 'entries')} left out")
+        lines.append(f"          {found.story.left_out:,} entries of its story left out")
     if is_live:
         lines.append(f"next      {_next(snapshot, found, status)}")
     return lines
@@ -228,9 +232,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
 def _failure(failure: StoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    return (
-        f"{attempt}{where}, at {clock_time(writer, snapshot, failure.at_ms)}: {_cut(' '.join(failure.reason.split()))}"
-    )
+    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {_cut(' '.join(failure.reason.split()))}"
 
 
 def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str:
@@ -283,7 +285,7 @@ def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
     return [f"run       {who}, going on; as of {age_secs:.1f} s ago"]
 
 
-def clock_time(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
+def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
     """Return a moment of the coordinator's clock as local time."""
     return time.strftime("%H:%M:%S", time.localtime(writer.written_secs - (snapshot.now_ms - at_ms) / 1000))
 

@@ -71,7 +71,7 @@ STORIES_KEPT = 256
 class _CommittedGroup:
     """What the stories of a group's transactions share."""
 
-    group: GroupMoment | None
+    group: GroupMoment
     at_ms: int
 
 
@@ -542,8 +542,9 @@ class Coordinator:
         return self._next_group_id - 1
 
     @property
-    def _group_moment(self) -> GroupMoment | None:
-        return None if self._group is None else GroupMoment(self._group, self._group_began_ms)
+    def _group_moment(self) -> GroupMoment:
+        """The group that is in flight, or was last: a run that is fenced still tells of it."""
+        return GroupMoment(self._next_group_id - 1, self._group_began_ms)
 
     def _log(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
         """Log what happens to a transaction, before it moves."""

@@ -37,7 +37,7 @@ class Happening(enum.Enum):
     PROCESSING = "processing"
     PROCESSED = "processed"
     COMMITTING = "committing"
-    RETURNED = "returned: its group ended before its turn"
+    RETURNED = "returned: its group ended without it"
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
     GIVEN_UP = "given up"
@@ -117,7 +117,7 @@ class Story:
         return "\n".join([f"what happened to transaction {self.txid} in this run:", *lines])
 
 
-_TROUBLE = {Happening.FAILED, Happening.RETURNED, Happening.ROLLED_BACK, Happening.GIVEN_UP}
+_TROUBLE = {Happening.FAILED, Happening.ROLLED_BACK, Happening.GIVEN_UP}
 
 
 @attrs.define(eq=False)

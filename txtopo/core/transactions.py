@@ -100,7 +100,7 @@ class Transaction:
         reached: Status,
         attempt: TransactionAttempt | None,
         job_id: int | None,
-        group: GroupMoment | None,
+        group: GroupMoment,
         saves_metadata: bool,
     ) -> list[StoryEntry]:
         """Return those moments of its story that its log does not have, oldest first.
@@ -109,7 +109,7 @@ class Transaction:
             reached: the status it has, or had before what is told next.
             attempt: the live attempt then.
             job_id: the job of that attempt.
-            group: the commit group that is in flight, where ``reached`` is of the commit phase.
+            group: the commit group that it is in, where ``reached`` is of the commit phase.
             saves_metadata: whether its metadata was made durable before its first attempt.
         """
         found: list[StoryEntry] = []
@@ -120,17 +120,16 @@ class Transaction:
         if found and saves_metadata and not self.is_recovered:
             found.append(StoryEntry(self.begun_ms, Happening.METADATA_SAVED))
         if reached is Status.WRITING_DEAD_LETTER:
-            assert group is not None, "a dead letter is a group of its own"
             return [*found, StoryEntry(group.began_ms, Happening.WRITING_DEAD_LETTER, group_id=group.group_id)]
         if not self._is_processed_logged:
             found.append(StoryEntry(self.started_ms, Happening.PROCESSING, attempt, job_id))
             if reached is not Status.PROCESSING:
                 found.append(StoryEntry(self.processed_ms, Happening.PROCESSED, attempt))
-        if reached is Status.COMMITTING and group is not None:
+        if reached is Status.COMMITTING:
             found.append(StoryEntry(group.began_ms, Happening.COMMITTING, attempt, group_id=group.group_id))
         return found
 
-    def log(self, entry: StoryEntry, group: GroupMoment | None, *, saves_metadata: bool) -> None:
+    def log(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
         """Log what happens to the transaction just now, before it moves, and what has led to it.
 
         Args:
