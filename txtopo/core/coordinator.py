@@ -250,7 +250,7 @@ class Coordinator:
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
             transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
-            transaction.is_recovered = True
+            transaction.log(StoryEntry(event.now_ms, Happening.RECOVERED))
             self._window[begun.txid] = transaction
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
@@ -278,19 +278,20 @@ class Coordinator:
             self._renew(transaction)
 
     def _processed(self, event: Processed) -> None:
-        for transaction in self._live([event.attempt]):
-            if transaction.status is Status.PROCESSING:
-                transaction.move(Trigger.PROCESSED)
-                transaction.processed_ms = self._now_ms
-                if self.limits.opaque:
-                    transaction.metadata = event.metadata
-                self._lost_jobs = 0
+        transaction = self._window.get(event.attempt.txid)
+        if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
+            return
+        transaction.move(Trigger.PROCESSED)
+        transaction.processed_ms = self._now_ms
+        if self.limits.opaque:
+            transaction.metadata = event.metadata
+        self._lost_jobs = 0
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # The letter failed, which says nothing of the transaction.
-                self._log(transaction, Happening.FAILED, event.error)
+                self._note(transaction, Happening.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             transaction.tries.failures += 1
@@ -321,12 +322,12 @@ class Coordinator:
         if self._stopping is None or self._stopping.error is None:  # a run that ends for a bug tells of the bug alone
             times = transaction.tries.failed_attempts
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
-        self._log(transaction, Happening.FAILED, error, component)
+        self._note(transaction, Happening.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = knows_metadata or not self.limits.opaque
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
-            self._log(transaction, Happening.GIVEN_UP)
+            self._note(transaction, Happening.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
@@ -338,7 +339,7 @@ class Coordinator:
         for txid in [txid for txid in self._window if txid >= first_txid]:
             transaction = self._window.pop(txid)
             if txid != failed_txid:
-                self._log(transaction, Happening.ROLLED_BACK, f"transaction {failed_txid} failed, and it follows that")
+                self._note(transaction, Happening.ROLLED_BACK, f"transaction {failed_txid} failed, and it follows that")
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
@@ -407,7 +408,7 @@ class Coordinator:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         for transaction in self._window.values():
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
-                self._log(transaction, Happening.RETURNED)
+                self._note(transaction, Happening.RETURNED)
                 transaction.move(Trigger.RETURN)
         self._group = None
 
@@ -546,10 +547,10 @@ class Coordinator:
         """The group that is in flight, or was last: a run that is fenced still tells of it."""
         return GroupMoment(self._next_group_id - 1, self._group_began_ms)
 
-    def _log(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
+    def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
         """Log what happens to a transaction, before it moves."""
         entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
-        transaction.log(entry, self._group_moment, saves_metadata=not self.limits.opaque)
+        transaction.log_attempt(entry, self._group_moment, saves_metadata=not self.limits.opaque)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import attrs
@@ -58,6 +59,15 @@ class GroupMoment:
     began_ms: int
 
 
+class _Logged(enum.Enum):
+    """How much of a transaction's present story its log has; the rest is in the transaction's own fields."""
+
+    NOTHING = "nothing"
+    BEGIN = "begin"
+    PROCESSED = "processed"
+    """Its live attempt up to its being processed, too."""
+
+
 @attrs.define(eq=False)
 class Transaction:
     """A begun transaction: its metadata, where it stands, and its live attempt."""
@@ -74,10 +84,7 @@ class Transaction:
     """When its last attempt began to be processed."""
     processed_ms: int = 0
     """When an attempt of it was processed last; it is the live one's if that is processed."""
-    is_recovered: bool = False
-    """Whether an earlier coordinator has begun it."""
-    _is_begin_logged: bool = False
-    _is_processed_logged: bool = False
+    _logged: _Logged = _Logged.NOTHING
 
     def move(self, trigger: Trigger) -> None:
         """Go where the table says; without a live attempt in a status that has none."""
@@ -113,15 +120,15 @@ class Transaction:
             saves_metadata: whether its metadata was made durable before its first attempt.
         """
         found: list[StoryEntry] = []
-        if not self._is_begin_logged:
-            found.append(StoryEntry(self.begun_ms, Happening.RECOVERED if self.is_recovered else Happening.BEGUN))
+        if self._logged is _Logged.NOTHING:
+            found.append(StoryEntry(self.begun_ms, Happening.BEGUN))
         if attempt is None:
             return found
-        if found and saves_metadata and not self.is_recovered:
+        if found and saves_metadata:
             found.append(StoryEntry(self.begun_ms, Happening.METADATA_SAVED))
         if reached is Status.WRITING_DEAD_LETTER:
             return [*found, StoryEntry(group.began_ms, Happening.WRITING_DEAD_LETTER, group_id=group.group_id)]
-        if not self._is_processed_logged:
+        if self._logged is not _Logged.PROCESSED:
             found.append(StoryEntry(self.started_ms, Happening.PROCESSING, attempt, job_id))
             if reached is not Status.PROCESSING:
                 found.append(StoryEntry(self.processed_ms, Happening.PROCESSED, attempt))
@@ -129,7 +136,12 @@ class Transaction:
             found.append(StoryEntry(group.began_ms, Happening.COMMITTING, attempt, group_id=group.group_id))
         return found
 
-    def log(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
+    def log(self, entry: StoryEntry) -> None:
+        """Log how the transaction came into the window, where that is not by being begun."""
+        self.tries.note([entry])
+        self._logged = _Logged.BEGIN
+
+    def log_attempt(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
         """Log what happens to the transaction just now, before it moves, and what has led to it.
 
         Args:
@@ -145,8 +157,8 @@ class Transaction:
             saves_metadata=saves_metadata,
         )
         self.tries.note([*before, entry])
-        self._is_begin_logged = True
-        self._is_processed_logged = entry.what is Happening.RETURNED  # its attempt lives on
+        lives_on = entry.what is Happening.RETURNED
+        self._logged = _Logged.PROCESSED if lives_on else _Logged.BEGIN
 
     def is_live(self, attempt: TransactionAttempt) -> bool:
         """Whether answers of ``attempt`` count."""
