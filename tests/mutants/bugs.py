@@ -297,7 +297,7 @@ BUGS = (
     Bug(
         "an opaque failure that rolls nothing back",
         "txtopo/core/coordinator.py",
-        "            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid)",
+        "            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid, transaction.txid)",
         "            pass",
     ),
     Bug(

@@ -1,17 +1,122 @@
-"""The coordinator: one door, events in, actions out.
+"""The coordinator: one door, events in, actions out. This is its theory of operation.
 
-The order of business after every event is always the same: take the event in, then see what can be done
-now: stop, begin transactions, process jobs, commit a group. Nothing else decides anything.
+What the machine is
+===================
+A stream is cut into transactions 1, 2, 3 and so on. Their processing phases overlap; their commit phases run strictly
+in order. The coordinator decides what begins, what is processed together, what commits together, what is tried again,
+and when to stop. It decides nothing else, and it does nothing: it takes events in through ``handle`` and returns a list
+of actions. The run loop carries them out and answers with more events. The coordinator has no clock (``Ticked`` tells
+the time), no thread and no randomness, so the same events give the same actions, and a simulator can try a hundred
+thousand schedules of crashes against this very class.
 
-A late answer, told as a history (Storm drops the live attempt here; we do not):
+After every event the order of business is the same. First it is *taken in*: it moves transactions, by the table in
+``transitions``, and nothing is decided. Then ``_advance`` looks at where all of them stand and does what can be done
+now: stop, commit a group, ask the spout, process jobs. So there is no "when this happens, do that" to forget. What can
+be done depends on the state alone, not on the way it was reached. Commits come first for they free the window.
+
+The window
+==========
+The window is the transactions from the lowest uncommitted one on that have begun: consecutive, without a gap, at most
+``limits.window``. Everything is bounded by it: attempts in flight, metadata kept, results that wait for their turn. A
+transaction enters when the spout's coordinator has begun it and leaves when it is committed. It is asked for several at
+once, and one question is open at a time, for each transaction's metadata goes on from the one before.
+
+Metadata of a repeatable spout is durable before a tuple of it is emitted: ``SaveMetadata`` stands in front of the
+``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that
+has begun and was never processed; the next coordinator finds it and gives it to the same transaction again.
+
+Jobs
+====
+A job has a cost however little is in it, so one job processes consecutive transactions that are ready. It is never
+waited for: one ready transaction makes a job of one. How many it may hold is the job sizer's business. An attempt
+answers for itself (``Processed``, ``Failed``); when its job ends, whoever has not answered has failed.
+
+When a whole job is lost, nobody knows which transaction was to blame. So each of them goes alone next time: the one
+that kills its executor then loses its own job only, and is counted as failed for it. Losses in a row, with a growing
+pause between them, stop the run: then it is Spark that is ill and not a transaction.
+
+Commit groups
+=============
+As soon as the lowest uncommitted transaction is processed, it commits, and with it the processed ones right behind it:
+databases' group commit. One group is in flight. Its commit phases run one after another in txid order, then its Delta
+writes are made together. If one fails, those before it commit, it is replayed, and those behind it *return*: they stay
+processed, with the same attempt, and come again in a later group.
+
+1. Transactions 4, 5 and 6 are processed and commit as group 2.
+2. The commit phase of 5 raises FailedException. The run loop writes 4, says ``Committed(4)``, ``Failed(5)``, and then
+   ``GroupEnded(2)``.
+3. 4 leaves the window. 5 is ready again. 6, which the group did not get to, is processed as before.
+4. 5 is processed anew, and group 3 holds 5 and 6: the work of 6 was not lost.
+
+Attempts, and answers that come late
+====================================
+Each try at a transaction is an attempt with a number of its own, which only rises: across crashes too, because its
+upper part is the epoch. One attempt of a transaction is live, and only its answers count. (Storm drops the live attempt
+when an older one fails late; we do not.)
 
 1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new job.
 2. The executor that held 7:1 wakes up and reports it failed, or processed.
 3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
 
-An opaque spout emits each transaction from where the one before ended, perhaps other tuples each time. So
-the failure of N rolls back N and all later ones: they leave the window and are begun anew. What the source
-was asked before that, it answers for transactions that are no more, so that answer does not count either.
+What must never be late is ``Committed``: a write that has landed can't be taken back. So a committed attempt that is
+not the live one, or not the next in order, is a bug of ours and stops the run.
+
+Replays of repeatable and of opaque spouts
+==========================================
+A *repeatable* spout emits the same batch for the same metadata. If transaction N fails, N alone is replayed. What is
+processed behind it stays right, for it does not depend on how often N was tried.
+
+An *opaque* spout emits each transaction from where the one before ended, perhaps other tuples each time. Where N ends
+is known once N was emitted. Four things follow:
+
+- One job is in flight, and nothing is asked of the spout while a transaction behind which it would go on is not
+  processed. Metadata comes with ``Processed``, not before.
+- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun anew. Attempts go
+  on counting, which is why ``Tries`` outlives the transaction it belongs to.
+- A job whose transactions were rolled back goes on without use. It is cancelled once nothing in it is live.
+- An answer of the spout may come after the rollback of what it goes on from:
+
+  1. Transaction 3 is processed, and the spout is asked for 4.
+  2. The commit phase of 3 fails: 3 leaves the window.
+  3. The spout answers with a 4 that begins where the former 3 ended. The next 3 may end elsewhere, so this answer is
+     stale: it is dropped, and the spout is asked again.
+
+Giving up
+=========
+By default a transaction is tried without end. With a bound, one that has failed as often by its own fault is *dead*. It
+waits for its turn: what is before it commits first. Then, by the policy, the run stops (WAIT), or its dead letter is
+written in its place in the order (SKIP) and the window moves on. A letter that can't be written is tried again, and
+says nothing more of the transaction. An opaque transaction that failed before its end was known can't be skipped.
+
+Timeouts
+========
+Each live attempt has a deadline, which progress renews. What it means depends on where the attempt stands:
+
+- *Processing*: its whole job is cancelled and all in it fail, since a job is cancelled as one. Work that only seems
+  dead does no harm: its answers come late, and its results are dropped.
+- *Processed*: nobody works on it, so nothing can be cancelled, and a deadline that has passed means nothing.
+- *Committing*: it can't be cancelled and replayed, for a user's code may still run and write later. ``AbandonCommit``
+  lets the run loop stop the run if the commit phases still run; if Delta writes run it waits, since those end or raise.
+  Progress of one transaction renews the whole group, because the others wait for it.
+
+Recovery and stop
+=================
+``Recovered`` is the first event: the epoch, what is committed, and which transactions have begun. What an earlier
+coordinator had processed is gone, and each of them begins a new attempt in the new epoch.
+
+A stop is noted first and done when no group is in flight: what commits just now is committed, and nothing new begins.
+An error outranks a plain stop, and the first error wins. ``Fenced`` does not wait for the group: whoever has lost the
+lead must not go on for another moment, and the group belongs to its successor now. After ``Stop`` every event is
+ignored, so that answers of threads that end late can do no harm.
+
+1. Group 9 is being written when another coordinator takes the lead.
+2. The next write of group 9 is refused. The run loop hands in ``Fenced``, perhaps with other answers behind it.
+3. What came behind ``Fenced`` is not looked at, the run stops, and the successor finishes group 9 or drops it.
+
+Stories
+=======
+``story(txid)`` tells what has happened to a transaction. It decides nothing. See ``story`` for how it costs nothing
+where all goes well.
 """
 
 from __future__ import annotations
@@ -233,7 +338,7 @@ class Coordinator:
             case RuleBroken():
                 self._stop(Stop(StopReason.FAILED, event.error))
             case Fenced():
-                self._group = None
+                self._group = None  # its end is not waited for: it is the successor's business
                 self._stop(Stop(StopReason.FAILED, event.error))
             case _:
                 assert_never(event)
@@ -255,7 +360,7 @@ class Coordinator:
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
-        if self._source_answer_is_stale:
+        if self._source_answer_is_stale:  # it goes on from a transaction that was rolled back meanwhile
             self._source_answer_is_stale = False
             event = MetadataCreated((), SourceStatus.READY)
         self._source = event.source
@@ -285,7 +390,7 @@ class Coordinator:
         transaction.processed_ms = self._now_ms
         if self.limits.opaque:
             transaction.metadata = event.metadata
-        self._lost_jobs = 0
+        self._lost_jobs = 0  # Spark can run jobs, so those that were lost were not lost in a row
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
@@ -343,7 +448,7 @@ class Coordinator:
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
-        if self._source is SourceStatus.EXHAUSTED:
+        if self._source is SourceStatus.EXHAUSTED:  # it was, behind what is begun anew now
             self._source = SourceStatus.READY
 
     def _lose_pack(self, event: JobLost) -> None:
@@ -383,7 +488,7 @@ class Coordinator:
             transaction = self._window[txid]
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
-            transaction.tries.failures += len(held) == 1
+            transaction.tries.failures += len(held) == 1  # of several nobody knows whose fault it was
             transaction.tries.alone = True
             self._fail(transaction, error)
 
@@ -417,7 +522,7 @@ class Coordinator:
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             actions.append(AbandonCommit(self._group))
             for transaction in self._committing():
-                self._renew(transaction)
+                self._renew(transaction)  # told once, not at every tick: a long Delta write is waited for
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
             self._cancel(job_id, actions)
@@ -456,7 +561,7 @@ class Coordinator:
 
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
-            return
+            return  # what commits just now is committed first
         for job_id in self._jobs:
             self._cancel(job_id, actions)
         self._stopped = True
@@ -502,6 +607,7 @@ class Coordinator:
         if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
+        # Two jobs of an opaque spout would both go on from the same transaction.
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
