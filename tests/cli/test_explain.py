@@ -169,7 +169,7 @@ def test_a_transaction_that_fails_as_often_as_it_may(tmp_path, command_line):
         run_inline(topology(tmp_path, always=("c",)), config)
     _, _, story = str(caught.value).partition("what happened to transaction 3 in this run:\n")
     assert 2 <= len(story.splitlines()) <= 8
-    assert "attempt 3 failed in 'check': [component 'check'" in story
+    assert "attempt 3 failed in 'check': c is not a word" in story
     assert "given up" in story
     text = explained(command_line, tmp_path, 3)
     assert text.startswith("transaction 3: was not committed when the run ended\n")

@@ -56,7 +56,13 @@ def test_a_transaction_that_commits_at_its_first_try():
 def test_a_failure_and_its_replay():
     """The failed attempt is told with its component and reason, in front of the one that goes on."""
     story = Scenario(limits(window=1))
-    tell(story, recovered(), begun(1), ticked(20), Failed(attempt("1:1"), "no\nmore", component="count"))
+    tell(
+        story,
+        recovered(),
+        begun(1),
+        ticked(20),
+        Failed(attempt("1:1"), "[component 'count', txid 1] no\nmore", component="count"),
+    )
     tell(story, pack_ended(1), ticked(40), processed("1:2"))
     assert told(story.coordinator, 1) == [
         (0, "begun"),
@@ -68,7 +74,7 @@ def test_a_failure_and_its_replay():
         (40, "attempt 2 committing in group 1"),
     ]
     assert story.coordinator.story(1).has_trouble
-    assert story.coordinator.story(1).last_failure.reason == "no\nmore"
+    assert story.coordinator.story(1).last_failure.own_reason == "no\nmore"
 
 
 def test_a_failure_in_the_commit_phase_returns_the_rest():
@@ -148,6 +154,10 @@ def test_stories_are_bounded():
     assert known.entries[ENTRIES_KEPT_FIRST - 1].attempt.attempt < 4
     assert known.entries[-1].attempt.attempt == 41
     assert max(len(entry.reason) for entry in known.entries) == REASON_CHARACTERS_MAX
+    abridged = known.abridged()
+    assert abridged.entries[0] == known.entries[0]
+    assert len(abridged.entries) + abridged.left_out == len(known.entries) + known.left_out
+    assert sum(len(entry.reason) for entry in abridged.entries) <= 10 * 300
     text = str(known).splitlines()
     assert (len(text), text[1]) == (
         1 + LINES_MAX,

@@ -17,7 +17,7 @@ from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
 from txtopo.cli.target import load_target, set_option
-from txtopo.core.story import Happening, StoryEntry
+from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
 from txtopo.core.transitions import Status
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.engine.snapshot import Snapshot, TransactionSnapshot, Writer, read_snapshot, snapshot_path
@@ -221,9 +221,10 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
     failure = found.story.last_failure
     if failure is not None:
         lines.append(f"failed    {_failure(failure, writer, snapshot)}")
-    lines += [f"{_time_of(writer, snapshot, each.at_ms)}  {each}" for each in entries]
-    if found.story.left_out:
-        lines.append(f"          {found.story.left_out:,} entries of its story left out")
+    for number, each in enumerate(entries):
+        if number == ABRIDGED_FIRST and found.story.left_out:
+            lines.append(f"…         {found.story.left_out:,} entries of its story left out")
+        lines.append(f"{_time_of(writer, snapshot, each.at_ms)}  {each}")
     if is_live:
         lines.append(f"next      {_next(snapshot, found, status)}")
     return lines
@@ -232,7 +233,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
 def _failure(failure: StoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {_cut(' '.join(failure.reason.split()))}"
+    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {_cut(' '.join(failure.own_reason.split()))}"
 
 
 def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str:

@@ -25,6 +25,15 @@ REASON_CHARACTERS_MAX = 1_000
 LINES_MAX = 7
 """Entries that a story as text shows."""
 
+ABRIDGED_FIRST = 3
+"""Entries from the beginning of an abridged story."""
+
+ABRIDGED_LAST = 7
+"""Entries from its end."""
+
+ABRIDGED_CHARACTERS_MAX = 300
+"""Characters of each reason in it."""
+
 _LINE_CHARACTERS_MAX = 160
 
 
@@ -67,6 +76,12 @@ class StoryEntry:
     component: str | None = None
     reason: str = ""
 
+    @property
+    def own_reason(self) -> str:
+        """The reason without the origin in front of it, which the entry has itself."""
+        has_origin = self.component is not None and self.reason.startswith("[component ")
+        return self.reason.partition("] ")[2] if has_origin else self.reason
+
     def __str__(self) -> str:
         words = self.what.value
         if self.job_id is not None:
@@ -77,7 +92,7 @@ class StoryEntry:
             words = f"attempt {epoch_and_try(self.attempt.attempt)[1]} {words}"
         if self.component is not None:
             words += f" in {self.component!r}"
-        reason = first_line(self.reason)
+        reason = first_line(self.own_reason)
         return f"{words}: {reason}" if reason else words
 
 
@@ -104,6 +119,15 @@ class Story:
     def last_failure(self) -> StoryEntry | None:
         """Its last failed attempt; None if none has."""
         return next((entry for entry in reversed(self.entries) if entry.what is Happening.FAILED), None)
+
+    def abridged(self) -> Story:
+        """Return how it began and how it ended, with short reasons: as much as a bounded file has room for."""
+        entries = self.entries
+        if len(entries) > ABRIDGED_FIRST + ABRIDGED_LAST:
+            entries = (*entries[:ABRIDGED_FIRST], *entries[-ABRIDGED_LAST:])
+        left_out = self.left_out + len(self.entries) - len(entries)
+        short = (attrs.evolve(each, reason=shortened(each.reason, ABRIDGED_CHARACTERS_MAX)) for each in entries)
+        return Story(self.txid, tuple(short), left_out)
 
     def __str__(self) -> str:
         """Return it as text of a headline and at most ``LINES_MAX`` lines; the newest entries win."""
@@ -136,12 +160,11 @@ class StoryLog:
             self.left_out += excess
 
 
-def shortened(reason: str) -> str:
-    """Return as much of a reason as a log keeps."""
-    return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[: REASON_CHARACTERS_MAX - 1]}…"
+def shortened(reason: str, characters_max: int = REASON_CHARACTERS_MAX) -> str:
+    """Return as much of a reason as a log keeps, or as there is room for."""
+    return reason if len(reason) <= characters_max else f"{reason[: characters_max - 1]}…"
 
 
 def first_line(reason: str) -> str:
     """Return the first line of a reason, cut to what a line of text has room for."""
-    line = reason.strip().partition("\n")[0]
-    return line if len(line) <= _LINE_CHARACTERS_MAX else f"{line[: _LINE_CHARACTERS_MAX - 1]}…"
+    return shortened(reason.strip().partition("\n")[0], _LINE_CHARACTERS_MAX)

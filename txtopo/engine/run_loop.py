@@ -483,7 +483,8 @@ class RunLoop:
 
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
         core = self._core
-        origins = {origin.attempt: origin.component for origin in OutputOrigin.running.copy().values()}
+        running = OutputOrigin.running.copy().values()  # other threads come and go in it
+        origins = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
         shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
         ended, failed_txid = "", None
@@ -504,8 +505,8 @@ class RunLoop:
                     txid,
                     core.window[txid].status.value,
                     max(0, core.window[txid].deadline_ms - core.limits.timeout_ms),
-                    origins.get(core.window[txid].attempt),
-                    core.story(txid),
+                    None if core.window[txid].attempt is None else origins.get(core.window[txid].attempt),
+                    core.story(txid).abridged(),
                 )
                 for txid in shown
             ),

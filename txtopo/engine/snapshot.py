@@ -44,7 +44,7 @@ class TransactionSnapshot:
         status: where it stands, as :class:`txtopo.core.transitions.Status` has it.
         progress_ms: when its live attempt got on last, on the coordinator's clock.
         component: whose code the driver runs for it just now; None: nobody's, or that is on the executors.
-        story: what has happened to it.
+        story: what has happened to it, abridged.
     """
 
     txid: int
