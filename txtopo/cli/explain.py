@@ -233,7 +233,8 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
 def _failure(failure: StoryEntry, writer: Writer, snapshot: Snapshot) -> str:
     attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
     where = "" if failure.component is None else f" in component {failure.component!r}"
-    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {_cut(' '.join(failure.own_reason.split()))}"
+    reason = _cut(" ".join(failure.own_reason.split()))
+    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {reason}"
 
 
 def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str:

@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
 import attrs
@@ -50,6 +50,7 @@ from txtopo.core.events import (
 )
 from txtopo.core.limits import GiveUpPolicy
 from txtopo.core.story import first_line
+from txtopo.core.transactions import Transaction
 from txtopo.core.transitions import Status
 from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.snapshot import Snapshot, SnapshotWriter, TransactionSnapshot
@@ -484,7 +485,7 @@ class RunLoop:
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
         core = self._core
         running = OutputOrigin.running.copy().values()  # other threads come and go in it
-        origins = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
+        components = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
         shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
         ended, failed_txid = "", None
@@ -500,19 +501,22 @@ class RunLoop:
             last_begun=core.committed + len(core.window),
             tries_max=core.limits.tries_max,
             skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
-            transactions=tuple(
-                TransactionSnapshot(
-                    txid,
-                    core.window[txid].status.value,
-                    max(0, core.window[txid].deadline_ms - core.limits.timeout_ms),
-                    None if core.window[txid].attempt is None else origins.get(core.window[txid].attempt),
-                    core.story(txid).abridged(),
-                )
-                for txid in shown
-            ),
+            transactions=tuple(self._transaction_snapshot(core.window[txid], components) for txid in shown),
             ended=ended,
             failed_txid=failed_txid,
             failed_component=getattr(end, "component", None),
+        )
+
+    def _transaction_snapshot(
+        self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
+    ) -> TransactionSnapshot:
+        attempt = transaction.attempt
+        return TransactionSnapshot(
+            txid=transaction.txid,
+            status=transaction.status.value,
+            progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
+            component=None if attempt is None else components.get(attempt),
+            story=self._core.story(transaction.txid).abridged(),
         )
 
     def _last_failure(self) -> str:
