@@ -67,7 +67,12 @@ class TxtopoError(Exception):
         txid: transaction it happened in.
         attempt: attempt number of that transaction.
         cause: text of the exception below it (a traceback where there is one).
+
+    Attributes:
+        story: what happened to the transaction before, in a few lines; set by the run that the error stops.
     """
+
+    story: str | None = None
 
     def __init__(
         self,
@@ -102,7 +107,7 @@ class TxtopoError(Exception):
         if self.attempt is not None:
             origin.append(attempt_words(self.attempt))
         text = f"[{', '.join(origin)}] {self.message}" if origin else self.message
-        return f"{text}\n{self.cause}" if self.cause else text
+        return "\n".join(part for part in (text, self.cause, self.story) if part)
 
 
 def _rebuild(kind: type[TxtopoError], args: tuple[Any, ...], state: dict[str, Any]) -> TxtopoError:

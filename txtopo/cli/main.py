@@ -12,6 +12,7 @@ import click
 
 _COMMANDS = {
     "audit": "audit:audit_command",
+    "explain": "explain:explain_command",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
     "run": "run:run",

@@ -1,24 +1,132 @@
-"""The coordinator: one door, events in, actions out.
+"""The coordinator: one door, events in, actions out. This is its theory of operation.
 
-The order of business after every event is always the same: take the event in, then see what can be done
-now: stop, begin transactions, process jobs, commit a group. Nothing else decides anything.
+What the machine is
+===================
+A stream is cut into transactions 1, 2, 3 and so on. Their processing phases overlap; their commit phases run strictly
+in order. The coordinator decides what begins, what is processed together, what commits together, what is tried again,
+and when to stop. It decides nothing else, and it does nothing: it takes events in through ``handle`` and returns a list
+of actions. The run loop carries them out and answers with more events. The coordinator has no clock (``Ticked`` tells
+the time), no thread and no randomness, so the same events give the same actions, and a simulator can try a hundred
+thousand schedules of crashes against this very class.
 
-A late answer, told as a history (Storm drops the live attempt here; we do not):
+After every event the order of business is the same. First it is *taken in*: it moves transactions, by the table in
+``transitions``, and nothing is decided. Then ``_advance`` looks at where all of them stand and does what can be done
+now: stop, commit a group, ask the spout, process jobs. So there is no "when this happens, do that" to forget. What can
+be done depends on the state alone, not on the way it was reached. Commits come first for they free the window.
+
+The window
+==========
+The window is the transactions from the lowest uncommitted one on that have begun: consecutive, without a gap, at most
+``limits.window``. Everything is bounded by it: attempts in flight, metadata kept, results that wait for their turn. A
+transaction enters when the spout's coordinator has begun it and leaves when it is committed. It is asked for several at
+once, and one question is open at a time, for each transaction's metadata goes on from the one before.
+
+Metadata of a repeatable spout is durable before a tuple of it is emitted: ``SaveMetadata`` stands in front of the
+``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that
+has begun and was never processed; the next coordinator finds it and gives it to the same transaction again.
+
+Jobs
+====
+A job has a cost however little is in it, so one job processes consecutive transactions that are ready. It is never
+waited for: one ready transaction makes a job of one. How many it may hold is the job sizer's business. An attempt
+answers for itself (``Processed``, ``Failed``); when its job ends, whoever has not answered has failed.
+
+When a whole job is lost, nobody knows which transaction was to blame. So each of them goes alone next time: the one
+that kills its executor then loses its own job only, and is counted as failed for it. Losses in a row, with a growing
+pause between them, stop the run: then it is Spark that is ill and not a transaction.
+
+Commit groups
+=============
+As soon as the lowest uncommitted transaction is processed, it commits, and with it the processed ones right behind it:
+databases' group commit. One group is in flight. Its commit phases run one after another in txid order, then its Delta
+writes are made together. If one fails, those before it commit, it is replayed, and those behind it *return*: they stay
+processed, with the same attempt, and come again in a later group.
+
+1. Transactions 4, 5 and 6 are processed and commit as group 2.
+2. The commit phase of 5 raises FailedException. The run loop writes 4, says ``Committed(4)``, ``Failed(5)``, and then
+   ``GroupEnded(2)``.
+3. 4 leaves the window. 5 is ready again. 6, which the group did not get to, is processed as before.
+4. 5 is processed anew, and group 3 holds 5 and 6: the work of 6 was not lost.
+
+Attempts, and answers that come late
+====================================
+Each try at a transaction is an attempt with a number of its own, which only rises: across crashes too, because its
+upper part is the epoch. One attempt of a transaction is live, and only its answers count. (Storm drops the live attempt
+when an older one fails late; we do not.)
 
 1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new job.
 2. The executor that held 7:1 wakes up and reports it failed, or processed.
 3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
 
-An opaque spout emits each transaction from where the one before ended, perhaps other tuples each time. So
-the failure of N rolls back N and all later ones: they leave the window and are begun anew. What the source
-was asked before that, it answers for transactions that are no more, so that answer does not count either.
+What must never be late is ``Committed``: a write that has landed can't be taken back. So a committed attempt that is
+not the live one, or not the next in order, is a bug of ours and stops the run.
+
+Replays of repeatable and of opaque spouts
+==========================================
+A *repeatable* spout emits the same batch for the same metadata. If transaction N fails, N alone is replayed. What is
+processed behind it stays right, for it does not depend on how often N was tried.
+
+An *opaque* spout emits each transaction from where the one before ended, perhaps other tuples each time. Where N ends
+is known once N was emitted. Four things follow:
+
+- One job is in flight, and nothing is asked of the spout while a transaction behind which it would go on is not
+  processed. Metadata comes with ``Processed``, not before.
+- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun anew. Attempts go
+  on counting, which is why ``Tries`` outlives the transaction it belongs to.
+- A job whose transactions were rolled back goes on without use. It is cancelled once nothing in it is live.
+- An answer of the spout may come after the rollback of what it goes on from:
+
+  1. Transaction 3 is processed, and the spout is asked for 4.
+  2. The commit phase of 3 fails: 3 leaves the window.
+  3. The spout answers with a 4 that begins where the former 3 ended. The next 3 may end elsewhere, so this answer is
+     stale: it is dropped, and the spout is asked again.
+
+Giving up
+=========
+By default a transaction is tried without end. With a bound, one that has failed as often by its own fault is *dead*. It
+waits for its turn: what is before it commits first. Then, by the policy, the run stops (WAIT), or its dead letter is
+written in its place in the order (SKIP) and the window moves on. A letter that can't be written is tried again, and
+says nothing more of the transaction. An opaque transaction that failed before its end was known can't be skipped.
+
+Timeouts
+========
+Each live attempt has a deadline, which progress renews. What it means depends on where the attempt stands:
+
+- *Processing*: its whole job is cancelled and all in it fail, since a job is cancelled as one. Work that only seems
+  dead does no harm: its answers come late, and its results are dropped.
+- *Processed*: nobody works on it, so nothing can be cancelled, and a deadline that has passed means nothing.
+- *Committing*: it can't be cancelled and replayed, for a user's code may still run and write later. ``AbandonCommit``
+  lets the run loop stop the run if the commit phases still run; if Delta writes run it waits, since those end or raise.
+  Progress of one transaction renews the whole group, because the others wait for it.
+
+Recovery and stop
+=================
+``Recovered`` is the first event: the epoch, what is committed, and which transactions have begun. What an earlier
+coordinator had processed is gone, and each of them begins a new attempt in the new epoch.
+
+A stop is noted first and done when no group is in flight: what commits just now is committed, and nothing new begins.
+An error outranks a plain stop, and the first error wins. ``Fenced`` does not wait for the group: whoever has lost the
+lead must not go on for another moment, and the group belongs to its successor now. After ``Stop`` every event is
+ignored, so that answers of threads that end late can do no harm.
+
+1. Group 9 is being written when another coordinator takes the lead.
+2. The next write of group 9 is refused. The run loop hands in ``Fenced``, perhaps with other answers behind it.
+3. What came behind ``Fenced`` is not looked at, the run stops, and the successor finishes group 9 or drops it.
+
+Stories
+=======
+``story(txid)`` tells what has happened to a transaction. It decides nothing. See ``story`` for how it costs nothing
+where all goes well.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, assert_never
+
+import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import (
@@ -55,9 +163,21 @@ from txtopo.core.events import (
 )
 from txtopo.core.job_sizer import JobSizer
 from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.transactions import FailedAttempt, Transaction, Tries
+from txtopo.core.story import Happening, Story, StoryEntry, shortened
+from txtopo.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
 from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
+
+STORIES_KEPT = 256
+"""Committed transactions whose stories are still known."""
+
+
+@attrs.frozen
+class _CommittedGroup:
+    """What the stories of a group's transactions share."""
+
+    group: GroupMoment
+    at_ms: int
 
 
 class Coordinator:
@@ -82,6 +202,7 @@ class Coordinator:
         self._next_job_id = 1
         self._first_warm_job_id: int | None = None
         self._group: int | None = None
+        self._group_began_ms = 0
         self._next_group_id = 1
         self._source = SourceStatus.READY
         self._source_asked = False
@@ -91,6 +212,9 @@ class Coordinator:
         self._stopping: Stop | None = None
         self._stopped = False
         self._failures: list[FailedAttempt] = []
+        self._recent: deque[tuple[Transaction, TransactionAttempt, int | None, _CommittedGroup]] = deque(
+            maxlen=STORIES_KEPT
+        )
 
     # The door.
 
@@ -125,6 +249,48 @@ class Coordinator:
     def failures(self) -> tuple[FailedAttempt, ...]:
         """The attempts that have failed by the events handed in last, for logs and displays."""
         return tuple(self._failures)
+
+    def story(self, txid: int) -> Story:
+        """Return what has happened to a transaction in this run; without an entry if nothing is known of it.
+
+        Known are those in the window, those that wait to be begun anew, and the last committed ones. For errors and
+        displays: it costs a walk through those.
+        """
+        tries = self._tries.get(txid)
+        moments: list[StoryEntry] = []
+        transaction = self._window.get(txid)
+        if transaction is not None:
+            tries = transaction.tries
+            moments = transaction.moments(
+                reached=transaction.status,
+                attempt=transaction.attempt,
+                job_id=transaction.job_id,
+                group=self._group_moment,
+                saves_metadata=not self.limits.opaque,
+            )
+        else:
+            for done, attempt, job_id, ended in self._recent:
+                if done.txid == txid:
+                    tries = done.tries
+                    was_given_up = job_id is None  # a dead letter is in no job
+                    reached = Status.WRITING_DEAD_LETTER if was_given_up else Status.COMMITTING
+                    moments = done.moments(
+                        reached=reached,
+                        attempt=attempt,
+                        job_id=job_id,
+                        group=ended.group,
+                        saves_metadata=not self.limits.opaque,
+                    )
+                    moments.append(StoryEntry(ended.at_ms, Happening.COMMITTED, None if was_given_up else attempt))
+        log = None if tries is None else tries.log
+        if log is None:
+            return Story(txid, tuple(moments))
+        return Story(txid, (*log.entries, *moments), log.left_out)
+
+    @property
+    def now_ms(self) -> int:
+        """The time, as it was told last; stories are told on this clock."""
+        return self._now_ms
 
     @property
     def transaction_us(self) -> int | None:
@@ -172,7 +338,7 @@ class Coordinator:
             case RuleBroken():
                 self._stop(Stop(StopReason.FAILED, event.error))
             case Fenced():
-                self._group = None
+                self._group = None  # its end is not waited for: it is the successor's business
                 self._stop(Stop(StopReason.FAILED, event.error))
             case _:
                 assert_never(event)
@@ -188,11 +354,13 @@ class Coordinator:
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            self._window[begun.txid] = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid))
+            transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
+            transaction.log(StoryEntry(event.now_ms, Happening.RECOVERED))
+            self._window[begun.txid] = transaction
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
-        if self._source_answer_is_stale:
+        if self._source_answer_is_stale:  # it goes on from a transaction that was rolled back meanwhile
             self._source_answer_is_stale = False
             event = MetadataCreated((), SourceStatus.READY)
         self._source = event.source
@@ -201,7 +369,9 @@ class Coordinator:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             tries = self._tries_of(transaction.txid)
-            self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
+            self._window[transaction.txid] = Transaction(
+                transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
+            )
         if event.begun and not self.limits.opaque:
             actions.append(SaveMetadata(event.begun))
 
@@ -213,18 +383,20 @@ class Coordinator:
             self._renew(transaction)
 
     def _processed(self, event: Processed) -> None:
-        for transaction in self._live([event.attempt]):
-            if transaction.status is Status.PROCESSING:
-                transaction.move(Trigger.PROCESSED)
-                if self.limits.opaque:
-                    transaction.metadata = event.metadata
-                self._lost_jobs = 0
+        transaction = self._window.get(event.attempt.txid)
+        if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
+            return
+        transaction.move(Trigger.PROCESSED)
+        transaction.processed_ms = self._now_ms
+        if self.limits.opaque:
+            transaction.metadata = event.metadata
+        self._lost_jobs = 0  # Spark can run jobs, so those that were lost were not lost in a row
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
-            if (
-                transaction.status is Status.WRITING_DEAD_LETTER
-            ):  # the letter failed, which says nothing of the transaction
+            if transaction.status is Status.WRITING_DEAD_LETTER:
+                # The letter failed, which says nothing of the transaction.
+                self._note(transaction, Happening.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             transaction.tries.failures += 1
@@ -232,10 +404,22 @@ class Coordinator:
             if self.limits.opaque and event.metadata is not None:
                 transaction.metadata = event.metadata
             knows_metadata = was_processed or event.metadata is not None
-            self._fail(transaction, event.error, knows_metadata=knows_metadata, is_logged=event.is_logged)
+            self._fail(
+                transaction,
+                event.error,
+                knows_metadata=knows_metadata,
+                is_logged=event.is_logged,
+                component=event.component,
+            )
 
     def _fail(
-        self, transaction: Transaction, error: str, *, knows_metadata: bool = False, is_logged: bool = False
+        self,
+        transaction: Transaction,
+        error: str,
+        *,
+        knows_metadata: bool = False,
+        is_logged: bool = False,
+        component: str | None = None,
     ) -> None:
         transaction.tries.error = error
         transaction.tries.failed_attempts += 1
@@ -243,24 +427,28 @@ class Coordinator:
         if self._stopping is None or self._stopping.error is None:  # a run that ends for a bug tells of the bug alone
             times = transaction.tries.failed_attempts
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
+        self._note(transaction, Happening.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
         can_skip = knows_metadata or not self.limits.opaque
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
+            self._note(transaction, Happening.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
         if self.limits.opaque:
             is_kept = transaction.status is Status.DEAD
-            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid)
+            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid, transaction.txid)
 
-    def _roll_back(self, first_txid: int) -> None:
+    def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
             transaction = self._window.pop(txid)
+            if txid != failed_txid:
+                self._note(transaction, Happening.ROLLED_BACK, f"transaction {failed_txid} failed, and it follows that")
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
-        if self._source is SourceStatus.EXHAUSTED:
+        if self._source is SourceStatus.EXHAUSTED:  # it was, behind what is begun anew now
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
@@ -300,18 +488,21 @@ class Coordinator:
             transaction = self._window[txid]
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
-            transaction.tries.failures += len(held) == 1
+            transaction.tries.failures += len(held) == 1  # of several nobody knows whose fault it was
             transaction.tries.alone = True
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
+        ended = _CommittedGroup(self._group_moment, self._now_ms)
         for attempt in event.attempts:
             transaction = self._window.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
+            self._recent.append((transaction, attempt, transaction.job_id, ended))
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
+            transaction.metadata = None  # what is kept for its story alone must stay small
             del self._window[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
@@ -320,17 +511,18 @@ class Coordinator:
     def _end_group(self, event: GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
-        self._group = None
         for transaction in self._window.values():
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
+                self._note(transaction, Happening.RETURNED)
                 transaction.move(Trigger.RETURN)
+        self._group = None
 
     def _expire(self, actions: list[Action]) -> None:
         expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             actions.append(AbandonCommit(self._group))
             for transaction in self._committing():
-                self._renew(transaction)
+                self._renew(transaction)  # told once, not at every tick: a long Delta write is waited for
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
             self._cancel(job_id, actions)
@@ -369,7 +561,7 @@ class Coordinator:
 
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
-            return
+            return  # what commits just now is committed first
         for job_id in self._jobs:
             self._cancel(job_id, actions)
         self._stopped = True
@@ -415,6 +607,7 @@ class Coordinator:
         if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
+        # Two jobs of an opaque spout would both go on from the same transaction.
         jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
@@ -426,8 +619,9 @@ class Coordinator:
             for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
+                transaction.started_ms = self._now_ms
                 self._renew(transaction)
-            self._jobs[job_id] = tuple(transaction.txid for transaction in job)
+            self._jobs[job_id] = tuple([transaction.txid for transaction in job])
             actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
 
     # Leaves.
@@ -451,7 +645,18 @@ class Coordinator:
 
     def _take_group_id(self) -> int:
         self._next_group_id += 1
+        self._group_began_ms = self._now_ms
         return self._next_group_id - 1
+
+    @property
+    def _group_moment(self) -> GroupMoment:
+        """The group that is in flight, or was last: a run that is fenced still tells of it."""
+        return GroupMoment(self._next_group_id - 1, self._group_began_ms)
+
+    def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
+        """Log what happens to a transaction, before it moves."""
+        entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
+        transaction.log_attempt(entry, self._group_moment, saves_metadata=not self.limits.opaque)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)

@@ -81,11 +81,13 @@ class Failed:
     metadata: Any = None
     is_logged: bool = attrs.field(default=False, kw_only=True)
     """Whether the log has this failure already, with its reason."""
+    component: str | None = attrs.field(default=None, kw_only=True)
+    """Where it failed, if that is known."""
 
 
 @attrs.frozen
 class JobEnded:
-    """a job is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
+    """A job is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
 
     job_id: int
     elapsed_ms: int | None = None
@@ -93,7 +95,7 @@ class JobEnded:
 
 @attrs.frozen
 class JobLost:
-    """a job was lost, and with it every attempt in it that has not been answered for."""
+    """A job was lost, and with it every attempt in it that has not been answered for."""
 
     job_id: int
     error: str

@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
 import attrs
@@ -48,14 +48,19 @@ from txtopo.core.events import (
     StopRequested,
     Ticked,
 )
+from txtopo.core.limits import GiveUpPolicy
+from txtopo.core.story import first_line
+from txtopo.core.transactions import Transaction
 from txtopo.core.transitions import Status
 from txtopo.engine.report import Progress, RunReport
+from txtopo.engine.snapshot import Snapshot, SnapshotWriter, TransactionSnapshot
 from txtopo.engine.source import Source
 from txtopo.engine.threads import Role, Threads
 from txtopo.errors import (
     FailedException,
     InternalError,
     JobFailure,
+    PoisonTransaction,
     RuleError,
     StalledCommit,
     StopError,
@@ -79,6 +84,12 @@ TICK_SECS = 0.02
 
 PROGRESS_SECS = 0.1
 """How often it is told how the run stands."""
+
+SNAPSHOT_SECS = 1.0
+"""How often a snapshot of the run is written, at most."""
+
+SNAPSHOT_TRANSACTIONS_MAX = 100
+"""Transactions in a snapshot: the lowest uncommitted ones."""
 
 _STACK_FRAMES_MAX = 12
 """Calls of a stalled thread that its error shows."""
@@ -117,6 +128,8 @@ class Parts:
     runner: JobRunner
     committer: GroupCommitter
     coordinator_state: CoordinatorState
+    snapshots: SnapshotWriter | None = None
+    """Where snapshots of the run are left; None: nowhere."""
 
 
 class RunLoop:
@@ -141,6 +154,7 @@ class RunLoop:
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
         self._told = self._started - PROGRESS_SECS
+        self._published = self._started - SNAPSHOT_SECS
         self._stop: Stop | None = None
 
     def request_stop(self) -> None:
@@ -189,12 +203,22 @@ class RunLoop:
         assert self._stop is not None, "the core has said stop"
         self._tell_progress()
         error = self._stop.error or self._take_late()
+        self._publish(self._stop.reason if error is None else error)
         if error is not None:
+            self._add_story(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
         with contextlib.suppress(StopError):  # all is committed: a lead that is lost now costs a slower start
             self._parts.coordinator_state.save_transaction_us()
         return self._report(self._stop.reason)
+
+    def _add_story(self, error: Exception) -> None:
+        """Let an error tell what happened to its transaction, where that is more than a first attempt."""
+        if isinstance(error, TxtopoError) and error.txid is not None:
+            story = self._core.story(error.txid)
+            is_long = isinstance(error, (StalledCommit, PoisonTransaction))
+            if story.has_trouble or (is_long and story.entries):
+                error.story = str(story)
 
     # The loop.
 
@@ -279,6 +303,9 @@ class RunLoop:
             if now - self._told >= PROGRESS_SECS:
                 self._told = now
                 self._tell_progress()
+            if now - self._published >= SNAPSHOT_SECS:
+                self._published = now
+                self._publish()
 
     def _take_late(self) -> TxtopoError | None:
         """Return what a thread of the user's has done when its batch was over, which nobody else is told of."""
@@ -448,6 +475,48 @@ class RunLoop:
                 last_failure_times=last.times if last is not None else 0,
                 total=self._total(),
             )
+        )
+
+    def _publish(self, end: StopReason | Exception | None = None) -> None:
+        """Leave a snapshot of the run for ``txtopo explain``."""
+        if self._parts.snapshots is not None:
+            self._parts.snapshots.write(self._snapshot(end))
+
+    def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
+        core = self._core
+        running = OutputOrigin.running.copy().values()  # other threads come and go in it
+        components = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
+        first = core.committed + 1
+        shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
+        ended, failed_txid = "", None
+        if isinstance(end, StopReason):
+            ended = end.value
+        elif end is not None:
+            ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
+            failed_txid = getattr(end, "txid", None)
+        return Snapshot(
+            now_ms=core.now_ms,
+            timeout_ms=core.limits.timeout_ms,
+            committed=core.committed,
+            last_begun=core.committed + len(core.window),
+            tries_max=core.limits.tries_max,
+            skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
+            transactions=tuple(self._transaction_snapshot(core.window[txid], components) for txid in shown),
+            ended=ended,
+            failed_txid=failed_txid,
+            failed_component=getattr(end, "component", None),
+        )
+
+    def _transaction_snapshot(
+        self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
+    ) -> TransactionSnapshot:
+        attempt = transaction.attempt
+        return TransactionSnapshot(
+            txid=transaction.txid,
+            status=transaction.status.value,
+            progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
+            component=None if attempt is None else components.get(attempt),
+            story=self._core.story(transaction.txid).abridged(),
         )
 
     def _last_failure(self) -> str:

@@ -31,6 +31,7 @@ from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.run_loop import Parts, RunLoop
+from txtopo.engine.snapshot import SnapshotWriter, snapshot_path
 from txtopo.engine.source import Source
 from txtopo.engine.threads import ThreadPools, Threads
 from txtopo.errors import ConfigError
@@ -249,7 +250,8 @@ def assembled(
             dead_letters=dead_letters,
         )
         core = environment.make_coordinator(limits)
-        parts = Parts(plan.topology_id, threads, core, source, planner, runner, committer, coordinator_state)
+        snapshots = _snapshots(header, plan, config) if environment.make_journal is None else None
+        parts = Parts(plan.topology_id, threads, core, source, planner, runner, committer, coordinator_state, snapshots)
         run_loop = RunLoop(parts, on_progress)
         start = Recovered(
             coordinator_state.epoch,
@@ -296,12 +298,24 @@ def address_from(folder: pathlib.Path, address: str) -> str:
 
 def _begin_journal(header: JournalHeader, plan: Plan, config: Config) -> JournalWriter | None:
     bytes_max = config["topology.journal.bytes.max"]
-    has_metadata_dir = header.tables or config.state_dir is not None
-    if not has_metadata_dir or not bytes_max:
+    if not _has_metadata_dir(header, config) or not bytes_max:
         return None
     folder = find_journal(metadata_dir_of(plan, config), plan.topology_id)
     set_aside_former_incarnation(folder, header.incarnation)
     return JournalWriter(folder, header, bytes_max)
+
+
+def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
+    """Whether a run leaves anything in a folder: one whose states are all in memory does not."""
+    return bool(header.tables) or config.state_dir is not None
+
+
+def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
+    if not _has_metadata_dir(header, config):
+        return None
+    return SnapshotWriter(
+        snapshot_path(metadata_dir_of(plan, config), plan.topology_id), header.epoch, header.incarnation
+    )
 
 
 def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:

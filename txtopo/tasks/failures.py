@@ -25,7 +25,7 @@ def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any 
     if is_loud:
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
         logger.log(level, "%s", failure)
-    return Failed(attempt, str(failure), metadata, is_logged=is_loud)
+    return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component)
 
 
 def is_logged(times: int) -> bool:

@@ -1,0 +1,289 @@
+"""``txtopo explain``: where a transaction stands, from the journal and from what a run leaves beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, MemoryState
+from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
+from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.engine.snapshot import SnapshotWriter, read_snapshot, snapshot_path
+from txtopo.errors import PoisonTransaction, StalledCommit, UserCodeError
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.testing.inline import run_inline
+
+WAIT_SECS = 30.0
+GATES = {"hold": threading.Event(), "reached": threading.Event()}
+
+
+@pytest.fixture(autouse=True)
+def gates():
+    for gate in GATES.values():
+        gate.clear()
+    yield
+    GATES["hold"].set()
+
+
+class Checking(BasicBolt):
+    """Fails at one word, always or once."""
+
+    output_fields = Fields("attempt", "word")
+
+    def __init__(self, always=()):
+        self.always = always
+
+    def execute(self, tuple, collector):
+        if tuple["word"] in self.always:
+            raise FailedException(f"{tuple['word']} is not a word")
+        collector.emit((tuple[0], tuple["word"]))
+
+
+class Keeping(BatchBolt, ICommitter):
+    """Waits in the commit phase of one transaction until it is let go."""
+
+    def __init__(self, held=None, broken=None, dying_in=None):
+        self.held, self.broken, self.dying_in = held, broken, dying_in
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("words")
+        self.words = []
+
+    def execute(self, tuple):
+        self.words.append(tuple["word"])
+
+    def finish_batch(self):
+        if self.attempt.txid == self.broken:
+            raise ValueError("a bug")
+        if self.dying_in is not None and self.attempt.txid == 2:
+            wait_for(snapshot_file(self.dying_in).exists)
+            os._exit(1)
+        if self.attempt.txid == self.held:
+            GATES["reached"].set()
+            assert GATES["hold"].wait(WAIT_SECS)
+        for word in self.words:
+            self.state.put(word, self.attempt.txid)
+
+
+def topology(output, *, always=(), held=None, broken=None, dying_in=None, state=None):
+    spout = MemoryTransactionalSpout([[word] for word in "abcdef"], Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout, 1)
+    builder.set_bolt("check", Checking(always), 1).shuffle_grouping("spout")
+    builder.set_committer_bolt("keep", Keeping(held, broken, dying_in), 1).global_grouping("check")
+    builder.set_state("words", state or DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
+    return builder.build()
+
+
+def snapshot_file(output):
+    return snapshot_path(output / METADATA_DIR, "t")
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        GATES["reached"].wait(0.01)
+
+
+def explained(command_line, *arguments):
+    result = command_line("explain", *map(str, arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(command_line, *arguments):
+    result = command_line("explain", *map(str, arguments))
+    assert result.exit_code == 1, result.output
+    (line,) = result.output.strip().splitlines()
+    return line
+
+
+def test_a_committed_transaction(tmp_path, command_line):
+    """The journal tells its attempt, group, input, tuples and rows."""
+    assert run_with_crash(lambda: two_tables(tmp_path), Crash(), Config(max_spout_pending=6, group_transactions_max=1))
+    text = explained(command_line, tmp_path, 2)
+    assert text.startswith("transaction 2: committed\n  attempt   attempt 1, epoch 1, of topology 'crash'\n")
+    assert "  group     which holds it alone\n" in text
+    assert "  input     " in text
+    assert "  tuples    spout " in text
+    assert "  written   words: " in text
+    assert "  next      nothing: it is done; the last committed one is 4\n" in text
+    assert "has not begun: the last one that has is 4" in refused(command_line, tmp_path, 5)
+
+
+def test_the_module_finds_the_output(tmp_path, command_line):
+    """As for audit and replay."""
+    command_line.write_module(
+        "wordy",
+        "import pathlib\nfrom tests.cli.test_explain import topology as make\n"
+        f"def topology(out: str = {str(tmp_path)!r}):\n    return make(pathlib.Path(out))\n",
+    )
+    run_inline(topology(tmp_path), Config())
+    assert "transaction 3: committed" in explained(command_line, "wordy", 3)
+
+
+def test_a_run_that_goes_on(tmp_path, command_line):
+    """A live run tells which component a transaction waits for, since when, and what comes next."""
+    made = topology(tmp_path, held=2)
+    config = Config(group_transactions_max=1, max_spout_pending=4)
+    thread = threading.Thread(target=run_inline, args=(made, config))
+    thread.start()
+    try:
+        wait_for(GATES["reached"].is_set)
+
+        def shows():
+            known = read_snapshot(snapshot_file(tmp_path))
+            return known is not None and any(each.component == "keep" for each in known[1].transactions)
+
+        wait_for(shows)
+        text = explained(command_line, tmp_path, 2)
+        assert text.startswith("transaction 2: is in its commit phase\n  since     ")
+        assert "  waits for component 'keep', whose code runs for it now\n" in text
+        assert "  attempt 1 processing in job " in text
+        assert "  next      its group's commit phases end, and each table gets one Delta write" in text
+        assert f"  run       process {os.getpid()} on " in text
+        text = explained(command_line, tmp_path, 3)
+        assert text.startswith("transaction 3: is processed and waits for its turn\n")
+        assert "  next      its turn to commit comes, behind transaction 2, which is in its commit phase\n" in text
+        assert "transaction 1: committed" in explained(command_line, tmp_path, 1)
+        assert "transaction 99 has not begun: the last one that has is" in refused(command_line, tmp_path, 99)
+    finally:
+        GATES["hold"].set()
+        thread.join()
+    assert "transaction 2: committed" in explained(command_line, tmp_path, 2)
+    assert read_snapshot(snapshot_file(tmp_path))[1].ended == "the spout is exhausted"
+
+
+def test_a_transaction_that_fails_as_often_as_it_may(tmp_path, command_line):
+    """The error and explain both tell of every attempt, its component and its reason."""
+    config = Config(transaction_max_attempts=3, group_transactions_max=1, job_transactions_max=1)
+    with pytest.raises(PoisonTransaction) as caught:
+        run_inline(topology(tmp_path, always=("c",)), config)
+    _, _, story = str(caught.value).partition("what happened to transaction 3 in this run:\n")
+    assert 2 <= len(story.splitlines()) <= 8
+    assert "attempt 3 failed in 'check': c is not a word" in story
+    assert "given up" in story
+    text = explained(command_line, tmp_path, 3)
+    assert text.startswith("transaction 3: was not committed when the run ended\n")
+    assert "  failed    attempt 3, epoch 1 in component 'check', at " in text
+    assert "c is not a word" in text
+    assert ": PoisonTransaction: it failed 3 times" in text
+    assert "  next      the next run resumes with transaction 3\n" in text
+
+
+def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
+    """It would say nothing more; but explain tells where the run ended."""
+    with pytest.raises(UserCodeError) as caught:
+        run_inline(topology(tmp_path, broken=2), Config(group_transactions_max=1))
+    assert "what happened" not in str(caught.value)
+    assert "that was in transaction 2, component 'keep'\n" in explained(command_line, tmp_path, 2)
+
+
+def test_a_stalled_commit_carries_its_story(tmp_path):
+    """How long its attempt had been processed and committing, below the stack."""
+    with pytest.raises(StalledCommit) as caught:
+        run_inline(topology(tmp_path, held=2), Config(message_timeout_secs=1, group_transactions_max=1))
+    text = str(caught.value)
+    assert text.index("finish_batch") < text.index("what happened to transaction 2")
+    assert "attempt 1 committing in group 2" in text
+
+
+def test_a_run_that_was_killed(tmp_path, command_line):
+    """Its snapshot stays, and the process that wrote it is gone: that is said."""
+    program = (
+        "import pathlib, sys\n"
+        "from tests.cli import test_explain as t\n"
+        "from txtopo import Config\n"
+        "output = pathlib.Path(sys.argv[1])\n"
+        "t.run_inline(t.topology(output, dying_in=output), Config(group_transactions_max=1))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60).returncode == 1
+    file = snapshot_file(tmp_path)
+    writer, body = file.read_text().splitlines()
+    late = {**json.loads(body), "last_begun": 4}  # as it would have been a second later
+    file.write_text(f"{writer}\n{json.dumps(late)}\n")
+    text = explained(command_line, tmp_path, 3)
+    assert "is dead: killed, it seems; it left word 0:0" in text
+    assert "the next run resumes with transaction " in text
+    run_inline(topology(tmp_path), Config())
+    assert "transaction 3: committed\n  attempt   attempt 1, epoch 2" in explained(command_line, tmp_path, 3)
+
+
+def test_a_process_number_that_came_again(tmp_path, command_line):
+    """A living process of the same number is not the one that wrote the snapshot."""
+    run_inline(topology(tmp_path), Config(), until=2)
+    file = snapshot_file(tmp_path)
+    writer, body = map(json.loads, file.read_text().splitlines())
+    file.write_text(
+        f"{json.dumps({**writer, 'process_start': 1})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
+    )
+    assert "is dead: killed" in explained(command_line, tmp_path, 3)
+    file.write_text(
+        f"{json.dumps({**writer, 'host': 'elsewhere', 'written_secs': 0})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
+    )
+    assert "whether it lives can't be seen from here" in explained(command_line, tmp_path, 3)
+
+
+def test_without_a_snapshot(tmp_path, command_line):
+    """The journal alone tells what is committed, and of its last group that it can't be sure."""
+    run_inline(topology(tmp_path), Config(group_transactions_max=1))
+    snapshot_file(tmp_path).unlink()
+    assert "transaction 5: committed" in explained(command_line, tmp_path, 5)
+    assert "transaction 6: attempt 1, epoch 1, entered in the journal" in explained(command_line, tmp_path, 6)
+    assert "transaction 7: not committed; the last one that is committed is 5" in explained(command_line, tmp_path, 7)
+
+
+def test_without_a_journal(tmp_path, command_line):
+    """The snapshot alone tells how far the run came."""
+    run_inline(topology(tmp_path), Config({"topology.journal.bytes.max": 0}))
+    assert "transaction 2: committed\n  the journal no longer has it" in explained(command_line, tmp_path, 2)
+
+
+def test_what_is_asked_wrongly(tmp_path, command_line):
+    """Each mistake is one line."""
+    assert "there is no folder" in refused(command_line, tmp_path / "nowhere", 1)
+    assert "there is no journal" in refused(command_line, tmp_path, 1)
+    assert command_line("explain", str(tmp_path), "0").exit_code == 2
+    run_inline(topology(tmp_path), Config())
+    snapshot_file(tmp_path).write_text("no snapshot\n")
+    assert "can't be read" in refused(command_line, tmp_path, 1)
+    assert "is a folder; --set is for a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
+
+
+def test_states_in_memory_leave_no_file(tmp_path, command_line):
+    """A run without a folder writes none, not even where it is started."""
+    run_inline(topology(tmp_path, state=MemoryState(Fields("word: string"), Fields("n: long"))), Config())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_snapshot_that_cannot_be_written_disturbs_nothing(tmp_path):
+    """Neither a folder that is gone nor one that refuses; and nothing is left behind or made anew."""
+    run_inline(topology(tmp_path), Config())
+    _, snapshot = read_snapshot(snapshot_file(tmp_path))
+    gone = tmp_path / "gone" / METADATA_DIR
+    SnapshotWriter(snapshot_path(gone, "t"), 1, "i").write(snapshot)
+    assert not gone.parent.exists()
+    folder = tmp_path / "folder"
+    snapshot_path(folder, "t").mkdir(parents=True)
+    SnapshotWriter(snapshot_path(folder, "t"), 1, "i").write(snapshot)
+    assert [path.name for path in folder.iterdir()] == ["run-t.json"]
+    shutil.rmtree(folder)
+
+
+def test_a_predecessor_hides_nothing(tmp_path):
+    """A coordinator that has lost its lead stops writing; one of a new incarnation begins whatever was there."""
+    run_inline(topology(tmp_path), Config())
+    path = snapshot_file(tmp_path)
+    _, snapshot = read_snapshot(path)
+    old, new, other = SnapshotWriter(path, 4, "i"), SnapshotWriter(path, 5, "i"), SnapshotWriter(path, 1, "j")
+    for writer, shown in ((old, 4), (new, 5), (old, 5), (other, 1), (other, 1)):
+        writer.write(snapshot)
+        assert read_snapshot(path)[0].epoch == shown

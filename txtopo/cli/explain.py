@@ -1,0 +1,296 @@
+"""``txtopo explain``: where a transaction stands, since when, what it waits for, and what happens next."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import click
+from rich.console import Console
+from rich.text import Text
+
+from txtopo.attempts import attempt_words
+from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
+from txtopo.cli.target import load_target, set_option
+from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
+from txtopo.core.transitions import Status
+from txtopo.engine.runner import metadata_dir_of
+from txtopo.engine.snapshot import Snapshot, TransactionSnapshot, Writer, read_snapshot, snapshot_path
+from txtopo.errors import ConfigError
+from txtopo.journal.ending import METADATA_DIR, metadata_dir_below
+from txtopo.journal.journal import (
+    JournalEntry,
+    JournalPart,
+    JournalTransaction,
+    counting_parts,
+    find_journal,
+    read_journal,
+)
+
+SILENT_SECS = 10.0
+"""A run whose snapshot is older than that, though its process lives, is said to be silent."""
+
+METADATA_CHARACTERS_MAX = 200
+
+
+@attrs.frozen
+class _Known:
+    """What is known of a topology's run."""
+
+    parts: Sequence[JournalPart]
+    writer: Writer | None
+    snapshot: Snapshot | None
+
+    @property
+    def committed(self) -> int:
+        """The last transaction that is committed for certain."""
+        known = [0] if self.snapshot is None else [self.snapshot.committed]
+        if self.parts:
+            newest = self.parts[-1]
+            known.append(newest.header.committed)
+            known += [entry.last for entry in newest.entries[:-1]]  # what was entered last may be under way
+        return max(known)
+
+
+@click.command("explain", cls=Command)
+@click.argument("target", metavar="MODULE[:ATTRIBUTE]|OUTPUT")
+@click.argument("txid", metavar="TXID", type=WholeNumber(1))
+@set_option
+def explain_command(target: str, txid: int, pairs: tuple[str, ...]) -> None:
+    """Say where a transaction stands: since when, what it waits for or failed in, and what happens next.
+
+    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
+    topology. Of what is committed the journal tells; of what is not, a small file that a run keeps beside it, about
+    as it was a second ago. Nothing is run or written.
+    """
+    known = _known(target, pairs)
+    console = Console(highlight=False)
+    head, *lines = _lines(known, txid)
+    console.print(Text(head, "bold"), soft_wrap=True)
+    for line in lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _known(target: str, pairs: tuple[str, ...]) -> _Known:
+    """Read journal and snapshot of a topology, those of its present incarnation.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    metadata_dir, topology_id = _metadata_dir(target, pairs)
+    parts = read_journal(find_journal(metadata_dir, topology_id))
+    if topology_id is None and parts:
+        topology_id = parts[-1].header.topology
+    if topology_id is not None:
+        path: Path | None = snapshot_path(metadata_dir, topology_id)
+    else:
+        path = next(iter(sorted(metadata_dir.glob("run-*.json"))), None)
+    found = None if path is None else read_snapshot(path)
+    if found is None or (parts and not _is_of(found[0], parts[-1])):
+        if not parts:
+            raise ConfigError(f"nothing in {metadata_dir} tells of a run: run the topology first")
+        return _Known(parts, None, None)
+    return _Known(parts, *found)
+
+
+def _is_of(writer: Writer, part: JournalPart) -> bool:
+    """Whether a snapshot is of the run that has begun the journal's last part; one of an earlier run says nothing."""
+    return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
+
+
+def _metadata_dir(target: str, pairs: tuple[str, ...]) -> tuple[Path, str | None]:
+    """Return the folder of a topology's own files, and its id where the topology is given."""
+    if Path(target).is_dir():
+        if pairs:
+            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
+        for metadata_dir in (Path(target) / METADATA_DIR, Path(target)):
+            if any(metadata_dir.glob("run-*.json")):  # without a journal there is still this
+                return metadata_dir, None
+        return metadata_dir_below(target), None
+    if os.sep in target and not target.endswith(".py"):
+        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
+    loaded = load_target(target, pairs)
+    return metadata_dir_of(loaded.topology.plan, loaded.config), loaded.topology.id
+
+
+def _lines(known: _Known, txid: int) -> list[str]:
+    """Return what is to be said of a transaction, its headline first."""
+    entered = _entry_of(known.parts, txid)
+    if txid <= known.committed:
+        return _committed_lines(known, txid, entered)
+    last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
+    is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not _is_alive(known)
+    if entered is not None and is_unseen:  # nobody is there who could say whether its writes have landed
+        return [f"transaction {txid}: {_unsure(entered)}"]
+    if known.snapshot is None or known.writer is None:
+        return [
+            f"transaction {txid}: not committed; the last one that is committed is {known.committed or 'none yet'}",
+            "no run has left word of what has begun; the next one begins, or resumes, with the one behind that",
+        ]
+    if txid > last_begun:
+        raise ConfigError(
+            f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last one that "
+            f"is committed is {known.committed or 'none yet'}"
+        )
+    window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
+    return [*window, *_run_lines(known.snapshot, known.writer)]
+
+
+def _is_alive(known: _Known) -> bool:
+    """Whether the run goes on, as far as can be seen from here."""
+    has_end = known.snapshot is None or bool(known.snapshot.ended)
+    return not has_end and known.writer is not None and known.writer.is_alive is not False
+
+
+def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
+    """Return what the journal says of a transaction; None if nothing. The newest entry counts, if several have it."""
+    for part in reversed(counting_parts(parts, lambda _: True)):
+        for entry in reversed(part.entries):
+            if entry.first <= txid <= entry.last:
+                return part, entry, next(each for each in entry.transactions if each.txid == txid)
+    return None
+
+
+def _unsure(entered: tuple[JournalPart, JournalEntry, JournalTransaction]) -> str:
+    _, entry, transaction = entered
+    return (
+        f"{attempt_words(transaction.attempt)}, entered in the journal with its group, {_span(entry)}, whose writes "
+        "are under way or were cut off: the next start finishes or drops them"
+    )
+
+
+def _span(entry: JournalEntry) -> str:
+    return f"transactions {entry.first} to {entry.last}" if entry.first < entry.last else "which holds it alone"
+
+
+def _committed_lines(
+    known: _Known, txid: int, entered: tuple[JournalPart, JournalEntry, JournalTransaction] | None
+) -> list[str]:
+    if entered is None:
+        return [
+            f"transaction {txid}: committed",
+            "the journal no longer has it, or the topology keeps none (topology.journal.bytes.max)",
+        ]
+    part, entry, transaction = entered
+    what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
+    lines = [
+        f"transaction {txid}: {what}",
+        f"attempt   {attempt_words(transaction.attempt)}, of topology {part.header.topology!r}",
+        f"group     {_span(entry)}",
+    ]
+    for partition, (start, end) in (transaction.ranges or {}).items():
+        lines.append(f"input     {partition}: {start} to {end}")
+    if not transaction.ranges:
+        lines.append(f"input     metadata {_cut(json.dumps(transaction.metadata, ensure_ascii=False))}")
+    if transaction.fingerprints:
+        tuples = ", ".join(f"{name} {number:,}" for name, (number, _) in transaction.fingerprints.items())
+        lines.append(f"tuples    {tuples}")
+    lines += [
+        f"written   {name}: {count_of(put, 'row')} put, {removed:,} removed, by the whole group"
+        for name, (put, removed) in entry.states.items()
+    ]
+    return [*lines, f"next      nothing: it is done; the last committed one is {known.committed}"]
+
+
+def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
+    """Return how a transaction stands that has begun and is not committed."""
+    first = snapshot.committed + 1
+    found = next((each for each in snapshot.transactions if each.txid == txid), None)
+    if found is None:
+        return [
+            f"transaction {txid}: begun, not committed",
+            f"next      it waits behind transactions {first} to {txid - 1}; ask for {first}, which stands first",
+        ]
+    status = Status(found.status)
+    verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
+    lines = [f"transaction {txid}: {verb}"]
+    entries = found.story.entries
+    if is_live and entries:
+        ago_ms = snapshot.now_ms - entries[-1].at_ms
+        lines.append(f"since     {_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}")
+    if is_live and found.component is not None:
+        lines.append(f"waits for component {found.component!r}, whose code runs for it now")
+    if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
+        idle_ms = snapshot.now_ms - found.progress_ms
+        lines.append(f"progress  {idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
+    failure = found.story.last_failure
+    if failure is not None:
+        lines.append(f"failed    {_failure(failure, writer, snapshot)}")
+    for number, each in enumerate(entries):
+        if number == ABRIDGED_FIRST and found.story.left_out:
+            lines.append(f"…         {found.story.left_out:,} entries of its story left out")
+        lines.append(f"{_time_of(writer, snapshot, each.at_ms)}  {each}")
+    if is_live:
+        lines.append(f"next      {_next(snapshot, found, status)}")
+    return lines
+
+
+def _failure(failure: StoryEntry, writer: Writer, snapshot: Snapshot) -> str:
+    attempt = "" if failure.attempt is None else attempt_words(failure.attempt.attempt)
+    where = "" if failure.component is None else f" in component {failure.component!r}"
+    reason = _cut(" ".join(failure.own_reason.split()))
+    return f"{attempt}{where}, at {_time_of(writer, snapshot, failure.at_ms)}: {reason}"
+
+
+def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str:
+    first = snapshot.committed + 1
+    behind = ""
+    if found.txid > first:
+        word = STATUS_WORDS[snapshot.transactions[0].status]
+        behind = f", behind transaction {first}, which {word}"
+    match status:
+        case Status.READY:
+            bound = "" if snapshot.tries_max is None else f"; it may fail {count_of(snapshot.tries_max, 'time')} in all"
+            is_replay = any(entry.what is Happening.FAILED for entry in found.story.entries)
+            return f"{'it is replayed' if is_replay else 'it is processed'} in one of the next jobs{bound}"
+        case Status.PROCESSING:
+            return f"once processed, it waits for its turn to commit{behind}; without progress it is replayed"
+        case Status.PROCESSED:
+            return f"its turn to commit comes{behind or ', with the next group'}"
+        case Status.COMMITTING:
+            return "its group's commit phases end, and each table gets one Delta write; without progress the run stops"
+        case Status.DEAD if snapshot.skips:
+            return f"its dead letter is written in its turn{behind}"
+        case Status.DEAD:
+            return f"what is before it commits, then the run stops{behind}"
+        case Status.WRITING_DEAD_LETTER:
+            return "once its dead letter is written, later transactions go on"
+        case _:
+            return "nothing: it is done"
+
+
+def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
+    """Return how the run itself stands."""
+    age_secs = max(0.0, time.time() - writer.written_secs)
+    who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
+    resumes = f"the next run resumes with transaction {snapshot.committed + 1}"
+    if snapshot.ended:
+        lines = [f"run       ended {clock(age_secs)} ago: {snapshot.ended}"]
+        if snapshot.failed_txid is not None:
+            where = "" if snapshot.failed_component is None else f", component {snapshot.failed_component!r}"
+            lines.append(f"          that was in transaction {snapshot.failed_txid}{where}")
+        return [*lines, f"next      {resumes}"]
+    alive = writer.is_alive
+    if alive is False:
+        return [
+            f"run       {who}, is dead: killed, it seems; it left word {clock(age_secs)} ago",
+            f"next      {resumes}",
+        ]
+    if age_secs > SILENT_SECS:
+        doubt = "it lives" if alive else "whether it lives can't be seen from here"
+        return [f"run       {who}: {doubt}, but its last word is {clock(age_secs)} old"]
+    return [f"run       {who}, going on; as of {age_secs:.1f} s ago"]
+
+
+def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
+    """Return a moment of the coordinator's clock as local time."""
+    return time.strftime("%H:%M:%S", time.localtime(writer.written_secs - (snapshot.now_ms - at_ms) / 1000))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= METADATA_CHARACTERS_MAX else f"{text[: METADATA_CHARACTERS_MAX - 1]}…"
