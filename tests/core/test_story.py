@@ -17,7 +17,7 @@ from txtopo.testing.scenario import (
     group_ended,
     limits,
     lost,
-    pack_ended,
+    job_ended,
     processed,
     recovered,
     ticked,
@@ -63,7 +63,7 @@ def test_a_failure_and_its_replay():
         ticked(20),
         Failed(attempt("1:1"), "[component 'count', txid 1] no\nmore", component="count"),
     )
-    tell(story, pack_ended(1), ticked(40), processed("1:2"))
+    tell(story, job_ended(1), ticked(40), processed("1:2"))
     assert told(story.coordinator, 1) == [
         (0, "begun"),
         (0, "metadata saved"),
@@ -91,7 +91,7 @@ def test_a_failure_in_the_commit_phase_returns_the_rest():
         "attempt 1 committing in group 1",
         "attempt 1 returned: its group ended without it",
     ]
-    tell(story, pack_ended(1), processed("1:2"), committed("1:2", "2:1"))
+    tell(story, job_ended(1), processed("1:2"), committed("1:2", "2:1"))
     assert [text for _, text in told(story.coordinator, 2)] == [
         *words,
         "attempt 1 committing in group 2",
@@ -109,7 +109,7 @@ def test_an_opaque_failure_rolls_back_the_later_ones():
         (0, "attempt 1 processing in job 1"),
         (0, "attempt 1 rolled back: transaction 1 failed, and it follows that"),
     ]
-    tell(story, pack_ended(1), begun(1, 2, metadata="?"))
+    tell(story, job_ended(1), begun(1, 2, metadata="?"))
     assert [text for _, text in told(story.coordinator, 2)][3:] == ["begun", "attempt 2 processing in job 2"]
 
 
@@ -146,7 +146,7 @@ def test_stories_are_bounded():
     story = Scenario(limits(window=1, job_failures=10**6))
     tell(story, recovered(), begun(1))
     for number in range(1, 41):
-        tell(story, Failed(attempt(f"1:{number}"), "x" * 5_000), pack_ended(number))
+        tell(story, Failed(attempt(f"1:{number}"), "x" * 5_000), job_ended(number))
     known = story.coordinator.story(1)
     assert [entry.what for entry in known.entries[:2]] == [Happening.BEGUN, Happening.METADATA_SAVED]
     assert len(known.entries) == ENTRIES_MAX + 1  # and the attempt that goes on
@@ -166,7 +166,7 @@ def test_stories_are_bounded():
     tell(story, processed("1:41"), committed("1:41"), group_ended(1))
     for txid in range(2, STORIES_KEPT + 2):
         tell(
-            story, begun(txid), processed(f"{txid}:1"), committed(f"{txid}:1"), group_ended(txid), pack_ended(39 + txid)
+            story, begun(txid), processed(f"{txid}:1"), committed(f"{txid}:1"), group_ended(txid), job_ended(39 + txid)
         )
     assert story.coordinator.committed == STORIES_KEPT + 1
     assert not story.coordinator.story(1).entries
