@@ -114,7 +114,7 @@ def replayed(command_line, tmp_path):
     def run(group=2, layout="together", places=2, **settings):
         Settings.now = settings
         config = Config(max_spout_pending=6, group_transactions_max=group, layout=layout)
-        run_inline(make(output, settings), config, places=places)
+        run_inline(make(output, settings), config, slots=places)
         return lambda txid: command_line("replay", "replayed", str(txid))
 
     return run

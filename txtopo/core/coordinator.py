@@ -202,7 +202,7 @@ class Coordinator:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             tries = self._tries_of(transaction.txid)
             self._window[transaction.txid] = Transaction(transaction.txid, transaction.metadata, tries)
-        if event.begun and not self.limits.opaque:
+        if event.begun and self.limits.spout.repeats:
             actions.append(SaveMetadata(event.begun))
 
     def _progressed(self, event: Progressed) -> None:
@@ -216,8 +216,7 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.PROCESSING:
                 transaction.move(Trigger.PROCESSED)
-                if self.limits.opaque:
-                    transaction.metadata = event.metadata
+                transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
                 self._lost_jobs = 0
 
     def _failed(self, event: Failed) -> None:
@@ -229,13 +228,13 @@ class Coordinator:
                 continue
             transaction.tries.failures += 1
             was_processed = transaction.status is not Status.PROCESSING
-            if self.limits.opaque and event.metadata is not None:
-                transaction.metadata = event.metadata
-            knows_metadata = was_processed or event.metadata is not None
-            self._fail(transaction, event.error, knows_metadata=knows_metadata, is_logged=event.is_logged)
+            if event.metadata is not None:
+                transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
+            was_emitted = was_processed or event.metadata is not None
+            self._fail(transaction, event.error, was_emitted=was_emitted, is_logged=event.is_logged)
 
     def _fail(
-        self, transaction: Transaction, error: str, *, knows_metadata: bool = False, is_logged: bool = False
+        self, transaction: Transaction, error: str, *, was_emitted: bool = False, is_logged: bool = False
     ) -> None:
         transaction.tries.error = error
         transaction.tries.failed_attempts += 1
@@ -245,14 +244,15 @@ class Coordinator:
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
-        can_skip = knows_metadata or not self.limits.opaque
+        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
-        if self.limits.opaque:
-            is_kept = transaction.status is Status.DEAD
-            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid)
+        is_given_up = transaction.status is Status.DEAD
+        first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
+        if first is not None:
+            self._roll_back(first)
 
     def _roll_back(self, first_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
@@ -394,13 +394,13 @@ class Coordinator:
 
     def _ask_source(self, actions: list[Action]) -> None:
         count = window_end(self.committed, self.limits) - self._last_begun
-        if self.limits.opaque:
-            unknown = {Status.READY, Status.PROCESSING}
+        unknown = self.limits.spout.unknown
+        if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
-                unknown.add(Status.DEAD)
+                unknown |= {Status.DEAD}
             if any(t.status in unknown for t in self._window.values()):
                 return  # its coordinator can't tell what is left before the emitters have been there
-            count = min(count, self.limits.job_transactions_max)
+        count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         is_due = self._source is SourceStatus.READY or (
             self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
         )
@@ -415,7 +415,7 @@ class Coordinator:
         if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
-        jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
+        jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
             job = choose_job(self._window, self.committed, self._now_ms, self.limits, sizer.transactions_max)

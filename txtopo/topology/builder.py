@@ -19,12 +19,9 @@ from txtopo.api.bolt import (
 )
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping, GroupingKind
-from txtopo.api.partitioned import as_transactional
 from txtopo.api.spout import (
     AnySpout,
     DataFrameSpout,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedTransactionalSpout,
     SpoutTable,
 )
 from txtopo.api.state import State
@@ -34,6 +31,7 @@ from txtopo.topology.code_checks import shared_defaults, signature_mistakes, und
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
 from txtopo.topology.probe import find_state_mistakes
+from txtopo.topology.spout_semantics import semantics_of
 
 _KINDS: tuple[tuple[type, ComponentKind], ...] = (
     (DataFrameSpout, ComponentKind.DATAFRAME_SPOUT),
@@ -202,7 +200,6 @@ def _make_plan(
     streams: Mapping[str, Mapping[str, Fields]],
     commit_phase: set[str],
 ) -> Plan:
-    spout = graph.declared[0].component
     components = tuple(
         PlannedComponent(
             id=declared.id,
@@ -227,16 +224,15 @@ def _make_plan(
         components=components,
         edges=edges,
         states=dict(graph.states),
-        is_opaque=isinstance(spout, OpaquePartitionedTransactionalSpout),
+        semantics=semantics_of(graph.declared[0].component),
     )
 
 
 def _prototype(component: AnySpout | Bolt) -> Any:
-    if isinstance(component, PartitionedTransactionalSpout):
-        return as_transactional(component)
     if isinstance(component, Bolt):
         _check_pickles(component)
-    return component
+        return component
+    return semantics_of(component).prototype(component)
 
 
 def _check_pickles(bolt: Bolt) -> None:
