@@ -30,7 +30,7 @@ class MemoryPlace(StatePlace):
 
 class TestMemoryState(StateConformance):
     @pytest.fixture
-    def write_rows(self, tmp_path: Path) -> StatePlace:
+    def place(self, tmp_path: Path) -> StatePlace:
         return MemoryPlace()
 
 

@@ -112,7 +112,7 @@ class FrameStages:
         encode = _encode_function(self._package, self._job, component, to_python)
         return frame.mapInArrow(
             encode,
-            "place int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
+            "slot int, attempt struct<txid: bigint, attempt: bigint>, edge int, "
             "source_task int, task int, tag bigint, tuples int, encoded binary",
         ).rdd.map(_as_message)
 
@@ -277,7 +277,7 @@ def _message_batch(attempt: TransactionAttempt, rows: list[tuple[int, int, int, 
             pa.array(tuples, pa.int32()),
             pa.array(encoded, pa.binary()),
         ],
-        names=["place", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
+        names=["slot", "attempt", "edge", "source_task", "task", "tag", "tuples", "encoded"],
     )
 
 

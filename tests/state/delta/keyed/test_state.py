@@ -50,7 +50,7 @@ class DeltaPlace(StatePlace):
 
 class TestDeltaState(StateConformance):
     @pytest.fixture
-    def write_rows(self, tmp_path: Path) -> StatePlace:
+    def place(self, tmp_path: Path) -> StatePlace:
         return DeltaPlace(tmp_path / "out" / "counts")
 
 
@@ -58,7 +58,7 @@ class TestDeltaStateWithASmallCache(StateConformance):
     """The same promises when the table is too large to be cached, and upkeep runs after every write."""
 
     @pytest.fixture
-    def write_rows(self, tmp_path: Path) -> StatePlace:
+    def place(self, tmp_path: Path) -> StatePlace:
         return DeltaPlace(tmp_path / "counts", cached_keys_max=1, upkeep_every_writes=1, files_max=1)
 
 
@@ -66,7 +66,7 @@ class TestDeltaStateByMerge(StateConformance):
     """The same promises when every write is a merge."""
 
     @pytest.fixture
-    def write_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatePlace:
         merge_always(monkeypatch)
         return DeltaPlace(tmp_path / "counts")
 
