@@ -22,12 +22,14 @@ from txtopo.api.reduction import Reducible
 from txtopo.api.state import (
     BulkRules,
     Key,
+    KeyedWrites,
     OpenedState,
     StagedWrite,
     State,
     StateKind,
     StateValue,
     Writes,
+    by_key,
     pairs_of,
 )
 from txtopo.columnar.rows_file import in_memory
@@ -219,7 +221,7 @@ class OpenedMemoryState(OpenedState):
         """Return key and value of each of the rows to reduce."""
         return pairs_of(in_memory(rows), len(self._rows.key))
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
         self._rows.check(values, new_keys)
 
@@ -230,7 +232,7 @@ class OpenedMemoryState(OpenedState):
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the state; nothing was written.
         """
-        fitted = self._rows.fit(txid, values)
+        fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         table = self._table
         if table.last_txid is not None and table.last_txid >= txid:
@@ -250,7 +252,7 @@ class OpenedMemoryState(OpenedState):
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the state.
         """
-        fitted = self._rows.fit(txid, values)
+        fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         location = f"staged-{self._epoch}-{txid}"
         self._table.staged[location] = fitted.values

@@ -10,16 +10,25 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, assert_never
 
 import attrs
 import pyarrow as pa
 
 from txtopo.api.copying import Copy, Copying, copied
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.reduction import (
+    PreparedWrites,
+    Reducible,
+    Reduction,
+    Rows,
+    RowsFile,
+    RowsMode,
+    RowsToWrite,
+    TransactionRows,
+)
 from txtopo.backend.table import StateTable
-from txtopo.errors import StateAccessError
+from txtopo.errors import InternalError, StateAccessError
 
 Key = Hashable
 """A key: one value, or a tuple of them where the state has several key fields."""
@@ -222,8 +231,22 @@ class MapState(ABC):
         self.multi_remove([key])
 
 
-Writes = Mapping[Key, StateValue | None]
-"""What is to be kept for each key; None for a key that is removed."""
+KeyedWrites = Mapping[Key, StateValue | None]
+"""What is to be kept for each key; None for a key that is removed. What every keyed state is given to write."""
+
+Writes = KeyedWrites | PreparedWrites
+"""What a commit group puts into a state: values by key, or what the state itself has made of rows."""
+
+
+def by_key(writes: Writes) -> KeyedWrites:
+    """Return the values by key of a write; for a state that prepares none itself."""
+    match writes:
+        case Mapping():
+            return writes
+        case PreparedWrites():
+            raise InternalError(f"a {type(writes).__name__} was handed to a state that has not made it")
+        case _:
+            assert_never(writes)
 
 
 @attrs.frozen
@@ -343,7 +366,7 @@ class OpenedState(ABC):
                 stops the run if that does not help; the message says what cannot be read.
         """
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`write` would refuse; called while it is known who has put it.
 
         Args:

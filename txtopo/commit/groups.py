@@ -18,12 +18,12 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, assert_never
 
 import attrs
 
 from txtopo.api.copying import copied, copied_json
-from txtopo.api.reduction import FoldedWrites
+from txtopo.api.reduction import PreparedWrites
 from txtopo.api.state import OpenedState, StagedWrite, Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.backend.layer import Layer
@@ -358,10 +358,16 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
 
 def _put_and_removed(values: Writes) -> tuple[int, int]:
     """Return the number of keys, or rows, that are put, and of those that are removed."""
-    if isinstance(values, FoldedWrites):
-        return len(values), values.rows_removed
-    removed = values.removed if isinstance(values, Layer) else sum(value is None for value in values.values())
-    return len(values) - removed, removed
+    match values:
+        case PreparedWrites():
+            return values.rows_put, values.rows_removed
+        case Layer():
+            return values.put_count, values.removed
+        case Mapping():
+            removed = sum(value is None for value in values.values())
+            return len(values) - removed, removed
+        case _:
+            assert_never(values)
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txtopo.api.copying import Copying
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
-from txtopo.api.state import Key, OpenedState, StateValue, Updater, Writes
+from txtopo.api.state import Key, KeyedWrites, OpenedState, StateValue, Updater, Writes
 from txtopo.backend.layer import Layer
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure
@@ -126,7 +126,7 @@ class TransactionView(StateView):
         self._own_rows: list[TransactionRows] = []
         self._own_rows_to_write: list[RowsToWrite] = []
         self._may_lie_bare = group.opened.bulk is not None
-        self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
+        self._unchecked: list[tuple[KeyedWrites, Sequence[Key] | None]] = []
         """What is put in bulk, and which of its keys may not fit; None: any."""
         self._singles: dict[Key, StateValue | None] = {}
         self._has_unchecked_singles = False

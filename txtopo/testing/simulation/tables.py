@@ -26,6 +26,7 @@ from txtopo.api.state import (
     StateKind,
     StateValue,
     Writes,
+    by_key,
     pairs_of,
 )
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
@@ -195,7 +196,7 @@ class OpenedSimulatedState(OpenedState):
             if table.newest is not seen:  # the version after it is taken
                 continue
             rows = dict(seen.rows)
-            for key, value in values.items():
+            for key, value in by_key(values).items():
                 if value is None:
                     rows.pop(key, None)
                 else:

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
 from state.delta.keyed import buckets as delta_buckets
+from state.delta.log import data_files
 from state.delta.log.data_files import FileWrites
 from state.delta.log.data_folder import DATA_FOLDER
 from tests.state.delta.inline_executors import InlineExecutors
@@ -106,7 +107,7 @@ def test_what_is_written_can_be_looked_into(tmp_path) -> None:
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, {"a": 1, "b": 1, "c": 1}))
     writes = fold(state, (2, {"a": 1}), (3, {"b": 5}))
-    assert {key: (kept.value, kept.txid) for key, kept in writes.items()} == {"a": (2, 2), "b": (6, 3)}
+    assert {key: (kept.value, kept.txid) for key, kept in writes.mapping().items()} == {"a": (2, 2), "b": (6, 3)}
 
 
 def test_small_groups_stay_with_the_driver(tmp_path) -> None:
@@ -283,7 +284,7 @@ def test_a_folder_named_as_a_partition(tmp_path) -> None:
     state = opened(path, executors=InlineExecutors())
     commit(state, (1, {"a": 1, "b": 2}))
     writes = commit(state, (2, {"a": 1}))
-    assert {key: kept.value for key, kept in writes.items()} == {"a": 2}
+    assert {key: kept.value for key, kept in writes.mapping().items()} == {"a": 2}
     assert rows(path) == {"a": (2, 2), "b": (2, 1)}
 
 
@@ -390,7 +391,7 @@ def test_the_bounds_of_long_texts_hold_them(words):
     stats = delta_buckets.stats_of(pa.table({"word": words}))
     low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
     assert [low <= word <= high for word in words] == [True] * len(words)
-    assert len(low) <= delta_buckets._TEXT_MAX
+    assert len(low) <= data_files._TEXT_MAX
 
 
 def test_a_long_key_is_found_by_its_own_predicate(tmp_path):
