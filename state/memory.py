@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.api.capabilities import StagesWrites
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Reducible
@@ -162,7 +163,7 @@ class MemoryState(State):
         return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedMemoryState(OpenedState):
+class OpenedMemoryState(OpenedState, StagesWrites):
     """A MemoryState in the hands of one coordinator; made by :meth:`MemoryState.open`."""
 
     def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:

@@ -16,9 +16,10 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from txtopo.api.capabilities import FoldsRows, TakesRows
 from txtopo.api.copying import Copying
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
-from txtopo.api.state import Key, KeyedWrites, OpenedState, StateValue, Updater, Writes
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.state import Key, KeyedWrites, OpenedState, StateValue, Updater, Writes, takes_no_rows
 from txtopo.backend.layer import Layer
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure
@@ -41,6 +42,8 @@ class GroupState:
 
     def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
         self.opened = opened
+        self._folds = opened if isinstance(opened, FoldsRows) else None
+        self._takes_rows = opened if isinstance(opened, TakesRows) else None
         self.written = Layer(opened.make_value)
         """What the finished transactions of the group have put; None for what they have removed."""
         self.folded: list[TransactionRows] = []
@@ -59,12 +62,19 @@ class GroupState:
     def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
         """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
         reduction = Reduction.of(function)
-        if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:
+        is_by_key = self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}
+        if self._folds is None or is_by_key or reduction is None:
             return None
-        rows = self.opened.reducible_rows(values, reduction)
+        rows = self._folds.reducible_rows(values, reduction)
         if rows is not None:
             self.reduction = reduction
         return rows
+
+    def fitted_rows(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
+        """Return rows as a table of rows takes them; refuse them in a state that is none."""
+        if self._takes_rows is None:
+            raise takes_no_rows(self.opened)
+        return self._takes_rows.rows_to_write(rows, mode)
 
     def settle(self) -> None:
         """Put what was folded as rows key by key, for from now on keys are asked for."""
@@ -83,9 +93,11 @@ class GroupState:
         try:
             if self.rows_to_write:
                 assert not self.written, "a table of rows has no keys"
-                return self.opened.write_rows(self.rows_to_write)
+                assert self._takes_rows is not None, "it has taken rows"
+                return self._takes_rows.write_rows(self.rows_to_write)
             assert self.reduction is not None, "rows are folded in some way"
-            return self.opened.fold(self.folded, self.reduction)
+            assert self._folds is not None, "it has taken rows to fold"
+            return self._folds.fold(self.folded, self.reduction)
         except FailedException as error:
             raise_as_of_state(error)
 
@@ -235,11 +247,11 @@ class TransactionView(StateView):
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of a table of rows."""
-        return in_memory(self._group.opened.rows_to_write(rows, RowsMode.APPEND))
+        return in_memory(self._group.fitted_rows(rows, RowsMode.APPEND))
 
     def _write_rows(self, rows: Rows, mode: RowsMode) -> None:
         self._check_running()
-        part = RowsToWrite(self._txid, self._group.opened.rows_to_write(rows, mode), mode)
+        part = RowsToWrite(self._txid, self._group.fitted_rows(rows, mode), mode)
         if part.count:
             self._own_rows_to_write.append(part)
 

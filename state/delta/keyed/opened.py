@@ -21,6 +21,7 @@ from state.delta.opened_table import OpenedDeltaTable, TableOptions
 from state.delta.schema import RowFormat, reaches
 from state.delta.upkeep import compact
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.api.capabilities import FoldsRows
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
 from txtopo.api.state import BulkRules, Executors, Key, KeyedWrites, StagedWrite, StateValue, Writes, by_key, pairs_of
@@ -30,7 +31,7 @@ from txtopo.errors import StateFailure
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
 
-class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
+class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
     """A Delta table of keys and values in the hands of one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(

@@ -19,6 +19,7 @@ from state.delta.rows.compaction import compact_rows
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.upkeep import Upkeep
+from txtopo.api.capabilities import TakesRows
 from txtopo.api.reduction import PreparedWrites, Rows, RowsFile, RowsMode, RowsToWrite
 from txtopo.api.state import Key, KeyedWrites, StagedWrite, StateKind, Writes
 from txtopo.errors import StateAccessError
@@ -26,7 +27,7 @@ from txtopo.errors import StateAccessError
 __all__ = ["OpenedDeltaRows"]
 
 
-class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
+class OpenedDeltaRows(OpenedDeltaTable[RowsWrites], TakesRows):
     """A table of rows in the hands of one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, form: RowsFormat, upkeep: Upkeep) -> None:
