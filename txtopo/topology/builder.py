@@ -9,11 +9,7 @@ from typing import Any
 import cloudpickle
 
 from txtopo.api.bolt import (
-    ArrowBatchBolt,
-    BasicBolt,
-    BatchBolt,
     Bolt,
-    DataFrameBolt,
     ICommitter,
     OutputFieldsDeclarer,
 )
@@ -29,17 +25,10 @@ from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology import checks
 from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
+from txtopo.topology.kinds import rules_of
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
 from txtopo.topology.probe import find_state_mistakes
 from txtopo.topology.spout_semantics import semantics_of
-
-_KINDS: tuple[tuple[type, ComponentKind], ...] = (
-    (DataFrameSpout, ComponentKind.DATAFRAME_SPOUT),
-    (BasicBolt, ComponentKind.BASIC_BOLT),
-    (BatchBolt, ComponentKind.BATCH_BOLT),
-    (ArrowBatchBolt, ComponentKind.ARROW_BOLT),
-    (DataFrameBolt, ComponentKind.DATAFRAME_BOLT),
-)
 
 
 class TransactionalTopologyBuilder:
@@ -203,7 +192,7 @@ def _make_plan(
     components = tuple(
         PlannedComponent(
             id=declared.id,
-            kind=next((kind for base, kind in _KINDS if isinstance(declared.component, base)), ComponentKind.SPOUT),
+            kind=_kind_of(declared.component),
             component=_prototype(declared.component),
             tasks=declared.num_tasks or declared.parallelism or 1,
             streams=dict(streams[declared.id]),
@@ -226,6 +215,12 @@ def _make_plan(
         states=dict(graph.states),
         semantics=semantics_of(graph.declared[0].component),
     )
+
+
+def _kind_of(component: object) -> ComponentKind:
+    rules = rules_of(component)
+    assert rules is not None, "checked before"
+    return rules.kind
 
 
 def _prototype(component: AnySpout | Bolt) -> Any:
