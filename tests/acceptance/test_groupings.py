@@ -139,5 +139,5 @@ def test_groupings(spark: SparkSession, typed: bool, layout: str) -> None:
 def test_groupings_inline(typed: bool, places: int) -> None:
     """The same without Spark, in one place and in three."""
     received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
-    run_inline(topology(received, typed), Config(layout="spread"), places=places)
+    run_inline(topology(received, typed), Config(layout="spread"), slots=places)
     check(received)

@@ -44,7 +44,7 @@ def lefts_of_run(disk, config, transactions, steps, places=2):
             lefts.append((name, disk.left()))
 
     with armed(handler):
-        run_inline(topology(disk.folder, transactions), config, places=places)
+        run_inline(topology(disk.folder, transactions), config, slots=places)
     return lefts
 
 
