@@ -16,18 +16,21 @@ import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.api.capabilities import StagesWrites
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Reducible
 from txtopo.api.state import (
     BulkRules,
     Key,
+    KeyedWrites,
     OpenedState,
     StagedWrite,
     State,
     StateKind,
     StateValue,
     Writes,
+    by_key,
     pairs_of,
 )
 from txtopo.columnar.rows_file import in_memory
@@ -160,7 +163,7 @@ class MemoryState(State):
         return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedMemoryState(OpenedState):
+class OpenedMemoryState(OpenedState, StagesWrites):
     """A MemoryState in the hands of one coordinator; made by :meth:`MemoryState.open`."""
 
     def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
@@ -219,7 +222,7 @@ class OpenedMemoryState(OpenedState):
         """Return key and value of each of the rows to reduce."""
         return pairs_of(in_memory(rows), len(self._rows.key))
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
         self._rows.check(values, new_keys)
 
@@ -230,7 +233,7 @@ class OpenedMemoryState(OpenedState):
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the state; nothing was written.
         """
-        fitted = self._rows.fit(txid, values)
+        fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         table = self._table
         if table.last_txid is not None and table.last_txid >= txid:
@@ -250,7 +253,7 @@ class OpenedMemoryState(OpenedState):
             FieldsError: a key or value does not fit; nothing was written.
             LostLead: a newer epoch has opened the state.
         """
-        fitted = self._rows.fit(txid, values)
+        fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
         location = f"staged-{self._epoch}-{txid}"
         self._table.staged[location] = fitted.values

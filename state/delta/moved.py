@@ -46,7 +46,9 @@ def write_after_move(folder: DataFolder, writes: FileWrites, held: Sequence[Data
     removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
     rests = [_rest_of(folder, file, is_new, rows) for file in removed]
     added = [*writes.added, *(file for file in rests if file is not None)]
-    return FileWrites(writes.folder, added, removed, len(writes), writes.first_txid, writes.version, rows.read_writes)
+    return FileWrites(
+        writes.folder, added, removed, writes.rows_put, writes.first_txid, writes.version, rows.read_writes
+    )
 
 
 def _parts_mask(buckets: Sequence[DataFile]) -> npt.NDArray[np.bool_]:

@@ -31,6 +31,7 @@ from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.rollback import roll_back
 from state.delta.staging import Staging
 from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
+from txtopo.api.capabilities import CanBeRepaired, StagesWrites, UsesExecutors
 from txtopo.api.state import Executors, OpenedState, StagedWrite, StateKind, Writes
 from txtopo.errors import DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
@@ -53,7 +54,7 @@ class TableOptions:
     upkeep: Upkeep
 
 
-class OpenedDeltaTable(OpenedState, Generic[W]):
+class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, Generic[W]):
     """A Delta table in the hands of one coordinator."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, kind: StateKind, upkeep: Upkeep) -> None:

@@ -23,7 +23,7 @@ from state.values import (
     transactional_values,
 )
 from txtopo.api.fields import Fields
-from txtopo.api.state import Key, StateKind, StateValue, Writes, joined_columns
+from txtopo.api.state import Key, KeyedWrites, StateKind, StateValue, joined_columns
 from txtopo.api.types import ddl_name
 from txtopo.backend.layer import Layer
 from txtopo.errors import FieldsError
@@ -139,7 +139,7 @@ class RowFormat:
         """Return the columns of a snapshot: key fields, value fields, txid."""
         return [*self.key, *self.value, TXID_FIELD]
 
-    def fit(self, txid: int, values: Writes) -> FittedRows:
+    def fit(self, txid: int, values: KeyedWrites) -> FittedRows:
         """Return ``values`` as rows; a row without a txid, and without a value, is one to remove.
 
         Args:
@@ -195,7 +195,7 @@ class RowFormat:
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
         return FittedRows(lambda: fitted, txids, table)
 
-    def check(self, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`fit` would refuse.
 
         Args:

@@ -6,6 +6,7 @@ import pytest
 
 from txtopo.core.choosing import choose_group, choose_job, window_end
 from txtopo.core.limits import Limits
+from txtopo.core.spout_policy import OPAQUE
 from txtopo.core.transactions import Transaction, Tries
 from txtopo.core.transitions import Status
 from txtopo.testing.scenario import limits
@@ -66,7 +67,7 @@ def test_packs(text: str, job: list[int]) -> None:
 )
 def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
     """All before it must be known: processed, or given up with what it emitted."""
-    assert _job(text, limits(window=9, job=3, opaque=True)) == job
+    assert _job(text, limits(window=9, job=3, spout=OPAQUE)) == job
 
 
 def test_packs_stay_in_the_window() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.core.stories import begin, begin_opaque
 from txtopo.core.coordinator import STORIES_KEPT
 from txtopo.core.events import Failed
+from txtopo.core.spout_policy import OPAQUE
 from txtopo.core.story import ENTRIES_KEPT_FIRST, ENTRIES_MAX, LINES_MAX, REASON_CHARACTERS_MAX, Happening, Story
 from txtopo.testing.scenario import (
     Scenario,
@@ -15,9 +16,9 @@ from txtopo.testing.scenario import (
     committed,
     failed,
     group_ended,
+    job_ended,
     limits,
     lost,
-    job_ended,
     processed,
     recovered,
     ticked,
@@ -101,7 +102,7 @@ def test_a_failure_in_the_commit_phase_returns_the_rest():
 
 def test_an_opaque_failure_rolls_back_the_later_ones():
     """Whose story goes on when they are begun anew."""
-    story = Scenario(limits(window=2, job=2, opaque=True))
+    story = Scenario(limits(window=2, job=2, spout=OPAQUE))
     begin_opaque(story, 2)
     tell(story, failed("1:1"))
     assert told(story.coordinator, 2) == [

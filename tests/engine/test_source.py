@@ -17,6 +17,7 @@ from txtopo.engine.source import Source
 from txtopo.errors import LostLead
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
+from txtopo.topology.spout_semantics import REPEATABLE
 
 PLACE = "topology/source"
 
@@ -43,7 +44,7 @@ class Counting(Coordinator):
 
 
 def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
-    source = Source("spout", Counting(told), is_opaque=False)
+    source = Source("spout", Counting(told), REPEATABLE)
     lead = store.take_lead("topology", "test")
     source.open_store(store, lead, PLACE)
     return source, lead
@@ -85,7 +86,7 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
             return coordinator
 
     for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
-        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), is_opaque=False)
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
         store = MemoryStore()
         source.open_store(store, store.take_lead("topology", "test"), PLACE)
         source.create(CreateMetadata(1, 1, None), committed=0)
@@ -105,7 +106,7 @@ class Spoiling(Coordinator):
 
 def test_asking_what_is_left_harms_nothing() -> None:
     """A coordinator that changes metadata while it tells what is left does not change what was begun."""
-    source = Source("spout", Spoiling(), is_opaque=False)
+    source = Source("spout", Spoiling(), REPEATABLE)
     event = source.create(CreateMetadata(1, 2, None), committed=0)
     begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)

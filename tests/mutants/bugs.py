@@ -329,7 +329,7 @@ BUGS = (
     Bug(
         "an opaque failure that rolls nothing back",
         "txtopo/core/coordinator.py",
-        "            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid, transaction.txid)",
+        "            self._roll_back(first, transaction.txid)",
         "            pass",
     ),
     Bug(
@@ -578,9 +578,9 @@ BUGS = (
     ),
     Bug(
         "metadata that the spout's coordinator and the coordinator state share",
-        "txtopo/engine/source.py",
-        "self._coordinator.initialize_transaction(txid, copied_json(previous))",
-        "self._coordinator.initialize_transaction(txid, previous)",
+        "txtopo/topology/spout_semantics.py",
+        "coordinator.initialize_transaction(txid, copied_json(previous_metadata))",
+        "coordinator.initialize_transaction(txid, previous_metadata)",
         subjects=(),
         tests=("tests/acceptance/test_changed_in_place.py",),
     ),

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.stateful.world import World
 from txtopo.core.events import Failed, Processed, Progressed, SourceStatus, StopRequested
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.spout_policy import OPAQUE, REPEATABLE
 
 INDEX = st.integers(0, 11)
 ENDS = [*["go on"] * 12, "crash", "crash among the next actions", "be asked to stop"]
@@ -32,7 +33,7 @@ def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
         job_failures_max=draw(st.integers(0, 4)),
         retry_delay_ms=100,
         until=draw(st.none() | st.none() | st.integers(0, 40)),
-        opaque=is_opaque,
+        spout=OPAQUE if is_opaque else REPEATABLE,
     )
 
 
@@ -174,7 +175,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All is committed once the faults stop."""
         if hasattr(self, "world"):
-            self.world.finish(Limits(4, 4, 2, 4, 1_000, opaque=self.is_opaque))
+            self.world.finish(Limits(4, 4, 2, 4, 1_000, spout=OPAQUE if self.is_opaque else REPEATABLE))
 
     # Leaves.
 

@@ -48,6 +48,7 @@ from txtopo.core.events import (
 )
 from txtopo.core.invariants import validate
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.spout_policy import OPAQUE, REPEATABLE
 from txtopo.core.transitions import Status
 from txtopo.errors import JobFailure, LostLead, PoisonTransaction
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
@@ -118,12 +119,12 @@ class World:
         self.emitted: dict[TransactionAttempt, Span] = {}
         self.made = 0
         self.is_finished = False
-        self.attempts = AttemptChecker(is_opaque)
+        self.attempts = AttemptChecker(OPAQUE if is_opaque else REPEATABLE)
         self._lead(Limits(1, 1, 1, 1, 1))
 
     def _lead(self, limits: Limits) -> None:
         self.core = Coordinator(limits)
-        self.checker = CoreChecker(self.attempts, self.is_opaque, limits.timeout_ms)
+        self.checker = CoreChecker(self.attempts, self.attempts.spout, limits.timeout_ms)
         self.jobs: dict[int, Job] = {}
         self.group: Group | None = None
         self.question: Question | None = None

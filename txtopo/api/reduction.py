@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -179,44 +180,45 @@ def _count(rows: Reducible) -> int:
     return rows.rows if isinstance(rows, RowsFile) else len(rows)
 
 
-class FoldedWrites(Mapping[Any, Any]):
-    """What is to be kept for each key after rows were folded: no key is removed."""
+class PreparedWrites(ABC):
+    """A write that a state has worked out itself, from rows: it takes it back, and nobody else looks into it."""
 
-    rows_removed: int = 0
-    """Rows that it takes out of the table: of a table of rows only, whose rows have no keys."""
+    @property
+    @abstractmethod
+    def rows_put(self) -> int:
+        """How many keys, or rows, it puts."""
+
+    @property
+    def rows_removed(self) -> int:
+        """How many rows it takes out of the table. Rows that are folded remove no key."""
+        return 0
+
+    def __len__(self) -> int:
+        return self.rows_put
 
 
-class RowWrites(FoldedWrites):
-    """What is to be kept for each key, as Arrow rows; a mapping for those who look into it.
+@attrs.define(eq=False)
+class RowWrites(PreparedWrites):
+    """What is to be kept for each key, as Arrow rows.
 
     Args:
         rows: key fields, value fields, txid; each key once.
-        read: makes the mapping of the rows.
+        read: makes a mapping of the rows: None for a key that is removed.
         values: the mapping, where it is made already.
     """
 
-    def __init__(
-        self,
-        rows: pa.Table,
-        read: Callable[[pa.Table], Mapping[Any, Any]],
-        values: Mapping[Any, Any] | None = None,
-    ) -> None:
-        self.rows = rows
-        self._read = read
-        self._values = values
+    rows: pa.Table
+    _read: Callable[[pa.Table], Mapping[Any, Any]]
+    _values: Mapping[Any, Any] | None = None
 
     @property
     def is_read(self) -> bool:
         """Whether the mapping is made already."""
         return self._values is not None
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.mapping()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.mapping())
-
-    def __len__(self) -> int:
+    @property
+    def rows_put(self) -> int:
+        """How many keys it puts or removes."""
         return int(self.rows.num_rows)
 
     def mapping(self) -> Mapping[Any, Any]:

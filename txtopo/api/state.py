@@ -10,16 +10,21 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, assert_never
 
 import attrs
 import pyarrow as pa
 
 from txtopo.api.copying import Copy, Copying, copied
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.reduction import (
+    PreparedWrites,
+    Reducible,
+    Rows,
+    RowsFile,
+)
 from txtopo.backend.table import StateTable
-from txtopo.errors import StateAccessError
+from txtopo.errors import InternalError, StateAccessError
 
 Key = Hashable
 """A key: one value, or a tuple of them where the state has several key fields."""
@@ -167,7 +172,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key.
         """
-        raise _keyed(self)
+        raise takes_no_rows(self)
 
     def replace_partitions(self, rows: Rows) -> None:
         """Put rows in the place of all that earlier transactions left in the partitions that occur among them.
@@ -181,7 +186,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key, or is not partitioned.
         """
-        raise _keyed(self)
+        raise takes_no_rows(self)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of this table of rows; may be called in the processing phase, too.
@@ -190,7 +195,7 @@ class MapState(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key.
         """
-        raise _keyed(self)
+        raise takes_no_rows(self)
 
     def fitted(self, key: Key, value: Any) -> Key:
         """Return a key as it is kept; may be called in the processing phase, too.
@@ -222,8 +227,22 @@ class MapState(ABC):
         self.multi_remove([key])
 
 
-Writes = Mapping[Key, StateValue | None]
-"""What is to be kept for each key; None for a key that is removed."""
+KeyedWrites = Mapping[Key, StateValue | None]
+"""What is to be kept for each key; None for a key that is removed. What every keyed state is given to write."""
+
+Writes = KeyedWrites | PreparedWrites
+"""What a commit group puts into a state: values by key, or what the state itself has made of rows."""
+
+
+def by_key(writes: Writes) -> KeyedWrites:
+    """Return the values by key of a write; for a state that prepares none itself."""
+    match writes:
+        case Mapping():
+            return writes
+        case PreparedWrites():
+            raise InternalError(f"a {type(writes).__name__} was handed to a state that has not made it")
+        case _:
+            assert_never(writes)
 
 
 @attrs.frozen
@@ -244,6 +263,8 @@ class OpenedState(ABC):
     from being read: that is tried again some times, and then stops the run. Any other FailedException of its own counts
     as one; another exception stops the run at once, as a bug. *txtopo* calls it from one thread at a
     time, with txids that only rise, and never writes a txid twice without asking :attr:`last_txid` first.
+
+    This is all that a state needs. What it may do besides is in :mod:`txtopo.api.capabilities`.
     """
 
     @property
@@ -288,50 +309,9 @@ class OpenedState(ABC):
         rules = self.bulk
         return None if rules is None else rules.befores(txid, self.multi_get(keys))
 
-    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
-        """Return ``values`` as rows that :meth:`fold` takes; None if they must go key by key. The default."""
-        return None
-
-    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
-        """Take note of the executors, and of how many rows at most the driver may fold itself. Ignored by default."""
-
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
         """Return key and value of each of the rows that :meth:`MapState.multi_reduce` takes."""
         return pairs_of(rows)
-
-    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return what is to be kept after the rows of some transactions were folded into what is durable.
-
-        Args:
-            parts: what each transaction folds, in txid order; rows of :meth:`reducible_rows`.
-            reduction: how.
-
-        Returns:
-            The writes; None if a result does not fit, or a transaction is in a value already: go key by key.
-        """
-        return None
-
-    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows as :meth:`write_rows` takes them. Only tables of rows do.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key; or it cannot be written in that way.
-        """
-        raise _keyed(self)
-
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
-        """Return the write that puts the rows of some transactions into the table, in txid order.
-
-        Rows of transactions that are in the table already are left out.
-
-        Args:
-            parts: what each task of each transaction puts, in txid order; rows of :meth:`rows_to_write`.
-
-        Raises:
-            FailedException: some of the work was lost; it may be tried again.
-        """
-        raise _keyed(self)
 
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -343,7 +323,7 @@ class OpenedState(ABC):
                 stops the run if that does not help; the message says what cannot be read.
         """
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Refuse what :meth:`write` would refuse; called while it is known who has put it.
 
         Args:
@@ -365,38 +345,8 @@ class OpenedState(ABC):
         """
 
     @abstractmethod
-    def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Make a write durable without making it visible."""
-
-    @abstractmethod
-    def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible: as :meth:`write`, and doing nothing if it is visible already."""
-
-    @abstractmethod
-    def discard_staged(self) -> None:
-        """Remove what is staged: called when no recovery can need it any more."""
-
-    @abstractmethod
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
-
-    def roll_back(self, txid: int | None) -> None:
-        """Make the table again what it was after the write of transaction ``txid``, in one atomic step.
-
-        Its last txid is ``txid`` then, or 0 for None: before any write. Does nothing if all is so already.
-
-        Raises:
-            StateAccessError: what it held then is not kept.
-            LostLead: a newer epoch has opened it; nothing was written.
-        """
-        raise StateAccessError(f"a {type(self).__name__} does not keep what it held before", txid=txid)
-
-    def adopt(self) -> None:
-        """Take what somebody else has changed for this state's own, as of its last transaction.
-
-        Raises:
-            LostLead: a newer epoch has opened it; nothing was written.
-        """
 
     def make_durable(self) -> None:
         """Make sure that what is visible outlives a loss of power. Does nothing by default.
@@ -434,7 +384,7 @@ class State(ABC):
             FieldsError: a value does not fit its field.
             StateAccessError: this state keeps values by key.
         """
-        raise _keyed(self)
+        raise takes_no_rows(self)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key as it is kept; by default as it is.
@@ -493,7 +443,8 @@ class State(ABC):
         return None
 
 
-def _keyed(state: object) -> StateAccessError:
+def takes_no_rows(state: object) -> StateAccessError:
+    """Return the error for who wants to put rows into a state that keeps values by key."""
     return StateAccessError(
         f"a {type(state).__name__} keeps values by key and takes no rows; set the state to a table of rows, "
         "such as DeltaRows(path, fields)"

@@ -18,16 +18,13 @@ ended with, and is asked for just those partitions that moved.
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.copying import copied_json
 from txtopo.api.optional import call_if_there
-from txtopo.api.partitioned import partition_key, partition_list
 from txtopo.api.state import OpenedState, Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.backend.replay_report import Comparison, ComponentComparison, Difference, ReplayReport, StateComparison
@@ -87,7 +84,7 @@ class _Run:
     fingerprints: Mapping[int, Fingerprints]
     """By txid, what each component emitted."""
     metadata: Mapping[int, Any]
-    """By txid, where an opaque spout got to."""
+    """By txid, what its emitters made its metadata, where they do."""
     writes: Mapping[str, Writes]
     writers: Mapping[str, Sequence[str]]
     """By state, the components that have written it in the transaction."""
@@ -118,7 +115,7 @@ class Replay:
         self._runner = runner
         self._job_ids = itertools.count(1)
         self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
-        limits = Limits(1, 1, 1, 1, timeout_ms=1, opaque=plan.is_opaque)
+        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=plan.semantics.policy)
         self._planner = JobPlanner(
             plan,
             limits,
@@ -245,32 +242,22 @@ class Replay:
 
     def _process(self, transaction: JournalTransaction, previous: Any) -> Processing:
         attempt = TransactionAttempt(transaction.txid, transaction.attempt)
-        metadata = transaction.metadata
-        if self._plan.is_opaque:
-            metadata = {"partitions": self._partitions(attempt, previous or {}, metadata or {})}
+        spout = self._plan.spout
+
+        def coordinator() -> Any:
+            context = TaskContext(self._plan, spout, 0, None)
+            return spout.component.coordinator(self._task_factory.configuration(spout), context)
+
+        with user_code(spout.id, attempt):
+            metadata = self._plan.semantics.metadata_to_replay(
+                coordinator, attempt.txid, previous, transaction.metadata
+            )
         action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata),), previous)
         job = self._planner.job(action, committed=0)
         outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
         if outcome.failure is not None:
             raise outcome.failure
         return outcome
-
-    def _partitions(
-        self, attempt: TransactionAttempt, previous: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> list[Any]:
-        """Return the partitions that a transaction moved, in the order that the spout's coordinator has them."""
-        moved = {key for key, now in metadata.items() if previous.get(key) != now}
-        spout = self._plan.spout
-        with user_code(spout.id, attempt):
-            context = TaskContext(self._plan, spout, 0, None)
-            coordinator = spout.component.coordinator(self._task_factory.configuration(spout), context)
-            try:
-                call_if_there(coordinator, "resume", attempt.txid - 1, copied_json(dict(previous)))
-                known = {partition_key(each): each for each in partition_list(coordinator.partitions())}
-            finally:
-                call_if_there(coordinator, "close")
-        ordered = [partition for key, partition in known.items() if key in moved]
-        return [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]
 
     # Comparing it.
 
@@ -321,13 +308,12 @@ class Replay:
     ) -> Difference | None:
         spout = self._plan.spout
         txid = group.transaction.txid
-        moved_elsewhere = self._plan.is_opaque and runs[0].metadata[txid] != group.transaction.metadata
+        moved = self._plan.semantics.moved_elsewhere(group.transaction.metadata, runs[0].metadata[txid])
         first = next((each for each in components if not each.is_same), None)
         if first is not None and first.component == spout.id:
-            return Difference(self._of_spout(first), spout.id)
-        if moved_elsewhere:
-            now, then = runs[0].metadata[txid], group.transaction.metadata
-            return Difference(f"the opaque source got to {then} then, and gets to {now} now", spout.id)
+            return Difference(self._plan.semantics.emits_other_tuples(_counts(first)), spout.id)
+        if moved is not None:
+            return Difference(moved, spout.id)
         if first is not None:
             return Difference(self._of_bolt(first, components), first.component)
         state = next((each for each in states if each.difference is not None), None)
@@ -340,14 +326,6 @@ class Replay:
             f"{state.difference}; it is not deterministic, or something outside has changed that it looks at"
         )
         return Difference(text, writers[0] if writers else None)
-
-    def _of_spout(self, found: ComponentComparison) -> str:
-        if self._plan.is_opaque:
-            return f"the opaque source emits something else now, which it may ({_counts(found)}): nothing can be judged"
-        return (
-            f"the source is not repeatable: it emits something else for the same metadata ({_counts(found)}); or the "
-            "spout's parallelism or fields have changed"
-        )
 
     def _of_bolt(self, found: ComponentComparison, components: Sequence[ComponentComparison]) -> str:
         above = [c.component for c in components if c.comparison is not Comparison.CHECKSUM and c.is_same]

@@ -68,6 +68,11 @@ class Layer(Mapping[Any, Any]):
         """How many keys are removed."""
         return sum(value is None for value in self.kept.values())
 
+    @property
+    def put_count(self) -> int:
+        """How many keys are put."""
+        return len(self) - self.removed
+
     def put(self, key: Hashable, value: Any) -> None:
         """Put what is kept for a key; None removes it."""
         self.bare.pop(key, None)

@@ -85,7 +85,7 @@ def _subject(loaded: Target) -> RepairSubject:
     states = states_of(plan, loaded.config)
     return RepairSubject(
         topology_id=plan.topology_id,
-        spout="opaque" if plan.is_opaque else "repeatable",
+        spout=plan.semantics.name,
         states=states,
         metadata_dir=metadata_dir,
         addresses={

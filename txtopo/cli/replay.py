@@ -23,7 +23,7 @@ from txtopo.processing.inline_runner import InlineJobRunner
 from txtopo.processing.job_runner import JobRunner
 from txtopo.tasks.factory import prototypes_of
 from txtopo.tasks.user_output import user_output_logged
-from txtopo.topology.plan import FRAMES, Plan
+from txtopo.topology.plan import Plan
 
 
 @click.command("replay", cls=Command)
@@ -53,7 +53,7 @@ def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str,
 @contextlib.contextmanager
 def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[JobRunner]:
     """Give what runs jobs: Spark where the topology has DataFrames, this process otherwise."""
-    if not any(component.kind in FRAMES for component in plan.components):
+    if not plan.frames:
         runner: JobRunner = InlineJobRunner(plan, config, prototypes, slots=1)
         with contextlib.closing(runner):
             yield runner

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import Target, load_target, set_option, target_argument
-from txtopo.processing.layout import runs_together
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.schedules import (
     Failure,
@@ -104,7 +103,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
 
 def _subject(loaded: Target, until: int) -> Subject:
     plan = loaded.topology.plan
-    if not runs_together(plan) and not plan.is_opaque:
+    if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark, and can't be simulated")
     return make_subject(loaded.topology, until=until, invariant=getattr(loaded.module, INVARIANT, None))
 

@@ -18,12 +18,13 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, assert_never
 
 import attrs
 
+from txtopo.api.capabilities import StagesWrites
 from txtopo.api.copying import copied, copied_json
-from txtopo.api.reduction import FoldedWrites
+from txtopo.api.reduction import PreparedWrites
 from txtopo.api.state import OpenedState, StagedWrite, Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.backend.layer import Layer
@@ -31,6 +32,7 @@ from txtopo.commit.phases import GroupOutcome, LoadCarried, run_commit_phases
 from txtopo.core.actions import AssignedAttempt, DeadLetter
 from txtopo.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.errors import (
+    ConfigError,
     DivergenceError,
     FailedException,
     InternalError,
@@ -117,6 +119,7 @@ class GroupCommitter:
         self._journal = journal
         self._input_ranges = input_ranges
         self._dead_letters = dead_letters
+        _check_staging({name: state for name, state in states.items() if name != dead_letters})
 
     def commit(  # noqa: PLR0913, PLR0917 - as above
         self,
@@ -252,12 +255,15 @@ class GroupCommitter:
         if staged:
             with durable_step("group.clear"):
                 for name in writes:
-                    self._states[name].discard_staged()
+                    state = self._states[name]
+                    assert isinstance(state, StagesWrites), "it has staged"
+                    state.discard_staged()
 
     def _timed(self, step: str) -> _Timed:
         return _Timed(self.step_secs, step, self._now_secs)
 
     def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
+        assert isinstance(state, StagesWrites), "checked when the run began"
         return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
 
     def _entry(
@@ -356,12 +362,28 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
     return None
 
 
+def _check_staging(states: Mapping[str, OpenedState]) -> None:
+    """Refuse several states if one of them can't stage: a crash between two writes could not be finished."""
+    unable = [name for name, state in states.items() if not isinstance(state, StagesWrites)]
+    if unable and len(states) > 1:
+        raise ConfigError(
+            f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; give it stage(), "
+            "write_staged() and discard_staged()"
+        )
+
+
 def _put_and_removed(values: Writes) -> tuple[int, int]:
     """Return the number of keys, or rows, that are put, and of those that are removed."""
-    if isinstance(values, FoldedWrites):
-        return len(values), values.rows_removed
-    removed = values.removed if isinstance(values, Layer) else sum(value is None for value in values.values())
-    return len(values) - removed, removed
+    match values:
+        case PreparedWrites():
+            return values.rows_put, values.rows_removed
+        case Layer():
+            return values.put_count, values.removed
+        case Mapping():
+            removed = sum(value is None for value in values.values())
+            return len(values) - removed, removed
+        case _:
+            assert_never(values)
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

@@ -12,13 +12,14 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 
+from txtopo.api.capabilities import FoldsRows, TakesRows
 from txtopo.api.copying import Copying
-from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
-from txtopo.api.state import Key, OpenedState, StateValue, Updater, Writes
+from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
+from txtopo.api.state import Key, KeyedWrites, OpenedState, StateValue, Updater, Writes, takes_no_rows
 from txtopo.backend.layer import Layer
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure
@@ -31,6 +32,12 @@ _UNKNOWN: Any = object()
 """Stands for a value that takes a decision, key by key."""
 
 
+@functools.cache
+def _capabilities(kind: type[OpenedState]) -> tuple[bool, bool]:
+    """Return whether states of a class fold rows, and take rows: asking costs 7 µs each, and each group asks."""
+    return issubclass(kind, FoldsRows), issubclass(kind, TakesRows)
+
+
 class GroupState:
     """One state during one commit group.
 
@@ -41,6 +48,9 @@ class GroupState:
 
     def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
         self.opened = opened
+        folds, takes_rows = _capabilities(type(opened))
+        self._folds = cast("FoldsRows", opened) if folds else None
+        self._takes_rows = cast("TakesRows", opened) if takes_rows else None
         self.written = Layer(opened.make_value)
         """What the finished transactions of the group have put; None for what they have removed."""
         self.folded: list[TransactionRows] = []
@@ -59,12 +69,19 @@ class GroupState:
     def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
         """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
         reduction = Reduction.of(function)
-        if self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}:
+        is_by_key = self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}
+        if self._folds is None or is_by_key or reduction is None:
             return None
-        rows = self.opened.reducible_rows(values, reduction)
+        rows = self._folds.reducible_rows(values, reduction)
         if rows is not None:
             self.reduction = reduction
         return rows
+
+    def fitted_rows(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
+        """Return rows as a table of rows takes them; refuse them in a state that is none."""
+        if self._takes_rows is None:
+            raise takes_no_rows(self.opened)
+        return self._takes_rows.rows_to_write(rows, mode)
 
     def settle(self) -> None:
         """Put what was folded as rows key by key, for from now on keys are asked for."""
@@ -83,9 +100,11 @@ class GroupState:
         try:
             if self.rows_to_write:
                 assert not self.written, "a table of rows has no keys"
-                return self.opened.write_rows(self.rows_to_write)
+                assert self._takes_rows is not None, "it has taken rows"
+                return self._takes_rows.write_rows(self.rows_to_write)
             assert self.reduction is not None, "rows are folded in some way"
-            return self.opened.fold(self.folded, self.reduction)
+            assert self._folds is not None, "it has taken rows to fold"
+            return self._folds.fold(self.folded, self.reduction)
         except FailedException as error:
             raise_as_of_state(error)
 
@@ -126,7 +145,7 @@ class TransactionView(StateView):
         self._own_rows: list[TransactionRows] = []
         self._own_rows_to_write: list[RowsToWrite] = []
         self._may_lie_bare = group.opened.bulk is not None
-        self._unchecked: list[tuple[Writes, Sequence[Key] | None]] = []
+        self._unchecked: list[tuple[KeyedWrites, Sequence[Key] | None]] = []
         """What is put in bulk, and which of its keys may not fit; None: any."""
         self._singles: dict[Key, StateValue | None] = {}
         self._has_unchecked_singles = False
@@ -235,11 +254,11 @@ class TransactionView(StateView):
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return rows with the columns of a table of rows."""
-        return in_memory(self._group.opened.rows_to_write(rows, RowsMode.APPEND))
+        return in_memory(self._group.fitted_rows(rows, RowsMode.APPEND))
 
     def _write_rows(self, rows: Rows, mode: RowsMode) -> None:
         self._check_running()
-        part = RowsToWrite(self._txid, self._group.opened.rows_to_write(rows, mode), mode)
+        part = RowsToWrite(self._txid, self._group.fitted_rows(rows, mode), mode)
         if part.count:
             self._own_rows_to_write.append(part)
 

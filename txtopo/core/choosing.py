@@ -21,8 +21,8 @@ def choose_job(
     """Return the transactions of the next job: the lowest ready one and those ready right behind it.
 
     An earlier run with a larger window may have begun more than the window takes: they wait. A transaction
-    that a whole job was lost with goes alone. An opaque spout goes on from the transaction before, so that
-    one must be processed.
+    that a whole job was lost with goes alone. Nothing is chosen behind a
+    transaction whose end the spout must know first.
     """
     job: list[Transaction] = []
     end = window_end(committed, limits)
@@ -35,7 +35,7 @@ def choose_job(
                 return job
         elif job:
             return job
-        elif limits.opaque and transaction.status in {Status.READY, Status.PROCESSING}:
+        elif transaction.status in limits.spout.unknown:
             return []
     return job
 

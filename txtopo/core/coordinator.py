@@ -266,7 +266,7 @@ class Coordinator:
                 attempt=transaction.attempt,
                 job_id=transaction.job_id,
                 group=self._group_moment,
-                saves_metadata=not self.limits.opaque,
+                saves_metadata=self.limits.spout.repeats,
             )
         else:
             for done, attempt, job_id, ended in self._recent:
@@ -279,7 +279,7 @@ class Coordinator:
                         attempt=attempt,
                         job_id=job_id,
                         group=ended.group,
-                        saves_metadata=not self.limits.opaque,
+                        saves_metadata=self.limits.spout.repeats,
                     )
                     moments.append(StoryEntry(ended.at_ms, Happening.COMMITTED, None if was_given_up else attempt))
         log = None if tries is None else tries.log
@@ -372,7 +372,7 @@ class Coordinator:
             self._window[transaction.txid] = Transaction(
                 transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
             )
-        if event.begun and not self.limits.opaque:
+        if event.begun and self.limits.spout.repeats:
             actions.append(SaveMetadata(event.begun))
 
     def _progressed(self, event: Progressed) -> None:
@@ -388,8 +388,7 @@ class Coordinator:
             return
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
-        if self.limits.opaque:
-            transaction.metadata = event.metadata
+        transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
         self._lost_jobs = 0  # Spark can run jobs, so those that were lost were not lost in a row
 
     def _failed(self, event: Failed) -> None:
@@ -401,13 +400,13 @@ class Coordinator:
                 continue
             transaction.tries.failures += 1
             was_processed = transaction.status is not Status.PROCESSING
-            if self.limits.opaque and event.metadata is not None:
-                transaction.metadata = event.metadata
-            knows_metadata = was_processed or event.metadata is not None
+            if event.metadata is not None:
+                transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
+            was_emitted = was_processed or event.metadata is not None
             self._fail(
                 transaction,
                 event.error,
-                knows_metadata=knows_metadata,
+                was_emitted=was_emitted,
                 is_logged=event.is_logged,
                 component=event.component,
             )
@@ -417,7 +416,7 @@ class Coordinator:
         transaction: Transaction,
         error: str,
         *,
-        knows_metadata: bool = False,
+        was_emitted: bool = False,
         is_logged: bool = False,
         component: str | None = None,
     ) -> None:
@@ -430,15 +429,16 @@ class Coordinator:
         self._note(transaction, Happening.FAILED, error, component)
         transaction.move(Trigger.FAIL)
         gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
-        can_skip = knows_metadata or not self.limits.opaque
+        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
             self._note(transaction, Happening.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
-        if self.limits.opaque:
-            is_kept = transaction.status is Status.DEAD
-            self._roll_back(transaction.txid + 1 if is_kept else transaction.txid, transaction.txid)
+        is_given_up = transaction.status is Status.DEAD
+        first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
+        if first is not None:
+            self._roll_back(first, transaction.txid)
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._window if txid >= first_txid]:
@@ -586,13 +586,13 @@ class Coordinator:
 
     def _ask_source(self, actions: list[Action]) -> None:
         count = window_end(self.committed, self.limits) - self._last_begun
-        if self.limits.opaque:
-            unknown = {Status.READY, Status.PROCESSING}
+        unknown = self.limits.spout.unknown
+        if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
-                unknown.add(Status.DEAD)
+                unknown |= {Status.DEAD}
             if any(t.status in unknown for t in self._window.values()):
                 return  # its coordinator can't tell what is left before the emitters have been there
-            count = min(count, self.limits.job_transactions_max)
+        count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         is_due = self._source is SourceStatus.READY or (
             self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
         )
@@ -608,7 +608,7 @@ class Coordinator:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
         # Two jobs of an opaque spout would both go on from the same transaction.
-        jobs_max = 1 if self.limits.opaque else self.limits.jobs_max
+        jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
             job = choose_job(self._window, self.committed, self._now_ms, self.limits, sizer.transactions_max)
@@ -656,7 +656,7 @@ class Coordinator:
     def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
         """Log what happens to a transaction, before it moves."""
         entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
-        transaction.log_attempt(entry, self._group_moment, saves_metadata=not self.limits.opaque)
+        transaction.log_attempt(entry, self._group_moment, saves_metadata=self.limits.spout.repeats)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)

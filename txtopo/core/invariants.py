@@ -15,8 +15,7 @@ def validate(coordinator: Coordinator) -> None:
     window, limits = coordinator.window, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(window) == list(range(first, first + len(window))), "the window has no gap"
-    jobs_max = 1 if limits.opaque else limits.jobs_max
-    assert len(coordinator.jobs) <= jobs_max, "no more jobs in flight than allowed"
+    assert len(coordinator.jobs) <= limits.spout.jobs_max(limits.jobs_max), "no more jobs in flight than allowed"
     for job in coordinator.jobs.values():
         assert len(job) <= limits.job_transactions_max, "a job is bounded"
         assert list(job) == list(range(job[0], job[0] + len(job))), "a job is consecutive"

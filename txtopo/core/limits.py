@@ -6,6 +6,8 @@ import enum
 
 import attrs
 
+from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
+
 
 class GiveUpPolicy(enum.Enum):
     """What follows when a transaction has failed as often as it may."""
@@ -35,7 +37,7 @@ class Limits:
         until: the last transaction to commit; None: as many as there are.
         job_target_ms: how long a job should take: jobs grow and shrink towards it; None: all jobs
             hold what they may.
-        opaque: whether the spout may emit other tuples at a later attempt.
+        spout: what the kind of spout asks of the order of transactions.
     """
 
     window: int
@@ -50,4 +52,4 @@ class Limits:
     source_poll_ms: int = 50
     until: int | None = None
     job_target_ms: int | None = None
-    opaque: bool = False
+    spout: SpoutPolicy = REPEATABLE

@@ -20,6 +20,7 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from state.stores.sqlite import SqliteStore
+from txtopo.api.capabilities import UsesExecutors
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
@@ -208,13 +209,12 @@ def assembled(
             lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
         stack.callback(lead.release)
         coordinator_state = CoordinatorState(store, lead, plan.topology_id)
-        spout_kind = "opaque" if plan.is_opaque else "repeatable"
-        coordinator_state.check_spout(spout_kind)
+        coordinator_state.check_spout(plan.semantics.name)
         recovered = recover(plan.topology_id, states, coordinator_state)
         source.open_store(store, lead, coordinator_state.source_path)
         for state in recovered.states.values():
             stack.callback(state.close)
-        header = _journal_header(plan, states, recovered, coordinator_state, spout_kind, metadata_dir)
+        header = _journal_header(plan, states, recovered, coordinator_state, metadata_dir)
         journal = (
             _begin_journal(header, plan, config)
             if environment.make_journal is None
@@ -236,7 +236,8 @@ def assembled(
             has_edge_tallies=config.acker_executors > 0,
         )
         for state in recovered.states.values():
-            state.use_executors(runner, config["topology.driver.rows.max"])
+            if isinstance(state, UsesExecutors):
+                state.use_executors(runner, config["topology.driver.rows.max"])
         dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
         committer = GroupCommitter(
             task_factory,
@@ -264,19 +265,18 @@ def assembled(
         yield Assembly(run_loop, start)
 
 
-def _journal_header(  # noqa: PLR0913, PLR0917 - what stands fast comes from everywhere
+def _journal_header(
     plan: Plan,
     states: Mapping[str, State],
     recovered: RecoveredRun,
     coordinator_state: CoordinatorState,
-    spout: str,
     metadata_dir: pathlib.Path,
 ) -> JournalHeader:
     return JournalHeader(
         topology=plan.topology_id,
         incarnation=coordinator_state.incarnation,
         epoch=coordinator_state.epoch,
-        spout=spout,
+        spout=plan.semantics.name,
         committed=recovered.committed.txid,
         metadata=recovered.committed.metadata,
         tables={
@@ -370,7 +370,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
     context = TaskContext(plan, spout, 0, None)
     with user_code(spout.id, None):
         coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
-    return Source(spout.id, coordinator, threads.now_secs, is_opaque=plan.is_opaque)
+    return Source(spout.id, coordinator, plan.semantics, threads.now_secs)
 
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
@@ -390,7 +390,7 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,
-        opaque=plan.is_opaque,
+        spout=plan.semantics.policy,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from txtopo.api.copying import copied_json
 from txtopo.api.optional import call_if_there
-from txtopo.api.partitioned import partition_list
 from txtopo.api.store import Change, Lead, Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import CreateMetadata
@@ -23,6 +22,7 @@ from txtopo.recovery.coordinator_state import as_json
 from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.failures import FailureLog
 from txtopo.tasks.user_output import ended
+from txtopo.topology.spout_semantics import SpoutSemantics
 
 WAITING_SHARE = 10
 """A source that has nothing is left alone for so many times as long as it took to say so."""
@@ -34,15 +34,19 @@ class Source:
     Args:
         spout_id: the spout, for errors.
         coordinator: the user's coordinator.
+        semantics: what the kind of the spout means.
         now_secs: tells the time.
-        is_opaque: whether it is an opaque spout's, which knows partitions instead of beginning transactions.
     """
 
     def __init__(
-        self, spout_id: str, coordinator: Any, now_secs: Callable[[], float] = time.monotonic, *, is_opaque: bool
+        self,
+        spout_id: str,
+        coordinator: Any,
+        semantics: SpoutSemantics,
+        now_secs: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spout_id = spout_id
-        self._is_opaque = is_opaque
+        self._semantics = semantics
         self._coordinator = coordinator
         self._now_secs = now_secs
         self._has_resumed = False
@@ -94,7 +98,7 @@ class Source:
                         self._failures.source_answered()
                         self._look_ahead(txid - 1, previous)
                         return MetadataCreated(tuple(begun), status)
-                    previous = as_json(self._begin(txid, previous))
+                    previous = as_json(self._semantics.begin(self._coordinator, txid, previous))
                 begun.append(TransactionMetadata(txid, previous))
                 ended(attempt)
             with user_code(self._spout_id, attempt):
@@ -118,12 +122,10 @@ class Source:
             call_if_there(self._coordinator, "close")
 
     def _resume(self, txid: int, metadata: Any) -> None:
-        """Tell the coordinator how far things are: at the start; and an opaque one, which can't know, always."""
+        """Tell the coordinator how far things are."""
         if not self._has_resumed and self._slot is not None:
             call_if_there(self._coordinator, "open_store", *self._slot)
-        if self._is_opaque or not self._has_resumed:
-            handed = copied_json(metadata)
-            call_if_there(self._coordinator, "resume", txid, (handed or {}) if self._is_opaque else handed)
+        self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
         self._has_resumed = True
 
     def _clean_up(self, committed: int) -> None:
@@ -141,11 +143,6 @@ class Source:
             return SourceStatus.EXHAUSTED
         is_ready = call_if_there(self._coordinator, "is_ready", default=True)
         return SourceStatus.READY if is_ready else SourceStatus.WAITING
-
-    def _begin(self, txid: int, previous: Any) -> Any:
-        if self._is_opaque:
-            return {"partitions": partition_list(self._coordinator.partitions())}
-        return self._coordinator.initialize_transaction(txid, copied_json(previous))
 
 
 class _KeepingLead(Lead):

@@ -14,7 +14,6 @@ import cloudpickle
 
 from txtopo.errors import TxtopoError
 from txtopo.processing.job_runner import JobRunner
-from txtopo.processing.layout import runs_together
 from txtopo.processing.stage_run import Item, Job, Report, SlotItem, StageRun
 from txtopo.tasks.factory import TaskFactory
 from txtopo.topology.plan import Plan
@@ -31,7 +30,7 @@ class InlineJobRunner(JobRunner):
     """
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
-        assert runs_together(plan) or plan.is_opaque, "DataFrames need Spark"
+        assert not plan.frames, "DataFrames need Spark"
         self.slots = slots
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes

@@ -30,7 +30,7 @@ class Processing:
     carried: tuple[CarriedBolt, ...]
     staged: tuple[StagedBolts, ...]
     metadata: Any
-    """What an opaque spout emitted, cumulative; None if it did not get to the end."""
+    """What the emitters made it; None if it was known before, or they did not get to the end."""
     failure: TxtopoError | None
     cpu_secs: float
     """Processor time that it took in the executors, outside of Spark's own code."""
@@ -128,10 +128,9 @@ class JobPlanner:
         if failure is None:
             failure = self._find_gap(layout, attempt, reports)
         metadata = None
-        if self._plan.is_opaque:
-            emitted = [report.opaque_metadata for report in reports if report.opaque_metadata is not None]
-            is_whole = failure is None or failure.component != self._plan.spout.id
-            metadata = {**(previous or {}), **{k: v for part in emitted for k, v in part.items()}} if is_whole else None
+        if failure is None or failure.component != self._plan.spout.id:
+            emitted = [report.emitted for report in reports if report.emitted is not None]
+            metadata = self._plan.semantics.metadata_after(previous, emitted)
         return Processing(
             attempt=attempt,
             tuples=sum(report.tuples_emitted for report in reports),

@@ -5,8 +5,8 @@ nothing is shuffled. Best when a job holds enough transactions to keep every cor
 
 *Spread*: the tasks of one transaction are spread over the slots. Components that are joined by groupings
 that move nothing share a stage; every other grouping is a shuffle between two stages. Best for few, large
-transactions, and needed where Spark SQL runs a component, or where an opaque spout's task emits
-transactions one after another.
+transactions, and needed where Spark SQL runs a component, or where a spout's task emits transactions
+in turn.
 
 Which layout a job runs in changes where time goes, never what comes out.
 """
@@ -26,7 +26,7 @@ class SlotAssignment(enum.Enum):
     BY_TRANSACTION = "by transaction"
     BY_TRANSACTION_AND_TASK = "by transaction and task"
     BY_TASK = "by task"
-    """All transactions of a task in one place, in order: for the spout tasks of an opaque spout."""
+    """All transactions of a task in one place, in order: for the tasks of a spout that emits in turn."""
 
 
 @attrs.frozen
@@ -68,12 +68,12 @@ class Layout:
 
 def runs_together(plan: Plan) -> bool:
     """Whether a transaction's tasks may all run in one place."""
-    return not plan.is_opaque and not any(component.kind in FRAMES for component in plan.components)
+    return not plan.semantics.emits_in_turn and not plan.frames
 
 
 def lay_together(plan: Plan, slots: int) -> Layout:
     """Lay every transaction out in one place."""
-    assert runs_together(plan), "DataFrames and opaque spouts are spread"
+    assert runs_together(plan), "DataFrames, and spouts that emit in turn, are spread"
     components = tuple(component.id for component in plan.components)
     return Layout(slots, (Stage(components, SlotAssignment.BY_TRANSACTION),), ((),))
 
@@ -91,7 +91,7 @@ def lay_spread(plan: Plan, slots: int) -> Layout:
     for level in range(count):
         here = [c for c in plan.components if levels[c.id] == level]
         python = tuple(c.id for c in here if c.kind not in FRAMES)
-        by_task = plan.is_opaque and plan.spout.id in python
+        by_task = plan.semantics.emits_in_turn and plan.spout.id in python
         stages.append(Stage(python, SlotAssignment.BY_TASK if by_task else SlotAssignment.BY_TRANSACTION_AND_TASK))
         frames.append(tuple(c.id for c in here if c.kind in FRAMES))
     return Layout(slots, tuple(stages), tuple(frames))
@@ -102,7 +102,7 @@ def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
     origin = plan.by_id[source]
     if origin.kind in FRAMES or target.kind in FRAMES:
         return True
-    if plan.is_opaque and origin is plan.spout:
+    if plan.semantics.emits_in_turn and origin is plan.spout:
         return True
     return any(
         edge.grouping.moves(origin.tasks, target.tasks) for edge in plan.inputs(target.id) if edge.source == source

@@ -7,19 +7,15 @@ failure is a report too: it fails its own attempt and no other in the job.
 from __future__ import annotations
 
 import functools
-import json
 import os
 import pathlib
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from txtopo.api.copying import copied_json
-from txtopo.api.partitioned import partition_key
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, RuleError, TxtopoError
 from txtopo.processing.layout import Layout, SlotAssignment
@@ -32,6 +28,7 @@ from txtopo.tasks.fingerprint import Fingerprints
 from txtopo.tasks.progress_probe import ProgressProbe
 from txtopo.tasks.user_output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
+from txtopo.topology.spout_semantics import Emitted
 
 
 @attrs.frozen
@@ -41,7 +38,7 @@ class Job:
     Args:
         job_id: the job.
         attempts: its attempts in txid order, with their metadata.
-        previous_metadata: what an opaque spout goes on from.
+        previous_metadata: that of the transaction before, which a spout may go on from.
         committed: the last committed txid.
         layout: where the tasks run.
         staging_dir: where bolts go that are too large to report in memory.
@@ -86,7 +83,8 @@ class Report:
     tasks_finished: int
     carried: tuple[CarriedBolt, ...] = ()
     staged: StagedBolts | None = None
-    opaque_metadata: Mapping[str, Any] | None = None
+    emitted: Emitted | None = None
+    """What the emitters here say of the batch, where that is how its metadata comes about."""
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
     cpu_secs: float = attrs.field(default=0.0, eq=False)
@@ -127,8 +125,7 @@ class StageRun:
         self._runs: dict[TransactionAttempt, BatchRun] = {}
         self.failures: dict[TransactionAttempt, TxtopoError] = {}
         """What attempts have failed of, here."""
-        self._opaque: dict[TransactionAttempt, Mapping[str, Any]] = {}
-        self._chain: dict[str, Any] = dict(job.previous_metadata or {}) if self._plan.is_opaque else {}
+        self._emissions = self._plan.semantics.emissions(job.previous_metadata)
         self.bytes_left = job.report_bytes_max
         """Bytes of carried bolts that may still be reported in memory."""
         self._reported_at = time.thread_time()
@@ -180,35 +177,18 @@ class StageRun:
             return
         for task in range(spout.tasks):
             if self._is_here(index, task):
-                emit = self._emit_opaque if self._plan.is_opaque else self._emit_again
-                self._guard(attempt, functools.partial(emit, task, metadata))
+                self._guard(attempt, functools.partial(self._emit_share, task, metadata))
 
-    def _emit_again(self, task: int, metadata: Any, run: BatchRun) -> None:
-        def emit(collector: TaskCollector) -> None:
-            self._task_factory.emitter(task).emit_batch(run.attempt, copied_json(metadata), collector)
-
-        run.emit(task, emit)
-
-    def _emit_opaque(self, task: int, metadata: Any, run: BatchRun) -> None:
-        """Emit each partition of this task from where the transaction before ended in it."""
-        if any(attempt.txid < run.attempt.txid for attempt in self.failures):
+    def _emit_share(self, task: int, metadata: Any, run: BatchRun) -> None:
+        semantics, spout = self._plan.semantics, self._plan.spout
+        if semantics.emits_in_turn and any(attempt.txid < run.attempt.txid for attempt in self.failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
 
-        def emit(collector: TaskCollector) -> dict[str, Any]:
+        def emit(collector: TaskCollector) -> Emitted | None:
             emitter = self._task_factory.emitter(task)
-            emitted = {}
-            for partition in metadata["partitions"]:
-                key = partition_key(partition)
-                if owner_of(partition, self._plan.spout.tasks) == task:
-                    previous = copied_json(self._chain.get(key))
-                    now = emitter.emit_batch(run.attempt, collector, copied_json(partition), previous)
-                    if now is not None:
-                        emitted[key] = json.loads(json.dumps(now))
-            return emitted
+            return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, metadata, collector)
 
-        emitted = run.emit(task, emit)
-        self._chain.update(emitted)
-        self._opaque[run.attempt] = {**self._opaque.get(run.attempt, {}), **emitted}
+        self._emissions.emitted(run.attempt, run.emit(task, emit))
 
     def _finish(self, run: BatchRun) -> None:
         """Finish what works ahead; what is of the commit phase has only been made to take its tuples."""
@@ -241,7 +221,7 @@ class StageRun:
             tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
             carried=tuple(carried) if failure is None else (),
             staged=staged,
-            opaque_metadata=self._opaque.get(attempt),
+            emitted=self._emissions.metadata_of(attempt),
             failure=failure,
             fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
         )
@@ -313,10 +293,3 @@ def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, t
     if stage is None:
         return (transaction_index + task) % layout.slots
     return layout.stages[stage].slot(transaction_index, task, layout.slots)
-
-
-def owner_of(partition: Any, tasks: int) -> int:
-    """Return the spout task that emits a partition of an opaque spout, whichever other partitions there are."""
-    if isinstance(partition, int):
-        return partition % tasks
-    return zlib.crc32(partition_key(partition).encode()) % tasks

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from txtopo.api.capabilities import StagesWrites
 from txtopo.api.state import OpenedState, State
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, LostLead
@@ -88,7 +89,8 @@ def recover(topology_id: str, states: Mapping[str, State], coordinator_state: Co
             committed = _settle(group, committed, opened, coordinator_state)
         _check(topology_id, committed, opened)
         for state in opened.values():
-            state.discard_staged()
+            if isinstance(state, StagesWrites):
+                state.discard_staged()
         begun = coordinator_state.begun(committed.txid)
         with durable_step("recovery.confirm"):
             coordinator_state.confirm_recovery()
@@ -138,8 +140,11 @@ def _settle(
             coordinator_state.drop_group()
         return committed
     for write in group.staged:
+        state = opened[write.state]
+        if not isinstance(state, StagesWrites):
+            raise DivergenceError(f"state {write.state!r} has staged a write, and is no state now that can finish it")
         with durable_step("recovery.write"):
-            opened[write.state].write_staged(write)
+            state.write_staged(write)
     for name in landed:
         opened[name].make_durable()
     marks = marks_after(committed, opened, set(group.states), group.last)

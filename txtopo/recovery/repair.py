@@ -15,7 +15,9 @@ from typing import assert_never
 
 import attrs
 
+from txtopo.api.capabilities import CanBeRepaired
 from txtopo.api.state import OpenedState
+from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.journal.journal import (
     PART_BYTES_MAX,
@@ -64,6 +66,8 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
     opened = _opened(subject, coordinator_state, plan.incarnation)
     for name, state in opened.items():
         with durable_step("repair.table"):
+            if not isinstance(state, CanBeRepaired):
+                raise StateAccessError(f"state {name!r} does not keep what it held before", txid=plan.txid)
             state.roll_back(plan.states.get(name, 0))
     before = coordinator_state.committed()
     if plan.is_as_it_is:
@@ -106,7 +110,9 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
     opened = _opened(subject, coordinator_state, coordinator_state.incarnation)
     for name in plan.states:
         with durable_step("repair.table"):
-            opened[name].adopt()
+            state = opened[name]
+            if isinstance(state, CanBeRepaired):
+                state.adopt()
     before = coordinator_state.committed()
     with durable_step("repair.end"):
         coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))

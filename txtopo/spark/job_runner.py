@@ -34,7 +34,7 @@ from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import RunPackage, pack_up, task_factory_of
 from txtopo.tasks.progress_probe import current_probe
 from txtopo.tasks.user_output import USER_LOGGER
-from txtopo.topology.plan import FRAMES, Plan
+from txtopo.topology.plan import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class SparkJobRunner(JobRunner):
             LinesAddress(host, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
-        frames = [component for component in plan.components if component.kind in FRAMES]
+        frames = plan.frames
         takers = [plan.by_id[edge.target] for frame in frames for edge in plan.outputs(frame.id, DEFAULT_STREAM)]
         tasks = max((component.tasks for component in takers), default=1)
         self._frame_session = FrameSession(spark, tasks) if frames else None

@@ -18,6 +18,7 @@ from txtopo.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Event, Failed, JobEnded, JobLost, Processed, Progressed, Recovered, Ticked
 from txtopo.core.invariants import validate
+from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
 from txtopo.core.transitions import Status
 from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
 
@@ -51,7 +52,7 @@ def require(condition: object, promise: str) -> None:
 class AttemptChecker:
     """Across all coordinators of a topology: attempts rise, and a transaction's metadata stays what it is."""
 
-    is_opaque: bool = False
+    spout: SpoutPolicy = REPEATABLE
     highest: dict[int, TransactionAttempt] = attrs.field(factory=dict)
     metadata: dict[int, Any] = attrs.field(factory=dict)
 
@@ -62,12 +63,12 @@ class AttemptChecker:
             self.highest[attempt.txid] = attempt
         elif attempt.epoch >= highest.epoch:  # otherwise a zombie's, which writes nothing
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
-        if not self.is_opaque and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
+        if self.spout.repeats and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
     def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
         """An attempt of the coordinator that leads is about to emit; ``durable`` is what the store holds for it."""
-        if not self.is_opaque and durable != metadata:
+        if self.spout.repeats and durable != metadata:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
             )
@@ -79,7 +80,7 @@ class CoreChecker:
     """One coordinator's incarnation: what it is told, and what it says to that."""
 
     attempts: AttemptChecker
-    is_opaque: bool
+    spout: SpoutPolicy
     timeout_ms: int
     now_ms: int = 0
     live: dict[int, TransactionAttempt] = attrs.field(factory=dict)
@@ -123,7 +124,7 @@ class CoreChecker:
         self._see_timeouts(core)
         for txid, transaction in core.window.items():
             attempt = self.live.get(txid)
-            if attempt is not None and transaction.attempt != attempt and not self.is_opaque:
+            if attempt is not None and transaction.attempt != attempt and self.spout.repeats:
                 require(
                     self._may_be_over(attempt), f"only its own failure ends an attempt (promises 3 and 5): {attempt}"
                 )
@@ -142,7 +143,7 @@ class CoreChecker:
 
     def _begin(self, attempt: TransactionAttempt, metadata: Any, job_id: int) -> None:
         before = self.live.get(attempt.txid)
-        if before is not None and not self.is_opaque:
+        if before is not None and self.spout.repeats:
             require(self._may_be_over(before), f"what was processed keeps its work (promise 5): {before}")
         self.attempts.began(attempt, metadata)
         self.live[attempt.txid] = attempt

@@ -55,6 +55,7 @@ from txtopo.core.events import (
     TransactionMetadata,
 )
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
 
 __all__ = [
@@ -103,7 +104,7 @@ class Scenario:
 
     def __init__(self, limits: Limits) -> None:
         self.coordinator = Coordinator(limits)
-        self._checker = CoreChecker(AttemptChecker(limits.opaque), limits.opaque, limits.timeout_ms)
+        self._checker = CoreChecker(AttemptChecker(limits.spout), limits.spout, limits.timeout_ms)
         self._said: list[Action] = []
         self._transcript: list[str] = []
 
@@ -165,7 +166,7 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
     skip: bool = False,
     job_failures: int = 4,
     until: int | None = None,
-    opaque: bool = False,
+    spout: SpoutPolicy = REPEATABLE,
 ) -> Limits:
     """Return bounds that suit a story: a timeout of 1,000 ms, pauses of 100 ms (jobs) and 50 ms (source)."""
     return Limits(
@@ -180,7 +181,7 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
         retry_delay_ms=100,
         source_poll_ms=50,
         until=until,
-        opaque=opaque,
+        spout=spout,
     )
 
 

@@ -9,22 +9,15 @@ from typing import Any
 import cloudpickle
 
 from txtopo.api.bolt import (
-    ArrowBatchBolt,
-    BasicBolt,
-    BatchBolt,
     Bolt,
-    DataFrameBolt,
     ICommitter,
     OutputFieldsDeclarer,
 )
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping, GroupingKind
-from txtopo.api.partitioned import as_transactional
 from txtopo.api.spout import (
     AnySpout,
     DataFrameSpout,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedTransactionalSpout,
     SpoutTable,
 )
 from txtopo.api.state import State
@@ -32,16 +25,10 @@ from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology import checks
 from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
+from txtopo.topology.kinds import rules_of
 from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
 from txtopo.topology.probe import find_state_mistakes
-
-_KINDS: tuple[tuple[type, ComponentKind], ...] = (
-    (DataFrameSpout, ComponentKind.DATAFRAME_SPOUT),
-    (BasicBolt, ComponentKind.BASIC_BOLT),
-    (BatchBolt, ComponentKind.BATCH_BOLT),
-    (ArrowBatchBolt, ComponentKind.ARROW_BOLT),
-    (DataFrameBolt, ComponentKind.DATAFRAME_BOLT),
-)
+from txtopo.topology.spout_semantics import semantics_of
 
 
 class TransactionalTopologyBuilder:
@@ -202,11 +189,10 @@ def _make_plan(
     streams: Mapping[str, Mapping[str, Fields]],
     commit_phase: set[str],
 ) -> Plan:
-    spout = graph.declared[0].component
     components = tuple(
         PlannedComponent(
             id=declared.id,
-            kind=next((kind for base, kind in _KINDS if isinstance(declared.component, base)), ComponentKind.SPOUT),
+            kind=_kind_of(declared.component),
             component=_prototype(declared.component),
             tasks=declared.num_tasks or declared.parallelism or 1,
             streams=dict(streams[declared.id]),
@@ -227,16 +213,21 @@ def _make_plan(
         components=components,
         edges=edges,
         states=dict(graph.states),
-        is_opaque=isinstance(spout, OpaquePartitionedTransactionalSpout),
+        semantics=semantics_of(graph.declared[0].component),
     )
 
 
+def _kind_of(component: object) -> ComponentKind:
+    rules = rules_of(component)
+    assert rules is not None, "checked before"
+    return rules.kind
+
+
 def _prototype(component: AnySpout | Bolt) -> Any:
-    if isinstance(component, PartitionedTransactionalSpout):
-        return as_transactional(component)
     if isinstance(component, Bolt):
         _check_pickles(component)
-    return component
+        return component
+    return semantics_of(component).prototype(component)
 
 
 def _check_pickles(bolt: Bolt) -> None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
+from txtopo.api.bolt import Bolt, DataFrameBolt
 from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.groupings import KEYED, GroupingKind
 from txtopo.api.optional import call_if_there
-from txtopo.api.spout import AnySpout, DataFrameSpout, SpoutTable
+from txtopo.api.spout import AnySpout, SpoutTable
 from txtopo.api.state import State
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
+from txtopo.topology.kinds import bolt_classes, rules_of
 
 OWN_PREFIX = "spout."
 """What the names begin with of the committers and states that a spout brings along."""
@@ -70,13 +71,13 @@ def check_kinds(graph: Graph) -> Iterator[str]:
         bolt = declared.component
         if not isinstance(bolt, Bolt):
             what = f"the class {bolt.__name__}, not an object of it" if isinstance(bolt, type) else type(bolt).__name__
-            yield f"{declared.id!r}: {what} is no bolt; subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt"
-        elif not isinstance(bolt, (BasicBolt, BatchBolt, ArrowBatchBolt, DataFrameBolt)):
-            yield f"{declared.id!r}: subclass BasicBolt, BatchBolt, ArrowBatchBolt or DataFrameBolt, not Bolt itself"
-        elif declared.is_committer and not isinstance(bolt, (BatchBolt, ArrowBatchBolt)):
+            yield f"{declared.id!r}: {what} is no bolt; subclass {_either(bolt_classes())}"
+        elif (rules := rules_of(bolt)) is None:
+            yield f"{declared.id!r}: subclass {_either(bolt_classes())}, not Bolt itself"
+        elif declared.is_committer and not rules.may_commit:
             yield (
                 f"committer {declared.id!r} is a {type(bolt).__name__}, which has no finish_batch(); "
-                "make it a BatchBolt or an ArrowBatchBolt"
+                f"make it a {_either(bolt_classes(may_commit=True), ' or an ')}"
             )
     for name, state in graph.states:
         if not isinstance(state, State):
@@ -113,7 +114,7 @@ def check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[st
                 f"{where}: {fields} does not have the attempt as its first field; "
                 f"begin it with {ATTEMPT_FIELD!r} and emit the attempt as each tuple's first value"
             )
-        elif isinstance(declared.component, (DataFrameSpout, DataFrameBolt)) and not fields.columnar:
+        elif (rules := rules_of(declared.component)) and rules.emits_columns and not fields.columnar:
             yield f"{where}: a DataFrame needs a type for each field; write 'name: string' or another Spark type"
 
 
@@ -137,7 +138,8 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
                 yield from _check_keys(declared.id, source, grouping.fields, fields)
             if grouping.kind is GroupingKind.CUSTOM and not hasattr(grouping.custom, "choose_tasks"):
                 yield f"bolt {declared.id!r}: custom_grouping takes a CustomStreamGrouping, not {grouping.custom!r}"
-            if isinstance(declared.component, (ArrowBatchBolt, DataFrameBolt)) and not fields.columnar:
+            rules = rules_of(declared.component)
+            if rules is not None and rules.takes_columns and not fields.columnar:
                 yield (
                     f"bolt {declared.id!r} takes Arrow columns, but {source!r} emits {fields} without types; "
                     "give each field one, for example 'word: string'"
@@ -190,6 +192,10 @@ def _find_cycle(node: str, inputs: Mapping[str, list[str]], done: set[str], path
             return found
     done.add(node)
     return []
+
+
+def _either(names: Sequence[str], last: str = " or ") -> str:
+    return f"{', '.join(names[:-1])}{last}{names[-1]}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

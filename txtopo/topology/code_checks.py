@@ -16,27 +16,19 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, DataFrameBolt
-from txtopo.api.spout import AnySpout, DataFrameSpout
 from txtopo.api.tuples import DEFAULT_STREAM
-
-_PREPARE = ("config", "context", "collector", "attempt")
-
-_EXPECTED: tuple[tuple[Any, Mapping[str, Sequence[str]]], ...] = (
-    (BasicBolt, {"prepare": ("config", "context"), "execute": ("tuple", "collector"), "cleanup": ()}),
-    (BatchBolt, {"prepare": _PREPARE, "execute": ("tuple",), "execute_batch": ("batch",), "finish_batch": ()}),
-    (ArrowBatchBolt, {"prepare": _PREPARE, "execute": ("batch",), "finish_batch": ()}),
-    (DataFrameBolt, {"transform": ("frame",)}),
-    (DataFrameSpout, {"coordinator": ("config", "context"), "read": ("spark", "metadata")}),
-    (AnySpout, {"coordinator": ("config", "context"), "emitter": ("config", "context")}),
-)
-"""The methods that txtopo calls, with what it calls them with, by kind."""
+from txtopo.topology.kinds import rules_of
 
 _DECLARATION = {"declare_output_fields": ("declarer",)}
 
 _EMITS = frozenset({"emit", "emit_direct", "emit_batch"})
 _STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
 """Where the stream stands among the arguments."""
+
+
+def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
+    rules = rules_of(component)
+    return {} if rules is None else rules.methods
 
 
 def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
@@ -46,8 +38,7 @@ def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
         component_id: the spout's or bolt's id.
         component: the spout or bolt.
     """
-    of_kind = next((methods for kind, methods in _EXPECTED if isinstance(component, kind)), {})
-    expected = {**of_kind, **_DECLARATION}
+    expected = {**_methods_called(component), **_DECLARATION}
     name = type(component).__name__
     for method, arguments in expected.items():
         found = getattr(component, method, None)
@@ -75,7 +66,7 @@ def undeclared_streams(component_id: str, component: object, streams: Mapping[st
         component: the bolt.
         streams: what it declares.
     """
-    if not isinstance(component, (BasicBolt, BatchBolt, ArrowBatchBolt)):
+    if "execute" not in _methods_called(component):
         return
     seen: set[tuple[str, str]] = set()
     for method, tree, collectors in _methods(component):
@@ -188,8 +179,9 @@ def _asks_what_is_declared(tree: ast.AST) -> bool:
 
 def _collectors_of(component: object, name: str, function: types.FunctionType) -> set[str]:
     names = {"collector", "_collector"}
-    position = {("execute", True): 2, ("prepare", False): 3}.get((name, isinstance(component, BasicBolt)))
-    if position is not None and position < function.__code__.co_argcount:
+    arguments = ("self", *_methods_called(component).get(name, ()))
+    position = arguments.index("collector") if "collector" in arguments else function.__code__.co_argcount
+    if position < function.__code__.co_argcount:
         names.add(function.__code__.co_varnames[position])
     return names
 

@@ -18,6 +18,7 @@ import attrs
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import Grouping
 from txtopo.api.state import State, StateKind
+from txtopo.topology.spout_semantics import SpoutSemantics
 
 
 class Phase(enum.Enum):
@@ -83,8 +84,8 @@ class Plan:
     components: tuple[PlannedComponent, ...]
     edges: tuple[Edge, ...]
     states: Mapping[str, State]
-    is_opaque: bool
-    """Whether the spout may emit other tuples at a later attempt."""
+    semantics: SpoutSemantics
+    """What the kind of the spout means for those who run it."""
     row_tables: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
             lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) is StateKind.ROWS},
@@ -110,11 +111,15 @@ class Plan:
         """The components by id."""
         return {component.id: component for component in self.components}
 
+    @cached_property
+    def frames(self) -> tuple[PlannedComponent, ...]:
+        """The components that Spark SQL runs, not Python tasks."""
+        return tuple(component for component in self.components if component.kind in FRAMES)
+
     @property
     def delta_users(self) -> tuple[str, ...]:
         """The components that read Delta tables through Spark."""
-        frames = (component for component in self.components if component.kind in FRAMES)
-        return tuple(component.id for component in frames if component.component.uses_delta)
+        return tuple(component.id for component in self.frames if component.component.uses_delta)
 
     @cached_property
     def _outputs(self) -> Mapping[tuple[str, str], tuple[Edge, ...]]:

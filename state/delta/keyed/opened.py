@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -21,16 +21,17 @@ from state.delta.opened_table import OpenedDeltaTable, TableOptions
 from state.delta.schema import RowFormat, reaches
 from state.delta.upkeep import compact
 from state.values import KeptValue, bulk_rules, first_value
+from txtopo.api.capabilities import FoldsRows
 from txtopo.api.copying import Copying, copying_of_value
-from txtopo.api.reduction import Reducible, Reduction, RowsFile, RowWrites, TransactionRows
-from txtopo.api.state import BulkRules, Executors, Key, StagedWrite, StateValue, Writes, pairs_of
+from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
+from txtopo.api.state import BulkRules, Executors, Key, KeyedWrites, StagedWrite, StateValue, Writes, by_key, pairs_of
 from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import StateFailure
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
 
-class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
+class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
     """A Delta table of keys and values in the hands of one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(
@@ -84,7 +85,7 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         values = iter(self._rows.values_of(rows))
         return [next(values) if each else None for each in is_there.tolist()]
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
         self._rows.check(values, new_keys)
 
@@ -142,26 +143,38 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         self._all_rows.clear()
 
     def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
-        if isinstance(values, RowWrites | FileWrites):
-            return values
-        fitted = self._rows.fit(txid, values)
+        match values:
+            case RowWrites() | FileWrites():
+                return values
+            case Mapping() | PreparedWrites():
+                fitted = self._rows.fit(txid, by_key(values))
+            case _:
+                assert_never(values)
         kept = fitted.values if self._cache.keeps_writes else None
         return RowWrites(fitted.table, self._rows.read_writes, values=kept)
 
     def _staged(self, txid: int, writes: RowWrites | FileWrites) -> StagedWrite:
-        if isinstance(writes, FileWrites):
-            return self._staging.stage_files(txid, writes)
-        return self._staging.stage(txid, writes.rows)
+        match writes:
+            case FileWrites():
+                return self._staging.stage_files(txid, writes)
+            case RowWrites():
+                return self._staging.stage(txid, writes.rows)
+            case _:
+                assert_never(writes)
 
     def _read_staged(self, staged: StagedWrite) -> RowWrites | FileWrites:
         return self._staging.read(staged, self._rows.read_writes)
 
     def _write(self, txid: int, writes: RowWrites | FileWrites) -> pa.Table | None:
-        if isinstance(writes, FileWrites):
-            put_files(self._table, self._fence, txid, writes, self._rows)
-            return None
-        after = self._all_rows.after(self._table, writes.rows)
-        return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
+        match writes:
+            case FileWrites():
+                put_files(self._table, self._fence, txid, writes, self._rows)
+                return None
+            case RowWrites():
+                after = self._all_rows.after(self._table, writes.rows)
+                return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
+            case _:
+                assert_never(writes)
 
     def _compact(self) -> bool:
         if len(self._table.file_uris()) <= self._upkeep.files_max:
@@ -173,8 +186,8 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites]):
         self._cache.clear()
 
     def _landed(self, before: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None) -> None:
-        self._cache.written(before, self._table.version(), {} if writes is None else writes)
+        self._cache.written(before, self._table.version(), writes)
         self._all_rows.written(before + 1, rows)
 
     def _compacted(self, before: int) -> None:
-        self._cache.written(before, self._table.version(), {})
+        self._cache.written(before, self._table.version(), None)

@@ -16,7 +16,7 @@ from state.delta.schema import TXID_FIELD, RowFormat
 from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.reduction import Reducible
-from txtopo.api.state import BulkRules, Key, StateKind, StateValue, Writes, pairs_of
+from txtopo.api.state import BulkRules, Key, KeyedWrites, StateKind, StateValue, Writes, by_key, pairs_of
 from txtopo.backend.replay_report import StateComparison
 from txtopo.columnar.rows_file import in_memory
 
@@ -68,7 +68,7 @@ class PastDeltaState(PastDeltaTable):
         """Return key and value of each of the rows to reduce."""
         return pairs_of(in_memory(rows), len(self._rows.key))
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse a key or value that does not fit."""
         self._rows.check(values, new_keys)
 
@@ -84,7 +84,7 @@ class PastDeltaState(PastDeltaTable):
         name = self._rows.state
         if self._rows.kind is StateKind.NON_TRANSACTIONAL and txid != last:
             return StateComparison(name, 0, None, is_compared=False)
-        then = self._put_by(txid)
+        then, writes = self._put_by(txid), by_key(writes)
         now = self._rows.fit(txid, {key: value for key, value in writes.items() if self._is_of(value, txid)}).values
         removed = [key for key, value in writes.items() if value is None]
         difference = self._first_difference(txid, then, now, removed, may_be_removed=may_be_removed and txid < last)

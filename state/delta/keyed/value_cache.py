@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from state.delta.keyed.index import PlainKeys
 from state.delta.keyed.row_cache import RowCache
+from state.delta.log.data_files import FileWrites
 from state.delta.read.reading import read_rows, row_count
 from state.delta.schema import RowFormat
 from state.values import KeptValue
@@ -101,19 +102,19 @@ class ValueCache:
             return None
         return self._all_rows.found_among(table, self._rows.fit_keys(keys).table)
 
-    def written(self, before: int, after: int, values: Mapping[Key, Any]) -> None:
+    def written(self, before: int, after: int, writes: RowWrites | FileWrites | None) -> None:
         """Take in a write of our own.
 
         Args:
             before: the version it was made on.
             after: the version it made; another one than the next means that somebody else wrote too.
-            values: what was written; None for what was removed.
+            writes: what was written; None: no rows.
         """
-        is_unread = isinstance(values, RowWrites) and not values.is_read
+        is_unread = isinstance(writes, RowWrites) and not writes.is_read
         if self._version != before or after != before + 1 or is_unread:
             self.clear()
             return
-        values = values.mapping() if isinstance(values, RowWrites) else values
+        values: Mapping[Key, Any] = {} if writes is None else writes.mapping()
         self._version = after
         if self._is_complete:
             self._values.update(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import FoldedWrites
+from txtopo.api.reduction import PreparedWrites
 
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 BUCKET_ROWS = 500_000
@@ -53,50 +53,32 @@ class DataFile:
         return None if found is None else (int(found[1]), int(found[2]))
 
 
-class FileWrites(FoldedWrites):
+@attrs.frozen(eq=False)
+class FileWrites(PreparedWrites):
     """What is to be kept for each key, in data files that are in the table's folder already.
 
     Args:
         folder: the table's folder.
         added: the new files.
         removed: the files that they replace.
-        touched: the keys that the group has touched.
+        rows_put: the keys that the group has touched.
         first_txid: the group's first transaction.
         version: the table's version that was folded into; None if it is not known.
         read: makes the mapping of rows.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a value
-        self,
-        folder: str,
-        added: Sequence[DataFile],
-        removed: Sequence[DataFile],
-        touched: int,
-        first_txid: int,
-        version: int | None,
-        read: Any,
-    ) -> None:
-        self.folder = folder
-        self.added = tuple(added)
-        self.removed = tuple(removed)
-        self.first_txid = first_txid
-        self.version = version
-        self._touched = touched
-        self._read = read
+    folder: str
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    rows_put: int
+    first_txid: int
+    version: int | None
+    _read: Callable[[pa.Table], Mapping[Any, Any]]
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._mapping()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._mapping())
-
-    def __len__(self) -> int:
-        return self._touched
-
-    def _mapping(self) -> Mapping[Any, Any]:
+    def mapping(self) -> Mapping[Any, Any]:
+        """Read what is to be kept for each key."""
         rows = pa.concat_tables(pq.read_table(os.path.join(self.folder, file.path)) for file in self.added)  # noqa: PTH118
-        touched: Mapping[Any, Any] = self._read(rows.filter(pc.greater_equal(rows[TXID_FIELD], self.first_txid)))
-        return touched
+        return self._read(rows.filter(pc.greater_equal(rows[TXID_FIELD], self.first_txid)))
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from state.delta.log.fence import WORLD_ERRORS, state_application
 from state.delta.log.location import Location
 from state.delta.read.history import read_snapshot, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
-from txtopo.api.state import OpenedState, StagedWrite, StateKind, Writes
+from txtopo.api.state import OpenedState, StateKind, Writes
 from txtopo.errors import ConfigError, StateAccessError
 
 __all__ = ["PastDeltaTable"]
@@ -64,18 +64,6 @@ class PastDeltaTable(OpenedState):
         return self._read(schema)
 
     def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def stage(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def write_staged(self, staged: StagedWrite) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise self._refusal()
-
-    def discard_staged(self) -> Never:
         """Refuse."""
         raise self._refusal()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Never
 
+import attrs
 import pyarrow as pa
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
@@ -23,10 +23,9 @@ from state.delta.rows.files import (
     write_slices,
 )
 from state.delta.rows.format import RowsFormat, arranged
-from txtopo.api.reduction import FoldedWrites, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, RowsFile, RowsMode, RowsToWrite
 from txtopo.api.state import Executors
 from txtopo.columnar.rows_file import in_memory, write_rows_file
-from txtopo.errors import StateAccessError
 
 __all__ = ["RowsWrites", "place_here", "place_on_executors", "replaced_after", "rows_left"]
 
@@ -34,7 +33,8 @@ _FOLDER = "_txtopo"
 """Where rows wait, in the table's folder: readers and vacuum leave it alone."""
 
 
-class RowsWrites(FoldedWrites):
+@attrs.frozen(eq=False)
+class RowsWrites(PreparedWrites):
     """Rows to put into a table of rows, in data files that are in its folder already.
 
     Args:
@@ -43,21 +43,14 @@ class RowsWrites(FoldedWrites):
         rows_removed: how many those were when this was made.
     """
 
-    def __init__(
-        self, added: Sequence[DataFile], replaced: Sequence[Mapping[str, str | None]], rows_removed: int = 0
-    ) -> None:
-        self.added = tuple(added)
-        self.replaced = tuple(replaced)
-        self.rows_removed = rows_removed
+    added: Sequence[DataFile]
+    replaced: Sequence[Mapping[str, str | None]]
+    rows_removed: int = 0
 
-    def __len__(self) -> int:
+    @property
+    def rows_put(self) -> int:
+        """How many rows the files hold."""
         return sum(file.rows for file in self.added)
-
-    def __getitem__(self, key: Any) -> Never:
-        raise _no_keys()
-
-    def __iter__(self) -> Iterator[Any]:
-        raise _no_keys()
 
 
 def replaced_after(
@@ -168,7 +161,3 @@ def _texts(partitions: pa.Table | None) -> list[dict[str, str | None]]:
 
 def _name_of(parts: Sequence[RowsToWrite]) -> str:
     return f"{parts[0].txid}-{parts[-1].txid}"
-
-
-def _no_keys() -> StateAccessError:
-    return StateAccessError("a table of rows has no keys; read its rows by snapshot(), or by state.read_table")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Never
+from collections.abc import Mapping, Sequence
+from typing import Never, assert_never
 
 import attrs
 import pyarrow as pa
@@ -19,14 +19,15 @@ from state.delta.rows.compaction import compact_rows
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.upkeep import Upkeep
-from txtopo.api.reduction import Rows, RowsFile, RowsMode, RowsToWrite
-from txtopo.api.state import Key, StagedWrite, StateKind, Writes
+from txtopo.api.capabilities import TakesRows
+from txtopo.api.reduction import PreparedWrites, Rows, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.state import Key, KeyedWrites, StagedWrite, StateKind, Writes
 from txtopo.errors import StateAccessError
 
 __all__ = ["OpenedDeltaRows"]
 
 
-class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
+class OpenedDeltaRows(OpenedDeltaTable[RowsWrites], TakesRows):
     """A table of rows in the hands of one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, form: RowsFormat, upkeep: Upkeep) -> None:
@@ -42,7 +43,7 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
         """Refuse."""
         raise no_keys(self._form.state)
 
-    def check(self, txid: int, values: Writes, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
+    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse values by key."""
         if values:
             raise no_keys(self._form.state)
@@ -74,8 +75,7 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
                 writes = place_here(self._folder, self._form, parts)
         except WORLD_ERRORS as error:
             raise self._failure("its rows cannot be written", error, parts[-1].txid) from error
-        writes.rows_removed = sum(file.rows for file in self._replaced(writes))
-        return writes
+        return attrs.evolve(writes, rows_removed=sum(file.rows for file in self._replaced(writes)))
 
     def _replaced(self, writes: RowsWrites) -> list[DataFile]:
         """Return the files of the handle's version that a write takes out."""
@@ -87,11 +87,15 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites]):
         return [file for file in held if tuple(file.partition[name] for name in names) in replaced]
 
     def _fitted(self, txid: int, values: Writes) -> RowsWrites:  # noqa: ARG002 - as its likes
-        if isinstance(values, RowsWrites):
-            return values
-        if values:
-            raise no_keys(self._form.state)
-        return RowsWrites([], [])
+        match values:
+            case RowsWrites():
+                return values
+            case Mapping() | PreparedWrites():
+                if values:
+                    raise no_keys(self._form.state)
+                return RowsWrites([], [])
+            case _:
+                assert_never(values)
 
     def _staged(self, txid: int, writes: RowsWrites) -> StagedWrite:
         note = {"files": [attrs.asdict(file) for file in writes.added], "replaced": [dict(p) for p in writes.replaced]}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Never
+from collections.abc import Mapping, Sequence
+from typing import Any, Never, assert_never
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,24 +15,25 @@ from state.delta.read.past_table import PastDeltaTable
 from state.delta.read.reading import key_mask
 from state.delta.rows.files import distinct
 from state.delta.rows.format import RowsFormat
-from state.delta.rows.group import RowsWrites, rows_left
+from state.delta.rows.group import rows_left
 from state.delta.rows.opened import fitted_rows, no_keys
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import Rows, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, Rows, RowsFile, RowsMode, RowsToWrite
 from txtopo.api.state import Key, StateKind, Writes
 from txtopo.backend.replay_report import StateComparison
 
 __all__ = ["PastDeltaRows"]
 
 
-class PastWrites(RowsWrites):
+@attrs.frozen(eq=False)
+class PastWrites(PreparedWrites):
     """What a replay has put, in memory: nothing was written."""
 
-    def __init__(self, parts: Sequence[RowsToWrite]) -> None:
-        super().__init__([], [])
-        self.parts = tuple(parts)
+    parts: Sequence[RowsToWrite]
 
-    def __len__(self) -> int:
+    @property
+    def rows_put(self) -> int:
+        """How many rows it would put."""
         return sum(part.count for part in self.parts)
 
 
@@ -87,7 +89,14 @@ class PastDeltaRows(PastDeltaTable):
         """
         held = self._read(self._form.schema())
         then = held.filter(pc.equal(held[TXID_FIELD], txid))
-        parts = [part for part in getattr(writes, "parts", ()) if part.txid == txid]
+        match writes:
+            case PastWrites():
+                parts = [part for part in writes.parts if part.txid == txid]
+            case PreparedWrites() | Mapping():
+                assert not writes, "a replay puts rows into memory"
+                parts = []
+            case _:
+                assert_never(writes)
         now, replaced = rows_left(parts, self._form)
         now = self._without_replaced_later(now, held, then, txid)
         return StateComparison(self._state, then.num_rows, self._first_difference(then, now, held, replaced, txid))

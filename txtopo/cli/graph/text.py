@@ -22,8 +22,7 @@ _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
 def draw_text(plan: Plan) -> Tree:
     """Return the graph: each phase with its components, each component with inputs, outputs and states."""
-    spout = "opaque spout: a replay may carry other tuples" if plan.is_opaque else "a replay carries the same tuples"
-    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {spout}", "dim")))
+    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {plan.semantics.summary}", "dim")))
     for phase, title in PHASE_TITLES.items():
         components = plan.of_phase(phase)
         if components:

@@ -21,7 +21,7 @@ from txtopo.processing.stage_run import Job
 from txtopo.spark.errors import Frame, in_library, line_that_matters, python_error
 from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.state_handle import attempt_origin
-from txtopo.topology.plan import FRAMES, Plan
+from txtopo.topology.plan import Plan
 
 _OURS = ("/txtopo/spark/", "/txtopo/phases/")
 """Functions that txtopo itself gives to Spark SQL; what a user's code raises in them comes back as a report."""
@@ -87,7 +87,7 @@ def _is_failed_exception(name: str) -> bool:
 
 def _owner(frames: Iterable[Frame], plan: Plan) -> str | None:
     """Return the component whose class the code is in, or the only one there is; None if that can't be told."""
-    components = [component for component in plan.components if component.kind in FRAMES]
+    components = plan.frames
     if len(components) == 1:
         return components[0].id
     owners = {

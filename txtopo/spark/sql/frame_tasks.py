@@ -30,7 +30,7 @@ from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
 from txtopo.tasks.batch_run import ShuffleMessage
 from txtopo.tasks.bolt_tasks import user_code
-from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan
+from txtopo.topology.plan import ComponentKind, Edge, Plan
 
 REPORT_COLUMN = "report"
 
@@ -46,7 +46,7 @@ def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
     *before, last = layout.stages
     is_alone = len(last.components) == 1 and not any(stage.components for stage in before)
     is_adaptive = str(spark.conf.get("spark.sql.adaptive.enabled", "true")).lower() != "false"
-    frames = [component for component in plan.components if component.kind in FRAMES]
+    frames = plan.frames
     has_one_way = all(len(plan.outputs(component.id, DEFAULT_STREAM)) == 1 for component in frames)
     edges = plan.inputs(last.components[0]) if is_alone else ()
     if len(edges) != 1 or is_adaptive or not has_one_way:

@@ -14,6 +14,7 @@ from typing import Any, Never, Protocol
 import attrs
 import pyarrow as pa
 
+from txtopo.api.capabilities import FoldsRows, StagesWrites
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
@@ -26,6 +27,7 @@ from txtopo.api.state import (
     StateKind,
     StateValue,
     Writes,
+    by_key,
     pairs_of,
 )
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
@@ -116,7 +118,7 @@ class SimulatedState(State):
         return _shown(self._table.newest.rows)
 
 
-class OpenedSimulatedState(OpenedState):
+class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
     """A simulated table in the hands of one coordinator."""
 
     def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int, copying: Copying | None = None) -> None:
@@ -195,7 +197,7 @@ class OpenedSimulatedState(OpenedState):
             if table.newest is not seen:  # the version after it is taken
                 continue
             rows = dict(seen.rows)
-            for key, value in values.items():
+            for key, value in by_key(values).items():
                 if value is None:
                     rows.pop(key, None)
                 else:

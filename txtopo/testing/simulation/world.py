@@ -120,7 +120,8 @@ class World:
         self.violation: BaseException | None = None
         self._subject = subject
         self._plan = subject.topology.plan
-        remembers = only is None and log is None and not self._plan.is_opaque
+        self._repeats = self._plan.semantics.policy.repeats
+        remembers = only is None and log is None and self._repeats
         self._memory = subject.memory if remembers else None
         self._reaching = Reaching(self._strike)
         self._only = only
@@ -145,9 +146,9 @@ class World:
         self.acting: list[Process] = []
         """The processes whose move it is: the last one's, within those of others that are paused."""
         self._skips = bool(workloads) and self.random.random() < SKIPPING
-        oracle = None if self._skips or self._plan.is_opaque else subject.oracle
+        oracle = None if self._skips or not self._repeats else subject.oracle
         self._tables = TableChecker(oracle, subject.invariant)
-        self._attempts = AttemptChecker(self._plan.is_opaque)
+        self._attempts = AttemptChecker(self._plan.semantics.policy)
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
         self._topology = Topology(attrs.evolve(self._plan, states=states))
 
@@ -260,7 +261,7 @@ class World:
         """Transactions of a job have failed, of which so many were told to."""
         self.has_failures |= bool(txids) and struck == 0
         oracle = self._subject.oracle
-        if oracle is not None and not oracle.has_failures and not self._plan.is_opaque:
+        if oracle is not None and not oracle.has_failures and self._repeats:
             with _Kept(self):
                 if len(txids) > struck:
                     raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
@@ -337,7 +338,7 @@ class World:
             runner.close()
 
         def make_coordinator(limits: Limits) -> Coordinator:
-            checker = CoreChecker(self._attempts, self._plan.is_opaque, limits.timeout_ms)
+            checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)
             return ObservedCoordinator(limits, checker, None if self._log is None else self.log)
 
         def make_journal(header: JournalHeader) -> SimulatedJournalWriter:
@@ -411,7 +412,7 @@ class World:
 
     def _is_complete(self) -> bool:
         oracle = self._subject.oracle
-        if oracle is not None and not self._plan.is_opaque:
+        if oracle is not None and self._repeats:
             return self._committed() == oracle.transactions
         return any(process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes)
 
@@ -424,7 +425,7 @@ class World:
         oracle = self._subject.oracle
         if oracle is not None:
             check_input(entries, self._plan.spout.id, oracle.tuples)
-            if self._plan.is_opaque and not self._skips:
+            if not self._repeats and not self._skips:
                 for name in self._plan.states:
                     self._check_values(name, oracle)
 

@@ -107,7 +107,7 @@ def test_what_is_written_can_be_looked_into(tmp_path) -> None:
     state = opened(tmp_path, executors=InlineExecutors())
     commit(state, (1, {"a": 1, "b": 1, "c": 1}))
     writes = fold(state, (2, {"a": 1}), (3, {"b": 5}))
-    assert {key: (kept.value, kept.txid) for key, kept in writes.items()} == {"a": (2, 2), "b": (6, 3)}
+    assert {key: (kept.value, kept.txid) for key, kept in writes.mapping().items()} == {"a": (2, 2), "b": (6, 3)}
 
 
 def test_small_groups_stay_with_the_driver(tmp_path) -> None:
@@ -284,7 +284,7 @@ def test_a_folder_named_as_a_partition(tmp_path) -> None:
     state = opened(path, executors=InlineExecutors())
     commit(state, (1, {"a": 1, "b": 2}))
     writes = commit(state, (2, {"a": 1}))
-    assert {key: kept.value for key, kept in writes.items()} == {"a": 2}
+    assert {key: kept.value for key, kept in writes.mapping().items()} == {"a": 2}
     assert rows(path) == {"a": (2, 2), "b": (2, 1)}
 
 

@@ -1,0 +1,67 @@
+"""The kinds of components, each a line: what the builder and its checks ask of the kind.
+
+How a kind's tasks run is a class of ``txtopo.tasks.bolt_tasks`` and a line in its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
+from txtopo.api.spout import AnySpout, DataFrameSpout
+from txtopo.topology.plan import ComponentKind
+
+
+@attrs.frozen
+class KindRules:
+    """What holds for all components of a kind.
+
+    Args:
+        kind: the kind.
+        base: the class that its components subclass.
+        methods: the methods that txtopo calls, with the names of their parameters.
+        may_commit: whether one may be a committer.
+        takes_columns: whether its inputs need typed fields.
+        emits_columns: whether its output needs typed fields.
+    """
+
+    kind: ComponentKind
+    base: Any
+    methods: Mapping[str, Sequence[str]]
+    may_commit: bool = False
+    takes_columns: bool = False
+    emits_columns: bool = False
+
+
+_SHORT = ("config", "context")
+_PREPARE = (*_SHORT, "collector", "attempt")
+_ROWS = {"prepare": _PREPARE, "execute": ("tuple",), "execute_batch": ("batch",), "finish_batch": ()}
+_ARROW = {"prepare": _PREPARE, "execute": ("batch",), "finish_batch": ()}
+_BASIC = {"prepare": _SHORT, "execute": ("tuple", "collector"), "cleanup": ()}
+_READ = {"coordinator": _SHORT, "read": ("spark", "metadata")}
+_FRAME = {"transform": ("frame",)}
+_SPOUT = {"coordinator": _SHORT, "emitter": _SHORT}
+
+KINDS = (
+    KindRules(ComponentKind.BASIC_BOLT, BasicBolt, _BASIC),
+    KindRules(ComponentKind.BATCH_BOLT, BatchBolt, _ROWS, may_commit=True),
+    KindRules(ComponentKind.ARROW_BOLT, ArrowBatchBolt, _ARROW, may_commit=True, takes_columns=True),
+    KindRules(ComponentKind.DATAFRAME_BOLT, DataFrameBolt, _FRAME, takes_columns=True, emits_columns=True),
+    KindRules(ComponentKind.DATAFRAME_SPOUT, DataFrameSpout, _READ, emits_columns=True),
+    KindRules(ComponentKind.SPOUT, AnySpout, _SPOUT),
+)
+"""The kinds, the more special first."""
+
+
+def rules_of(component: object) -> KindRules | None:
+    """Return the rules of a component's kind; None if it is of none."""
+    return next((rules for rules in KINDS if isinstance(component, rules.base)), None)
+
+
+def bolt_classes(*, may_commit: bool = False) -> list[str]:
+    """Return the names of the classes that bolts, or committers, subclass."""
+    bolts = [rules for rules in KINDS if isinstance(rules.base, type) and issubclass(rules.base, Bolt)]
+    return [rules.base.__name__ for rules in bolts if rules.may_commit or not may_commit]
