@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -205,7 +206,9 @@ def test_a_run_that_was_killed(tmp_path, command_line):
         "output = pathlib.Path(sys.argv[1])\n"
         "t.run_inline(t.topology(output, dying_in=output), Config(group_transactions_max=1))\n"
     )
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60).returncode == 1
+    root = pathlib.Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60, cwd=root)
+    assert killed.returncode == 1
     file = snapshot_file(tmp_path)
     writer, body = file.read_text().splitlines()
     late = {**json.loads(body), "last_begun": 4}  # as it would have been a second later
