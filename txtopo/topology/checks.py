@@ -6,6 +6,7 @@ Each check returns sentences that name the component and the remedy; ``build()``
 from __future__ import annotations
 
 import difflib
+import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -172,26 +173,11 @@ def check_frames(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iter
 def check_cycle(graph: Graph) -> Iterator[str]:
     """Find a cycle."""
     inputs = {d.id: [s.source for s in d.subscriptions] for d in graph.declared}
-    done: set[str] = set()
-    for start in inputs:
-        path = _find_cycle(start, inputs, done, [])
-        if path:
-            names = " → ".join(repr(name) for name in reversed(path))
-            yield f"the bolts {names} form a cycle; take one of these groupings out"
-            return
-
-
-def _find_cycle(node: str, inputs: Mapping[str, list[str]], done: set[str], path: list[str]) -> list[str]:
-    if node in path:
-        return [*path[path.index(node) :], node]
-    if node in done or node not in inputs:
-        return []
-    for source in inputs[node]:
-        found = _find_cycle(source, inputs, done, [*path, node])
-        if found:
-            return found
-    done.add(node)
-    return []
+    try:
+        graphlib.TopologicalSorter(inputs).prepare()
+    except graphlib.CycleError as error:
+        names = " → ".join(repr(name) for name in error.args[1])
+        yield f"the bolts {names} form a cycle; take one of these groupings out"
 
 
 def _either(names: Sequence[str], last: str = " or ") -> str:
