@@ -82,7 +82,7 @@ class ReduceCommitter(SpillingCommitter):
         """Let equal keys be made one row where that comes to the same; not where a subclass folds in its own way."""
         own = ("execute", "execute_batch", "fold")
         is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
-        reduction = Reduction.of(self._function)
+        reduction = None if self._value in self._key else Reduction.of(self._function)
         return Combiner(self._key, self._value, reduction) if is_plain and reduction is not None else None
 
     def execute(self, tuple: Tuple) -> None:
@@ -96,7 +96,8 @@ class ReduceCommitter(SpillingCommitter):
         """Fold the rows of a batch: as columns where their order does not matter, else value by value."""
         rows = pa.Table.from_batches([batch]).select([*self._key, self._value])
         is_alike = not self._rows or rows.schema.equals(self._rows[0].schema)
-        if Reduction.of(self._function) is None or not is_alike or not is_reducible(rows, [self._value]):
+        is_of_keys = self._value in self._key  # columns that are reduced need names of their own
+        if Reduction.of(self._function) is None or is_of_keys or not is_alike or not is_reducible(rows, [self._value]):
             self._fold_rows(rows)
             return
         self._rows.append(rows)

@@ -205,3 +205,16 @@ def test_decimal_keys() -> None:
     state = MemoryState(Fields("key: decimal(5, 1)"), Fields("n: long"))
     reduce_untyped({0: [(1, 1), (decimal.Decimal(1), 1), (decimal.Decimal("1.0"), 1), (2, 1)]}, state, batch_size=2)
     assert {key: kept.value for key, kept in state.items().items()} == {decimal.Decimal(1): 3, decimal.Decimal(2): 1}
+
+
+@pytest.mark.parametrize("fields", [Fields("n"), Fields("n: long")], ids=["untyped", "typed"])
+def test_a_field_that_is_key_and_value(fields) -> None:
+    """How much each number comes to in all: it is the key, and what is added up."""
+    rows = {0: [[1], [2], [2], [3], [1], [2]]}
+    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout(rows, fields, 3), 1)
+    builder.set_committer_bolt("sum", ReduceCommitter("sums", "n", "n"), 2).fields_grouping("spout", Fields("n"))
+    sums = MemoryState(Fields("number: long"), Fields("total: long"))
+    builder.set_state("sums", sums)
+    run_inline(builder.build())
+    table = sums.snapshot()
+    assert dict(zip(table["number"].to_pylist(), table["total"].to_pylist(), strict=True)) == {1: 2, 2: 6, 3: 3}
