@@ -70,7 +70,7 @@ class ProcessDeath(BaseException):
 
 
 Handler = Callable[[str], None]
-"""Is told of each failpoint that is reached, by its name, and may raise."""
+"""Called with the name of each failpoint that is reached; it may raise."""
 
 _handler: Handler | None = None
 

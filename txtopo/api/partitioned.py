@@ -111,10 +111,10 @@ class _AdaptedSpout(TransactionalSpout):
         ranges = {}
         for key, (partition, share) in _Shares.decode(metadata).taken.items():
             _, previous = last.get(key, (partition, None))
-            told = call_if_there(self.partitioned, "input_range", share, previous)
-            if told is None:
+            taken = call_if_there(self.partitioned, "input_range", share, previous)
+            if taken is None:
                 return None
-            ranges[key] = told
+            ranges[key] = taken
         return ranges
 
 

@@ -154,7 +154,7 @@ class _WithTables(Component):
 
 
 class _ToldInput(Component):
-    """A spout whose coordinator decides on whole transactions, and that may tell what input each took."""
+    """A spout whose coordinator decides on whole transactions, and that may report what input each one took."""
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
@@ -168,7 +168,7 @@ class _ToldInput(Component):
             previous_metadata: that of the transaction before; None for the first.
 
         Returns:
-            Start and end by the partition's name; None (the default): not told.
+            Start and end by the partition's name; None (the default): unknown.
         """
         return None
 
@@ -294,7 +294,7 @@ class PartitionedTransactionalSpout(_WithTables):
             previous_metadata: what was returned for this partition before; None for the first time.
 
         Returns:
-            Start and end; None (the default): not told.
+            Start and end; None (the default): unknown.
         """
         return None
 
@@ -353,11 +353,11 @@ class OpaquePartitionedTransactionalSpout(_WithTables):
 
         Args:
             metadata: the last of each partition after the transaction, by
-                :func:`txtopo.api.partitioned.partition_key`; compare, to tell only what moved.
+                :func:`txtopo.api.partitioned.partition_key`; compare, to report only what moved.
             previous_metadata: that of the transaction before; empty or None for the first.
 
         Returns:
-            Start and end by the partition's name; None (the default): not told.
+            Start and end by the partition's name; None (the default): unknown.
         """
         return None
 

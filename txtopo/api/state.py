@@ -270,7 +270,7 @@ class OpenedState(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells this table from another one made at the same place, for example Delta's table id."""
+        """An id that no other table made at the same place has, for example Delta's table id."""
 
     @property
     @abstractmethod
@@ -439,7 +439,7 @@ class State(ABC):
 
     @property
     def home(self) -> str | None:
-        """The folder beside which the topology keeps its own files unless told otherwise; None: no preference."""
+        """The folder that holds the metadata directory, if ``topology.state.dir`` is not set; None: no preference."""
         return None
 
 

@@ -84,7 +84,7 @@ class AuditReport:
     partitions: int = 0
     ranges: int = 0
     untold: int = 0
-    """Transactions whose input the spout does not tell."""
+    """Transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
     """First and last txid of a group that was entered, and that not every table has."""
     tables: list[TableProof] = attrs.field(factory=list)

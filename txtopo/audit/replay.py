@@ -54,7 +54,7 @@ class PastState(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells its table from another one made at the same place."""
+        """An id that no other table made at the same place has."""
 
     @property
     def last_txid(self) -> int | None:

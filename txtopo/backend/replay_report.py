@@ -36,7 +36,7 @@ class StateComparison:
     difference: str | None
     """In words the first row that differs; None if none does."""
     is_compared: bool = True
-    """Whether rows tell by which transaction of the group they were put."""
+    """Whether each row says which transaction of the group put it."""
 
 
 @attrs.frozen

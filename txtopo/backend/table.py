@@ -22,7 +22,7 @@ class TableDescription:
     incarnation: str
     """The topology's incarnation that it was made in."""
     identity: str
-    """What tells it from another one made at the same place."""
+    """An id that no other table made at the same place has."""
     last_txid: int | None
     """The txid of the last write; None before the first."""
     epoch: int

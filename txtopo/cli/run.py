@@ -94,7 +94,7 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
     if not config.debug:
-        # py4j tells of connections that a stop cuts off, and it does so by the root logger.
+        # py4j logs connections that a stop cuts off, by the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
     context = click.get_current_context()
     # What bolts log in the driver comes from loggers of their own, which have the root's level.

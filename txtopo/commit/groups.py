@@ -8,7 +8,7 @@
 6. The coordinator state counts the group as committed and forgets the note, in one step.
 
 Before 5 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
-here or by the next leader's recovery. A write whose outcome is unknown is looked up: the table tells.
+here or by the next leader's recovery. A write whose outcome is unknown is looked up in the table.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class GroupCommitter:
         committed: what is committed at the start.
         sleep: pauses for so many seconds.
         journal: where groups are entered, if they are.
-        input_ranges: tells what input a transaction took.
-        now_secs: tells the time.
+        input_ranges: returns what input a transaction took.
+        now_secs: returns the time, in seconds.
         dead_letters: the state that dead letters go to, if there is one.
     """
 
@@ -130,7 +130,7 @@ class GroupCommitter:
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
-        """Commit a group as far as it goes and return what is to be told of it.
+        """Commit a group as far as it goes and return the events that say so.
 
         Args:
             group_id: the group.
@@ -197,7 +197,7 @@ class GroupCommitter:
         return self._task_factory.take_late()
 
     def write_dead_letter(self, action: DeadLetter) -> list[Event]:
-        """Write a dead letter, in its turn, and return what is to be told of it."""
+        """Write a dead letter, in its turn, and return the events that say so."""
         given_up = action.given_up
         assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
         state = self._states[self._dead_letters]

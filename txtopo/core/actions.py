@@ -1,4 +1,4 @@
-"""Actions: what the core tells the run loop to do. Imperative; frozen; carried out in list order."""
+"""Actions: what the run loop is to do. Imperative; frozen; carried out in list order."""
 
 from __future__ import annotations
 

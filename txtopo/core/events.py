@@ -1,4 +1,4 @@
-"""Events: what the run loop tells the core. Past tense; frozen; an attempt names its cause."""
+"""Events: what happened, as the run loop reports it. Past tense; frozen; an attempt names its cause."""
 
 from __future__ import annotations
 

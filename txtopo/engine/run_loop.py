@@ -1,4 +1,4 @@
-"""The run loop: carries out what the core decides, and tells the core what came of it.
+"""The run loop: carries out what the core decides, and reports to the core what came of it.
 
 One thread owns the core: it takes events from a queue, hands them in, and carries out the actions in order.
 Slow work goes to other threads, which answer by events: one asks the spout, one commits, and one for each
@@ -83,7 +83,7 @@ TICK_SECS = 0.02
 """How often time passes for the core: a source that waits is asked no more often."""
 
 PROGRESS_SECS = 0.1
-"""How often it is told how the run stands."""
+"""How often progress is reported."""
 
 SNAPSHOT_SECS = 1.0
 """How often a snapshot of the run is written, at most."""
@@ -137,7 +137,7 @@ class RunLoop:
 
     Args:
         parts: the core and what carries out its decisions.
-        on_progress: told how the run stands, several times a second.
+        on_progress: called with the progress several times a second.
     """
 
     def __init__(self, parts: Parts, on_progress: OnProgress | None = None) -> None:
@@ -213,7 +213,7 @@ class RunLoop:
         return self._report(self._stop.reason)
 
     def _add_story(self, error: Exception) -> None:
-        """Let an error tell what happened to its transaction, where that is more than a first attempt."""
+        """Add the story of its transaction to an error, if there is more to it than a first attempt."""
         if isinstance(error, TxtopoError) and error.txid is not None:
             story = self._core.story(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
@@ -537,7 +537,7 @@ def _stack_of(thread: int) -> str:
 
 
 def _answer(outcome: Processing) -> Event:
-    """Return what the core is told of an attempt."""
+    """Return the event that reports an attempt."""
     match outcome.failure:
         case None:
             return Processed(outcome.attempt, outcome.metadata)

@@ -90,7 +90,7 @@ class Environment:
         make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
         dump_object: freezes the components of a plan.
         make_journal: begins the journal; None: a folder beside the tables, if there are any.
-        on_stage: told what is being done before the run begins.
+        on_stage: called with what is being done before the run begins.
     """
 
     make_runner: MakeRunner
@@ -199,7 +199,7 @@ def assembled(
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
-        source = _make_source(plan, task_factory, threads)  # first: bad input is told of before a write
+        source = _make_source(plan, task_factory, threads)  # first: bad input is reported before anything is written
         stack.callback(source.close)
         store = make_store(plan, config) if environment.make_store is None else environment.make_store()
         if store not in _memory_stores.values():
@@ -319,7 +319,7 @@ def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWri
 
 
 def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
-    """Return the folder where a topology keeps its own files: beside its tables unless told otherwise."""
+    """Return the folder where a topology keeps its own files: ``topology.state.dir``, or beside its tables."""
     if config.state_dir is not None:
         return pathlib.Path(config.state_dir)
     for state in plan.states.values():

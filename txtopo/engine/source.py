@@ -1,6 +1,6 @@
 """The source: asks the spout's coordinator for transactions, in a thread of its own.
 
-The coordinator is made before the lead is taken, so that bad input is told of before anything is written; what it
+The coordinator is made before the lead is taken, so that bad input is reported before anything is written; what it
 may keep in the store it is given with :meth:`Source.open_store`, later.
 """
 
@@ -35,7 +35,7 @@ class Source:
         spout_id: the spout, for errors.
         coordinator: the user's coordinator.
         semantics: what the kind of the spout means.
-        now_secs: tells the time.
+        now_secs: returns the time, in seconds.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class JournalTransaction:
     fingerprints: Mapping[str, tuple[int, int | None]]
     """What each component emitted: tuples, and a checksum of them or None."""
     ranges: Mapping[str, tuple[Any, Any]] | None = None
-    """The input it took, start and end by partition, where the spout tells."""
+    """The input it took, start and end by partition, where the spout reports it."""
     is_dead_letter: bool = False
 
 

@@ -33,7 +33,7 @@ from txtopo.topology.spout_semantics import Emitted
 
 @attrs.frozen
 class Job:
-    """A job's work, as every place is told of it.
+    """What every slot is given of a job.
 
     Args:
         job_id: the job.
@@ -202,7 +202,7 @@ class StageRun:
         if run is not None and attempt not in self.failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
         late = self._task_factory.take_late()
-        if late is not None:  # it tells its own transaction, which may have been reported long ago
+        if late is not None:  # it names its own transaction, which may have been reported long ago
             self.failures.setdefault(attempt, late)
         failure = self.failures.get(attempt)
         staged = None

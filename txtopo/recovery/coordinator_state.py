@@ -14,7 +14,7 @@
 ========================  ===================================================================
 
 A group is written down before its first Delta write and struck out after the last, in the same step that
-counts it as committed. So whatever a crash leaves behind can be told from the tables: a group none of whose
+counts it as committed. So whatever a crash leaves behind can be seen in the tables: a group none of whose
 writes landed never was; one with a write that landed is finished from what was staged.
 """
 

@@ -216,13 +216,13 @@ class _Choice:
             rolled_back, obstacles = self._rollbacks(own)
             if not obstacles:
                 return _plan(own, number, is_as_it_is=True), rolled_back, ()
-        told: list[str] = []
+        seen: list[str] = []
         for checkpoint in checkpoints:
             rolled_back, obstacles = self._rollbacks(checkpoint)
             if not obstacles:
-                return _plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(told)
-            told += [each for each in obstacles if each not in told]
-        return None, (), tuple(told)
+                return _plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
+            seen += [each for each in obstacles if each not in seen]
+        return None, (), tuple(seen)
 
     def _rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
         """Return the states to roll back to a checkpoint, and what makes it impossible."""

@@ -175,50 +175,56 @@ def _compare(
     record: CoordinatorRecord, name: str, description: TableDescription, mark: StateMark | None
 ) -> tuple[DivergenceKind, str] | None:
     """Return what is wrong with a table by what it says of itself, and how to go on after its txid."""
-    told = record.text(name)
+    known = record.text(name)
     if (description.topology_id, description.state) != (record.topology_id, name):
         owner = f"state {description.state!r} of topology {description.topology_id!r}"
-        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {told}; give the state another path"
+        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {known}; give the state another path"
     if description.misfit is not None:
-        return DivergenceKind.MISFIT, f", and {description.misfit}; {told}"
+        return DivergenceKind.MISFIT, f", and {description.misfit}; {known}"
     if description.incarnation != record.incarnation:
         of_incarnation = f" of incarnation {description.incarnation!r} of the topology"
         if record.incarnation is None:
-            return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {told}"
-        return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {told}, in incarnation {record.incarnation!r}"
+            return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}"
+        return (
+            DivergenceKind.OTHER_INCARNATION,
+            f"{of_incarnation}, but {known}, in incarnation {record.incarnation!r}",
+        )
     if mark is not None and mark.identity != description.identity and (mark.txid or description.last_txid):
-        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {told}"
+        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {known}"
     last, allowed = description.last_txid or 0, record.allowed(name)
     if last in allowed:
         return None
     if last > max(allowed):
         reason = "the coordinator state was restored from an earlier moment, or somebody else wrote the table"
-        return DivergenceKind.AHEAD, f", ahead of the coordinator state: {told}; {reason}"
+        return DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
     reason = "the table was restored from an earlier moment"
-    return DivergenceKind.BEHIND, f", behind the coordinator state: {told}; {reason}"
+    return DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
 
 
 def _look_closer(
     record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable, mark: StateMark | None
 ) -> tuple[DivergenceKind, str] | None:
     """Return what is wrong with a table that is at a txid where it may be."""
-    told = record.text(name)
+    known = record.text(name)
     is_noted = mark is None or mark.version is not None
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
         rolled = "'txtopo repair' takes it back, 'txtopo repair --accept-foreign-writes' accepts it"
-        return DivergenceKind.FOREIGN_CHANGE, f", and somebody else has changed it since: {change}; {told}; {rolled}"
+        return (
+            DivergenceKind.FOREIGN_CHANGE,
+            f", and somebody else has changed it since: {change}; {known}; {rolled}",
+        )
     group = record.group
     if group is not None and description.last_txid != group.last:
         for staged in group.staged:
             obstacle = table.staged_obstacle(staged.location) if staged.state == name else None
             if obstacle is not None:
-                what = f", and is to be written as of {group.last} from {staged.location}, {obstacle}; {told}"
+                what = f", and is to be written as of {group.last} from {staged.location}, {obstacle}; {known}"
                 return DivergenceKind.STAGED_GONE, what
     if description.epoch > record.epoch_max:
         older = f"epoch {description.epoch} has opened it, and the coordinator state has got to {record.epoch_max} only"
         return (
             DivergenceKind.NEWER_EPOCH,
-            f"; {told}; {older}: it was restored from an earlier moment, or lies elsewhere",
+            f"; {known}; {older}: it was restored from an earlier moment, or lies elsewhere",
         )
     return None

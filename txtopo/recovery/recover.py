@@ -3,7 +3,7 @@
 1. It has the lead, so no older coordinator writes to the store any more.
 2. It looks at every table, see :mod:`txtopo.recovery.divergence`: what is refused here has not been touched.
 3. It opens every state, which fences each table: no older coordinator writes to a table any more. It looks again.
-4. If the coordinator state tells of a group under way, the tables say how far it came, and it is finished or dropped.
+4. If the coordinator state has a group under way, the tables say how far it came, and it is finished or dropped.
 5. Now the coordinator state and the tables must agree: each table is the one that the state knows, at its txid.
 6. It writes that it has recovered. Only the leader can, so nobody else has written since what it has read.
 

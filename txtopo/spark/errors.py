@@ -1,6 +1,6 @@
 """What Spark says when something fails, cut to the line that matters.
 
-Spark tells of one exception of a task in sixty lines: in the words of the scheduler, with the stack of Java, once
+Spark prints sixty lines for one exception of a task: in the words of the scheduler, with the stack of Java, once
 more as a cause, and with the traceback of Python in each of them.
 """
 
@@ -53,7 +53,7 @@ class Frame:
 
 @attrs.frozen
 class PythonError:
-    """What Python has raised in a task, as Spark tells of it.
+    """What Python has raised in a task, as Spark prints it.
 
     Args:
         raised: the exception's own line: its name, with its module's, and its message.

@@ -129,7 +129,7 @@ class SparkJobRunner(JobRunner):
             raise StateFailure(f"Spark lost a job of the commit phase: {line_that_matters(str(error))}") from error
 
     def take_late(self) -> TxtopoError | None:
-        """Return what an executor has told of that was done when its batch was over."""
+        """Return what an executor has reported as done after its batch was over."""
         return self._progress.take_late()
 
     def cancel(self, job_id: int) -> None:
