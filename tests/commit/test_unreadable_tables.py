@@ -194,12 +194,12 @@ def test_a_reported_failure_is_told_once(caplog, phase):
 @pytest.mark.parametrize("cut", [0, 10, -3], ids=["empty", "in the first line", "in the last line"])
 def test_a_log_file_that_was_cut_off_is_named(tmp_path, cut):
     """At the start, the error names the file and has no native stack frames."""
-    write_rows = Place(tmp_path)
-    write_rows.run(2)
+    place = Place(tmp_path)
+    place.run(2)
     log = max((tmp_path / "words" / "_delta_log").glob("*.json"))
     log.write_bytes(log.read_bytes()[:cut])
     with pytest.raises(Exception, match="is damaged") as raised:
-        write_rows.run()
+        place.run()
     text = str(raised.value)
     assert str(log) in text
     assert "<unknown>" not in text

@@ -24,9 +24,9 @@ NOW_MS = 1_000
 def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
     """Transactions by letter: their status; a for ready but alone, l for ready later."""
     window = {}
-    for txid, given_up in enumerate(text, committed + 1):
-        tries = Tries(alone=given_up == "a", not_before_ms=NOW_MS + 1 if given_up == "l" else NOW_MS)
-        window[txid] = Transaction(txid, None, tries, STATUSES.get(given_up, Status.READY))
+    for txid, letter in enumerate(text, committed + 1):
+        tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
+        window[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
     return window
 
 

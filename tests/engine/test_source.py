@@ -81,7 +81,7 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
     class Told(LogSpout):
         def coordinator(self, config: Any, context: Any) -> Any:
             coordinator = super().coordinator(config, context)
-            coordinator.open_store = lambda *slot: told.append(("open_store", slot[2]))
+            coordinator.open_store = lambda *given: told.append(("open_store", given[2]))
             coordinator.cleanup_before = lambda txid: told.append(("cleanup_before", txid))
             return coordinator
 

@@ -26,8 +26,11 @@ def test_told() -> None:
     told: queue.Queue[str] = queue.Queue()
     listener.listen(1, lambda: told.put("pack 1"))
     watches = [ProgressProbe() for _ in range(4)]
-    slots = [(OTHER, 1), (KEY, 2), (KEY, 1)]
-    senders = [ProgressSender(listener.address, *slot, probe) for slot, probe in zip(slots, watches, strict=False)]
+    addressees = [(OTHER, 1), (KEY, 2), (KEY, 1)]
+    senders = [
+        ProgressSender(listener.address, *addressee, probe)
+        for addressee, probe in zip(addressees, watches, strict=False)
+    ]
     try:
         for sender in senders:
             sender.__enter__()

@@ -88,7 +88,7 @@ class Environment:
         make_coordinator: makes the core.
         make_store: makes the store of coordinator state; None: what the configuration says.
         make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
-        dump_object: freezes the components of a plan.
+        make_prototypes: returns the frozen components of a plan, by id.
         make_journal: begins the journal; None: a folder beside the tables, if there are any.
         on_stage: called with what is being done before the run begins.
     """
@@ -98,7 +98,7 @@ class Environment:
     make_coordinator: Callable[[Limits], Coordinator] = Coordinator
     make_store: Callable[[], Store] | None = None
     make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
-    dump_object: Callable[[Plan], dict[str, bytes]] = prototypes_of
+    make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
     on_stage: Callable[[str], None] = _tell_nobody
 
@@ -194,7 +194,7 @@ def assembled(
     metadata_dir = metadata_dir_of(plan, config)
     states = states_of(plan, config, environment.make_dead_letters)
     with contextlib.ExitStack() as stack:
-        prototypes = environment.dump_object(plan)
+        prototypes = environment.make_prototypes(plan)
         task_factory = TaskFactory(plan, config, prototypes)
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)

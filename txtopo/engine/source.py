@@ -52,14 +52,14 @@ class Source:
         self._has_resumed = False
         self._failures = FailureLog()
         self._ask_again_secs = 0.0
-        self._slot: tuple[Store, Lead, str] | None = None
+        self._store: tuple[Store, Lead, str] | None = None
         self._committed = -1
         self.total: int | None = None
         """The last transaction that there will be, about, where the coordinator knows its end."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Learn where the user's coordinator may keep what must outlive a run."""
-        self._slot = store, _KeepingLead(lead), root
+        self._store = store, _KeepingLead(lead), root
 
     def create(self, action: CreateMetadata, committed: int) -> Event:
         """Begin up to as many transactions as asked for, and say how the source stands.
@@ -123,8 +123,8 @@ class Source:
 
     def _resume(self, txid: int, metadata: Any) -> None:
         """Tell the coordinator how far things are."""
-        if not self._has_resumed and self._slot is not None:
-            call_if_there(self._coordinator, "open_store", *self._slot)
+        if not self._has_resumed and self._store is not None:
+            call_if_there(self._coordinator, "open_store", *self._store)
         self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
         self._has_resumed = True
 

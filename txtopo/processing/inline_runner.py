@@ -20,13 +20,13 @@ from txtopo.topology.plan import Plan
 
 
 class InlineJobRunner(JobRunner):
-    """Runs each stage of a job place after place in the calling thread.
+    """Runs each stage of a job slot after slot in the calling thread.
 
     Args:
         plan: the topology; DataFrames need Spark and are refused.
         config: the configuration by dotted names.
         prototypes: each bolt's frozen object.
-        slots: how many places to pretend there are.
+        slots: how many slots to pretend there are.
     """
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
@@ -56,11 +56,11 @@ class InlineJobRunner(JobRunner):
 def run_stages(
     job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[SlotItem]], list[SlotItem]]
 ) -> list[Report]:
-    """Run a job stage by stage, place after place, and return all reports.
+    """Run a job stage by stage, slot after slot, and return all reports.
 
     Args:
         job: what the job does.
-        task_factories: one for each place.
+        task_factories: one for each slot.
         travel: returns what leaves a stage as it arrives at the next one.
     """
     held: dict[int, list[Item]] = defaultdict(list)

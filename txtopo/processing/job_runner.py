@@ -14,7 +14,7 @@ class JobRunner(ABC):
     """Runs jobs somewhere. Called from several threads at once."""
 
     slots: int
-    """How many places run at the same time."""
+    """How many slots run at the same time."""
 
     @abstractmethod
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:

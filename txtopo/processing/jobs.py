@@ -43,7 +43,7 @@ class Processing:
 
 
 SMALL_TUPLES_MAX = 20_000
-"""A transaction of so many tuples is over sooner in one place than a shuffle that would spread it."""
+"""A transaction of so many tuples is over sooner in one slot than a shuffle that would spread it."""
 
 
 class JobPlanner:
@@ -52,7 +52,7 @@ class JobPlanner:
     Args:
         plan: the topology.
         limits: the bounds; the bytes that wait in the driver are shared among the transactions of a window.
-        slots: how many places run at the same time.
+        slots: how many slots run at the same time.
         layout: ``auto``, ``together`` or ``spread``.
         staging_dir: where carried bolts go that are too large.
         received_bytes_max: bytes of carried bolts that may wait in the driver.
@@ -76,7 +76,7 @@ class JobPlanner:
         self._staging_dir = staging_dir
         self._has_edge_tallies = has_edge_tallies
         self._bytes_max = received_bytes_max // (limits.window * slots)
-        """Bytes of carried bolts that one place may report in memory, for each transaction of a job."""
+        """Bytes of carried bolts that one slot may report in memory, for each transaction of a job."""
         self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> Job:

@@ -21,23 +21,23 @@ from txtopo.topology.plan import FRAMES, Plan, PlannedComponent
 
 
 class SlotAssignment(enum.Enum):
-    """How a stage's tasks are assigned to places."""
+    """How a stage's tasks are assigned to slots."""
 
     BY_TRANSACTION = "by transaction"
     BY_TRANSACTION_AND_TASK = "by transaction and task"
     BY_TASK = "by task"
-    """All transactions of a task in one place, in order: for the tasks of a spout that emits in turn."""
+    """All transactions of a task in one slot, in order: for the tasks of a spout that emits in turn."""
 
 
 @attrs.frozen
 class Stage:
-    """Components whose tasks run in the same place, between two shuffles."""
+    """Components whose tasks run in the same slot, between two shuffles."""
 
     components: tuple[str, ...]
     assignment: SlotAssignment
 
     def slot(self, transaction_index: int, task: int, slots: int) -> int:
-        """Return the place of a task, for the transaction at an index in its job."""
+        """Return the slot of a task, for the transaction at an index in its job."""
         match self.assignment:
             case SlotAssignment.BY_TRANSACTION:
                 return transaction_index % slots
@@ -67,19 +67,19 @@ class Layout:
 
 
 def runs_together(plan: Plan) -> bool:
-    """Whether a transaction's tasks may all run in one place."""
+    """Whether a transaction's tasks may all run in one slot."""
     return not plan.semantics.emits_in_turn and not plan.frames
 
 
 def lay_together(plan: Plan, slots: int) -> Layout:
-    """Lay every transaction out in one place."""
+    """Lay every transaction out in one slot."""
     assert runs_together(plan), "DataFrames, and spouts that emit in turn, are spread"
     components = tuple(component.id for component in plan.components)
     return Layout(slots, (Stage(components, SlotAssignment.BY_TRANSACTION),), ((),))
 
 
 def lay_spread(plan: Plan, slots: int) -> Layout:
-    """Spread every transaction over all places."""
+    """Spread every transaction over all slots."""
     levels: dict[str, int] = {}
     for component in plan.components:
         levels[component.id] = max(
@@ -98,7 +98,7 @@ def lay_spread(plan: Plan, slots: int) -> Layout:
 
 
 def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
-    """Whether tuples from ``source`` to ``target`` leave their place (a bool is 0 or 1 stage more)."""
+    """Whether tuples from ``source`` to ``target`` leave their slot (a bool is 0 or 1 stage more)."""
     origin = plan.by_id[source]
     if origin.kind in FRAMES or target.kind in FRAMES:
         return True

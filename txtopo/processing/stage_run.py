@@ -1,4 +1,4 @@
-"""The processing phase of a job, stage by stage, in one place. Knows nothing of Spark.
+"""The processing phase of a job, stage by stage, in one slot. Knows nothing of Spark.
 
 Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A
 failure is a report too: it fails its own attempt and no other in the job.
@@ -42,7 +42,7 @@ class Job:
         committed: the last committed txid.
         layout: where the tasks run.
         staging_dir: where bolts go that are too large to report in memory.
-        report_bytes_max: bytes of carried bolts that one place may report in memory.
+        report_bytes_max: bytes of carried bolts that one slot may report in memory.
     """
 
     job_id: int
@@ -75,7 +75,7 @@ class StagedBolts:
 
 @attrs.frozen
 class Report:
-    """What one stage in one place has to say of one attempt."""
+    """What one stage in one slot has to say of one attempt."""
 
     attempt: TransactionAttempt
     tallies: Mapping[int, EdgeTally]
@@ -88,22 +88,22 @@ class Report:
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
     cpu_secs: float = attrs.field(default=0.0, eq=False)
-    """Processor time since this place's report before."""
+    """Processor time since this slot's report before."""
 
 
 Item = ShuffleMessage | Report
 SlotItem = tuple[int, Item]
-"""An item and the place it goes to."""
+"""An item and the slot it goes to."""
 
 
 class StageRun:
-    """One stage of a job, in one place.
+    """One stage of a job, in one slot.
 
     Args:
         task_factory: makes the tasks' objects.
         job: what the job does.
         stage_index: which stage.
-        slot: which place, from 0.
+        slot: which slot, from 0.
         probe: shows where the work stands.
     """
 
@@ -134,7 +134,7 @@ class StageRun:
         """Work the stage off and yield what leaves it.
 
         Args:
-            items: what earlier stages sent to this place; what is for later stages passes through.
+            items: what earlier stages sent to this slot; what is for later stages passes through.
         """
         self.clean_up()
         for item in items:
@@ -262,9 +262,9 @@ class StageRun:
 
     def _send(self, message: ShuffleMessage) -> None:
         target = self._plan.by_id[self._plan.edges[message.edge].target]
-        self._outbox.append((self._place_for(target, message), message))
+        self._outbox.append((self._slot_for(target, message), message))
 
-    def _place_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
+    def _slot_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
         return slot_for(self._layout, target, self._index_of[message.attempt], message.task)
 
     def _take_outbox(self) -> list[SlotItem]:
@@ -272,7 +272,7 @@ class StageRun:
         return outbox
 
     def _is_whole_here(self, transaction_index: int) -> bool:
-        """Whether all tasks of a transaction run in this place."""
+        """Whether all tasks of a transaction run in this slot."""
         is_alone = len(self._layout.stages) == 1 and self._stage.assignment is SlotAssignment.BY_TRANSACTION
         return is_alone and self._is_here(transaction_index, 0)
 
@@ -288,7 +288,7 @@ def _receive(message: ShuffleMessage, run: BatchRun) -> None:
 
 
 def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
-    """Return the place a shuffle message goes to; what Spark SQL takes may lie anywhere."""
+    """Return the slot a shuffle message goes to; what Spark SQL takes may lie anywhere."""
     stage = layout.stage_of(target.id)
     if stage is None:
         return (transaction_index + task) % layout.slots

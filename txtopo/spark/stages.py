@@ -12,7 +12,7 @@ PartitionFunction = Callable[[int, Iterable[SlotItem]], Iterator[SlotItem]]
 
 
 def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
-    """Return what runs one stage of a job in each partition; the partition's index is the place.
+    """Return what runs one stage of a job in each partition; the partition's index is the slot.
 
     Args:
         package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.

@@ -1,4 +1,4 @@
-"""What runs in a Spark task: one stage of a job, in one place."""
+"""What runs in a Spark task: one stage of a job, in one slot."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run_stage(package: RunPackage, job: Job, stage_index: int, slot: int, items:
         package: what the run needs.
         job: what the job does.
         stage_index: which stage.
-        slot: which place.
+        slot: which slot.
         items: what earlier stages sent here.
     """
     probe = ProgressProbe()

@@ -1,4 +1,4 @@
-"""A batch run: the tasks of one attempt that live in one place, and the tuples between them.
+"""A batch run: the tasks of one attempt that live in one slot, and the tuples between them.
 
 It is used three ways. A Spark task that holds whole transactions runs all tasks of the processing phase in
 it. Where a transaction is spread over Spark tasks, each stage is one, and sends shuffle messages to the next. And
@@ -33,7 +33,7 @@ from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 
 @attrs.frozen
 class ShuffleMessage:
-    """A chunk on its way from one place to another."""
+    """A chunk on its way from one slot to another."""
 
     attempt: TransactionAttempt
     edge: int
@@ -63,19 +63,19 @@ def everything(_component: str, _task: int) -> bool:
 
 
 class BatchRun:
-    """The tasks of one attempt in one place.
+    """The tasks of one attempt in one slot.
 
     Args:
         task_factory: makes the tasks' objects.
         attempt: the attempt.
         is_local: which tasks live here.
-        send: takes the shuffle messages for other places.
+        send: takes the shuffle messages for other slots.
         views: the states as the transaction sees them; None in the processing phase.
         carried: the state of bolts that were begun in the processing phase, by component and task.
         probe: shows where the work stands.
     """
 
-    def __init__(  # noqa: PLR0913 - a place has that many sides
+    def __init__(  # noqa: PLR0913 - a slot has that many sides
         self,
         task_factory: TaskFactory,
         attempt: TransactionAttempt,
@@ -139,7 +139,7 @@ class BatchRun:
         return result
 
     def receive(self, message: ShuffleMessage) -> None:
-        """Take a shuffle message from another place."""
+        """Take a shuffle message from another slot."""
         edge = self._plan.edges[message.edge]
         fields = self._plan.by_id[edge.source].streams[edge.stream]
         source = source_of(edge.source, edge.stream, message.source_task, fields)
@@ -210,7 +210,7 @@ class BatchRun:
             self._count_received(edge, len(part), tag)
             self._pending.append((edge, target, part))
         else:
-            assert self._send is not None, "a place from which nothing is sent holds every task"
+            assert self._send is not None, "a slot from which nothing is sent holds every task"
             encoded = part.encode()
             tag = mix(mix(slot) ^ zlib.crc32(encoded))
             self._send(ShuffleMessage(self.attempt, edge.index, source_task, target, tag, len(part), encoded))

@@ -1,7 +1,7 @@
-"""The acker: what producers sent on each edge must be what consumers received.
+"""Edge tallies: what producers sent on each edge must be what consumers received.
 
 Storm's acker XORs the ids of a tuple tree. Here each chunk of tuples has an id, drawn from its content, its
-edge and its place; producers and consumers keep, for each edge, the number of tuples and the XOR of the ids.
+edge and its position; producers and consumers keep, for each edge, the number of tuples and the XOR of the ids.
 A Spark retry of a bolt that is not deterministic sends other chunks than those already received, and shows.
 """
 
@@ -22,7 +22,7 @@ class EdgeTally:
     received_ids: int = 0
 
     def add(self, other: EdgeTally) -> None:
-        """Add what another place has seen of the same edge and attempt."""
+        """Add what another slot has seen of the same edge and attempt."""
         self.sent += other.sent
         self.sent_ids ^= other.sent_ids
         self.received += other.received
@@ -35,7 +35,7 @@ class EdgeTally:
 
 
 def total(tallies: Iterable[Mapping[int, EdgeTally]]) -> dict[int, EdgeTally]:
-    """Return the tallies of all places together, by edge index."""
+    """Return the tallies of all slots together, by edge index."""
     sums: dict[int, EdgeTally] = {}
     for tally in tallies:
         for edge, seen in tally.items():

@@ -43,7 +43,7 @@ class _Configured:
 class Configuration(dict[str, Any], Local):
     """The configuration as a component sees it: its own, to be changed at will.
 
-    Every place has the like of it, so a bolt takes it along to another one only where it has changed it.
+    Every task has the like of it, so a bolt takes it along to another one only where it has changed it.
     """
 
     def __init__(self, configured: _Configured) -> None:
@@ -54,7 +54,7 @@ class Configuration(dict[str, Any], Local):
 
     @property
     def local_reference(self) -> LocalReference | None:  # type: ignore[override]
-        """What another place has instead; None once it was changed."""
+        """What another task has instead; None once it was changed."""
         return CONFIGURATION if self == self._configured.values else None
 
     def __reduce__(self) -> tuple[Any, ...]:

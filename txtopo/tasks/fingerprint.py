@@ -1,7 +1,7 @@
 """Fingerprints: how many tuples a component emitted for an attempt, and a checksum of them in their order.
 
 They go into the journal with each transaction, so that a replay can tell whether the source, or which
-component first, has emitted something else. A checksum is of values, never of attempts or places; it is None
+component first, has emitted something else. A checksum is of values, never of attempts or slots; it is None
 where the values have no bytes that every process agrees on.
 """
 
@@ -38,7 +38,7 @@ Fingerprints = Mapping[str, Fingerprint]
 
 
 class Tracer:
-    """Takes the fingerprints of what the tasks of one attempt emit in one place."""
+    """Takes the fingerprints of what the tasks of one attempt emit in one slot."""
 
     def __init__(self) -> None:
         self._tuples: dict[tuple[str, str, int], int] = {}
@@ -64,7 +64,7 @@ class Tracer:
 
 
 def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
-    """Return the fingerprints of all places together."""
+    """Return the fingerprints of all slots together."""
     sums: dict[str, Fingerprint] = {}
     for part in parts:
         for component, fingerprint in part.items():

@@ -21,7 +21,7 @@ from txtopo.errors import TxtopoError, UserCodeError
 
 @attrs.frozen
 class LocalReference:
-    """Stands for something that belongs to a place, in the bytes of an object that leaves it."""
+    """Stands for something that belongs to a task, in the bytes of an object that leaves it."""
 
     role: str
     name: str = ""
@@ -31,13 +31,13 @@ class LocalReference:
 
 
 class Local:
-    """What belongs to a place: pickles as a reference to the like of it in another place; as it is, if it has none."""
+    """What belongs to a task: pickles as a reference to the like of it in another one; as it is, if it has none."""
 
     local_reference: LocalReference | None
 
 
 Bindings = Mapping[LocalReference, Any]
-"""What references stand for in one place."""
+"""What references stand for in one task."""
 
 
 def dump_object(value: Any) -> bytes:
@@ -75,7 +75,7 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
 
 
 def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
-    """Return what makes new objects as :func:`load_object` does, outside of any place.
+    """Return what makes new objects as :func:`load_object` does, outside of any task.
 
     A state that can't be changed is read once: every task of every attempt has an object of its own.
     """
@@ -128,8 +128,8 @@ def _dump(content: Any) -> bytes:
 
 
 def _of_these_bindings(reference: LocalReference) -> Any:
-    """Stand in the bytes for whatever the place has instead."""
-    raise AssertionError(f"{reference} was unpickled outside of any place")
+    """Stand in the bytes for whatever the task has instead."""
+    raise AssertionError(f"{reference} was unpickled outside of any task")
 
 
 # Not by persistent_id(), which is asked for every single number and text.

@@ -20,7 +20,7 @@ _current: ContextVar[ProgressProbe] = ContextVar("txtopo_probe")
 
 
 class ProgressProbe:
-    """Where the work of one place stands."""
+    """Where the work of one slot stands."""
 
     def __init__(self) -> None:
         self.attempt: TransactionAttempt | None = None

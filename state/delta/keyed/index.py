@@ -59,7 +59,7 @@ class KeyIndex:
         positions[wanted[is_same]] = at[is_same]
         return positions
 
-    def slot_of(self, hashed: int) -> int:
+    def position_of(self, hashed: int) -> int:
         """Return where the row lies whose key has this hash, which is that of ``hash_columns``; -1 if none has."""
         at = int(self._hashes.searchsorted(np.uint64(hashed)))
         return int(self._positions[at]) if at < len(self._hashes) and int(self._hashes[at]) == hashed else -1

@@ -147,7 +147,7 @@ class _Held:
         index = self._key_index()
         if index is None or not self._arrays:
             return None
-        position = index.slot_of(stable_hash(key))
+        position = index.position_of(stable_hash(key))
         if position < 0:
             return ()
         row = [array[position].as_py(maps_as_pydicts="strict") for array in self._arrays]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.cli.graph.model import PHASE_TITLES, edge_text, slot_of, state_text, states_of, stream_text, title_of
+from txtopo.cli.graph.model import PHASE_TITLES, address_of, edge_text, state_text, states_of, stream_text, title_of
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
 _COLORS = {Phase.PROCESSING: "goldenrod", Phase.COMMIT: "forestgreen"}
@@ -27,7 +27,7 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield from (f"    {_node(component)}" for component in components)
             yield "  }"
     for name, state in plan.states.items():
-        label = _quoted(name, state_text(state), slot_of(state))
+        label = _quoted(name, state_text(state), address_of(state))
         yield f"  {_quoted(f'state {name}')} [shape=cylinder, label={label}];"
     for edge in plan.edges:
         fields = plan.by_id[edge.source].streams[edge.stream]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from txtopo.cli.graph.model import class_of, fields_text, slot_of, states_of
+from txtopo.cli.graph.model import address_of, class_of, fields_text, states_of
 from txtopo.topology.plan import Plan
 
 
@@ -36,7 +36,7 @@ def draw_json(plan: Plan) -> str:
                 "kind": state.kind.value,
                 "key": fields_text(state.key),
                 "value": fields_text(state.value),
-                "path": slot_of(state),
+                "path": address_of(state),
             }
             for name, state in plan.states.items()
         },

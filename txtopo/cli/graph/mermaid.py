@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.cli.graph.model import PHASE_TITLES, edge_text, slot_of, state_text, states_of, stream_text, title_of
+from txtopo.cli.graph.model import PHASE_TITLES, address_of, edge_text, state_text, states_of, stream_text, title_of
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
 
@@ -24,7 +24,8 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield from (f"    {_node(names[component.id], component)}" for component in components)
             yield "  end"
     yield from (
-        f"  {states[name]}[({_quoted(name, state_text(state), slot_of(state))})]" for name, state in plan.states.items()
+        f"  {states[name]}[({_quoted(name, state_text(state), address_of(state))})]"
+        for name, state in plan.states.items()
     )
     for edge in plan.edges:
         fields = plan.by_id[edge.source].streams[edge.stream]

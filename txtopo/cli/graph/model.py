@@ -63,7 +63,7 @@ def state_text(state: State) -> str:
     return f"{type(state).__name__}, {state.kind.value}: {fields}"
 
 
-def slot_of(state: State) -> str:
+def address_of(state: State) -> str:
     """Return where a state's table lies; empty for a state that has none."""
     return str(getattr(state, "path", ""))
 

@@ -7,9 +7,9 @@ from rich.tree import Tree
 
 from txtopo.cli.graph.model import (
     PHASE_TITLES,
+    address_of,
     class_of,
     edge_text,
-    slot_of,
     state_text,
     states_of,
     stream_text,
@@ -33,8 +33,8 @@ def draw_text(plan: Plan) -> Tree:
         branch = tree.add(Text("states", "cyan"))
         for name, state in plan.states.items():
             node = branch.add(Text.assemble((name, "bold"), f"  {state_text(state)}"))
-            if slot_of(state):
-                node.add(Text.assemble(("in ", "dim"), slot_of(state)))
+            if address_of(state):
+                node.add(Text.assemble(("in ", "dim"), address_of(state)))
     return tree
 
 

@@ -310,17 +310,17 @@ class DuePart(Protocol):
 
 @attrs.frozen(eq=False)
 class _Transaction:
-    """One transaction, which runs whole in one place."""
+    """One transaction, which runs whole in one slot."""
 
     stage: StageRun
     index: int
     key: Hashable
 
     def prepare(self) -> None:
-        """Do nothing: the place was cleaned up."""
+        """Do nothing: the slot was cleaned up."""
 
     def take(self, size: int) -> bool:
-        """Count bytes of the place's."""
+        """Count bytes of the slot's."""
         fits = size <= self.stage.bytes_left
         self.stage.bytes_left -= size * fits
         return fits
@@ -328,13 +328,13 @@ class _Transaction:
     def run(self) -> Iterator[Report]:
         """Run its tasks, one stage of them."""
         for _, report in self.stage.finish(self.index):
-            assert isinstance(report, Report), "nothing leaves the place"
+            assert isinstance(report, Report), "nothing leaves the slot"
             yield report
 
 
 @attrs.frozen(eq=False)
 class _Whole:
-    """A whole job, whose transactions run in turn in each place."""
+    """A whole job, whose transactions run in turn in each slot."""
 
     job: Job
     task_factory: ListeningTaskFactory
@@ -364,7 +364,7 @@ def _due(job: Job, task_factory: ListeningTaskFactory) -> Iterator[DuePart]:
         stage = StageRun(task_factory, job, 0, slot)
         stage.clean_up()
         for index in range(slot, len(keys), slots):
-            has_failed = keys[index][0] in stage.failures  # as the place could not clean up
+            has_failed = keys[index][0] in stage.failures  # as the slot could not clean up
             yield _Transaction(stage, index, (*keys[index], has_failed))
 
 

@@ -226,7 +226,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
     def discard_staged(self) -> None:
         """Forget what this coordinator and earlier ones have staged."""
         staged = self._table.staged
-        self._table.staged = {slot: values for slot, values in staged.items() if slot[0] > self._epoch}
+        self._table.staged = {key: values for key, values in staged.items() if key[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return the newest rows; a past transaction's are not kept here."""

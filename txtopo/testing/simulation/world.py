@@ -139,7 +139,7 @@ class World:
         """Those that can strike at a failpoint."""
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
-        self._slot: Any = MemoryPlace()
+        self._store_place: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
         self._journal = MemoryJournal()
         self._processes: list[Process] = []
@@ -211,14 +211,14 @@ class World:
     def kill(self, process: Process) -> None:
         """Let a process die; its lead is free, as an flock is."""
         process.die()
-        self._slot.forget_holder(self._plan.topology_id)
+        self._store_place.forget_holder(self._plan.topology_id)
 
     def pause_current(self) -> None:
         """Stop the process that runs just now, let others work for a while, and let it go on."""
         process = self.moving
         process.is_paused = True
         self._paused += 1
-        self._slot.forget_holder(self._plan.topology_id)
+        self._store_place.forget_holder(self._plan.topology_id)
         for _ in range(self.random.randrange(1, 80)):
             if self._is_finished(paused_too=False):
                 break
@@ -232,7 +232,7 @@ class World:
 
     def take_lead_away(self) -> None:
         """Free the lead behind its holder's back, and let another process take it."""
-        self._slot.forget_holder(self._plan.topology_id)
+        self._store_place.forget_holder(self._plan.topology_id)
         self._start()
 
     def switch_partition(self) -> None:
@@ -254,7 +254,7 @@ class World:
         """An attempt is about to emit."""
         with _Kept(self):
             if self._leads(process):
-                durable = self._slot.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
+                durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
                 self._attempts.emits(attempt, metadata, None if durable is None else _decoded(durable))
 
     def failed(self, txids: set[int], struck: int) -> None:
@@ -350,7 +350,7 @@ class World:
             make_threads=lambda _: process.threads,
             make_coordinator=make_coordinator,
             make_store=self._store,
-            dump_object=lambda _: self._subject.prototypes,
+            make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
         )
@@ -417,7 +417,7 @@ class World:
         return any(process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes)
 
     def _committed(self) -> int:
-        value = self._slot.values.get(f"{self._plan.topology_id}/committed")
+        value = self._store_place.values.get(f"{self._plan.topology_id}/committed")
         return 0 if value is None else int(_decoded(value)["txid"])
 
     def _check_end(self) -> None:
@@ -441,10 +441,10 @@ class World:
     # Leaves.
 
     def _leads(self, process: Process) -> bool:
-        return bool(self._slot.epochs[self._plan.topology_id] == process.epoch)
+        return bool(self._store_place.epochs[self._plan.topology_id] == process.epoch)
 
     def _store(self) -> Store:
-        store: Store = MemoryStore(self._slot)
+        store: Store = MemoryStore(self._store_place)
         return store
 
     def _state(self, name: str, of: State | _DeadLetters) -> SimulatedState:

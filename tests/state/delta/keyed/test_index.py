@@ -51,13 +51,13 @@ def test_found_where_they_are(drawn) -> None:
     kinds, first, later, others = drawn
     rows = table_of(kinds, [*first, *later])
     wanted = [*reversed(later), *first, *others]
-    slots = {key: position for position, key in enumerate([*first, *later])}
+    positions = {key: position for position, key in enumerate([*first, *later])}
     if len(set(delta_index._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
         assert KeyIndex.of(rows) is None
         return
     for index in (KeyIndex.of(rows), KeyIndex.of(table_of(kinds, first)).extended(table_of(kinds, later))):
         found = index.positions(rows, table_of(kinds, wanted))
-        assert found.tolist() == [slots.get(key, -1) for key in wanted]
+        assert found.tolist() == [positions.get(key, -1) for key in wanted]
 
 
 @settings(max_examples=20, deadline=None)
