@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
-from state.values import KeptValue, bulk_rules, first_value
+from state.keyed_rows import KeyedRows
+from state.values import KeptValue
 from txtopo.api.capabilities import StagesWrites
-from txtopo.api.copying import Copying, copying_of_value
+from txtopo.api.copying import copying_of_value
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import Reducible
 from txtopo.api.state import (
-    BulkRules,
     Key,
-    KeyedWrites,
-    OpenedState,
     StagedWrite,
     State,
     StateKind,
     StateValue,
     Writes,
     by_key,
-    pairs_of,
 )
-from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
@@ -163,13 +158,12 @@ class MemoryState(State):
         return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedMemoryState(OpenedState, StagesWrites):
+class OpenedMemoryState(KeyedRows, StagesWrites):
     """A MemoryState in the hands of one coordinator; made by :meth:`MemoryState.open`."""
 
     def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
+        super().__init__(rows)
         self._table = table
-        self._rows = rows
-        self._copying = copying_of_value(rows.value)
         self._owner = owner
         self._epoch = epoch
 
@@ -192,10 +186,6 @@ class OpenedMemoryState(OpenedState, StagesWrites):
                 "and writes nothing more",
             )
 
-    def make_value(self, txid: int, value: object) -> KeptValue:
-        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
-        return first_value(self._rows.kind, txid, value)
-
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key, None where there is none.
 
@@ -207,24 +197,6 @@ class OpenedMemoryState(OpenedState, StagesWrites):
             raise refusal
         rows = [self._table.rows.get(key) for key in self._rows.fit_keys(keys).keys]
         return [None if row is None else row.kept for row in rows]
-
-    @property
-    def copying(self) -> Copying | None:
-        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
-        return self._copying
-
-    @property
-    def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, where there are some."""
-        return bulk_rules(self._rows.kind)
-
-    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
-        """Return key and value of each of the rows to reduce."""
-        return pairs_of(in_memory(rows), len(self._rows.key))
-
-    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Refuse a key or value that does not fit."""
-        self._rows.check(values, new_keys)
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is written already.

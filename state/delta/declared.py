@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -13,6 +15,7 @@ from state.delta.log.fence import WORLD_ERRORS, Fence
 from state.delta.log.location import Location, parent_of
 from state.delta.log.owner import Owner
 from state.delta.log.sync import sync_log
+from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
 from state.delta.upkeep import Upkeep
@@ -66,8 +69,37 @@ class DeclaredDeltaTable(State):
     def _location(self) -> Location:
         return Location.resolve(self.path, self._storage)
 
-    def _table(self, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaStateTable:
-        return DeltaStateTable(self._location(), self.kind, schema, partition_by)
+    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaTable[Any]:
+        """Open the table, made now if there is none, and write the marker of ``epoch``.
+
+        Args:
+            topology_id: the topology that the state belongs to.
+            name: the state's name in it.
+            incarnation: the topology's incarnation.
+            epoch: the epoch of the coordinator that opens it.
+
+        Raises:
+            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
+            LostLead: a newer epoch has opened it.
+            FailedException: the table cannot be reached.
+        """
+        fence = Fence(topology_id, name, epoch)
+        location, table = self._take(fence, incarnation, self._schema(), self.partition_by)
+        return self._opened(location, table, fence)
+
+    def table(self) -> DeltaStateTable:
+        """Return the table, to be looked at without opening it."""
+        return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by)
+
+    # What kinds of tables do each in their own way.
+
+    @abstractmethod
+    def _schema(self) -> pa.Schema:
+        """Return the columns of the table."""
+
+    @abstractmethod
+    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable[Any]:
+        """Return the opened state, whose table is fenced."""
 
     def _take(
         self, fence: Fence, incarnation: str, schema: pa.Schema, partition_by: Sequence[str] = ()

@@ -135,10 +135,6 @@ class RowFormat:
             ],
         )
 
-    def shown_columns(self) -> list[str]:
-        """Return the columns of a snapshot: key fields, value fields, txid."""
-        return [*self.key, *self.value, TXID_FIELD]
-
     def fit(self, txid: int, values: KeyedWrites) -> FittedRows:
         """Return ``values`` as rows; a row without a txid, and without a value, is one to remove.
 

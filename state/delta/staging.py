@@ -26,10 +26,11 @@ from state.delta.log.data_files import DataFile, FileWrites
 from state.delta.log.data_folder import DATA_FOLDER, DataFolder
 from state.delta.log.foreign import change_since
 from state.delta.log.location import Location
-from state.delta.log.sync import sync_folder, write_durably
+from state.delta.log.sync import write_durably
 from state.delta.moved import has_moved
 from txtopo.api.reduction import RowWrites
 from txtopo.api.state import StagedWrite
+from txtopo.durable import sync_path
 from txtopo.errors import ConfigError, DivergenceError
 
 __all__ = ["Staging", "staged_obstacle"]
@@ -64,7 +65,7 @@ class Staging:
             writer.write_table(rows)
         folder = self._folder()
         write_durably(folder / name, sink.getvalue().to_pybytes())
-        sync_folder(folder)
+        sync_path(folder)
         return StagedWrite(self._state, txid, name)
 
     def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
@@ -83,10 +84,10 @@ class Staging:
         name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
         folder = self._folder()
         if (folder / DATA_FOLDER).is_dir():
-            sync_folder(folder / DATA_FOLDER)
-        sync_folder(folder)
+            sync_path(folder / DATA_FOLDER)
+        sync_path(folder)
         write_durably(folder / name, json.dumps(note).encode())
-        sync_folder(folder)
+        sync_path(folder)
         return StagedWrite(self._state, txid, name)
 
     def read(self, staged: StagedWrite, read_writes: Callable[[pa.Table], Mapping[Any, Any]]) -> RowWrites | FileWrites:

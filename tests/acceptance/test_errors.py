@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
+from tests.acceptance.topologies import CountTuples
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -30,18 +31,6 @@ from txtopo.errors import FieldsError, PoisonTransaction, StalledCommit, StateAc
 DATA = {0: [[f"w{i}"] for i in range(40)]}
 
 
-class Sum(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("total")
-        self.n = 0
-
-    def execute(self, tuple):
-        self.n += 1
-
-    def finish_batch(self):
-        self.state.update("n", lambda old: (old or 0) + self.n)
-
-
 class Pass(BasicBolt):
     output_fields = Fields("attempt", "word")
 
@@ -56,7 +45,7 @@ class Broken(Pass):
         collector.emit(tuple.values)
 
 
-class BrokenCommitter(Sum):
+class BrokenCommitter(CountTuples):
     def finish_batch(self):
         super().finish_batch()
         if self.attempt.txid == 3:
@@ -100,19 +89,19 @@ GOES_ON = threading.Event()
 """Set: the committer that stalls goes on."""
 
 
-class StallingCommitter(Sum):
+class StallingCommitter(CountTuples):
     def finish_batch(self):
         if self.attempt.txid == 2:
             GOES_ON.wait()
         super().finish_batch()
 
 
-class TooEarly(Sum):
+class TooEarly(CountTuples):
     def execute(self, tuple):
         self.state.get("n")
 
 
-class WrongType(Sum):
+class WrongType(CountTuples):
     def finish_batch(self):
         self.state.put("n", "many")
 
@@ -140,7 +129,7 @@ def topology(output: pathlib.Path, bolt: Bolt | None = None, committer: Bolt | N
     spout = MemoryTransactionalSpout(DATA, Fields("word"), take)
     builder = TransactionalTopologyBuilder("errors", "spout", spout, 1)
     builder.set_bolt("bolt", bolt or Pass(), 2).shuffle_grouping("spout")
-    builder.set_bolt("sum", committer or Sum(), 1).global_grouping("bolt")
+    builder.set_bolt("sum", committer or CountTuples(), 1).global_grouping("bolt")
     builder.set_state("total", DeltaState(output / "total", key=Fields("k: string"), value=Fields("n: long")))
     return builder.build()
 

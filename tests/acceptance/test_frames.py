@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 
 from committers import ReduceCommitter
-from spouts import Coordinator, DataFrameSpout, MemoryTransactionalSpout
+from spouts import DataFrameSpout, MemoryTransactionalSpout
 from state import MemoryState
+from tests.spark.ranges import Ranges
 from txtopo import BatchBolt, Config, DataFrameBolt, FailedException, Fields, TransactionalTopologyBuilder, run
 from txtopo.errors import TopologyError
 
@@ -18,26 +19,11 @@ ROWS = 600
 STEP = 100
 
 
-class Ranges(Coordinator):
-    def __init__(self) -> None:
-        self.end = 0
-
-    def resume(self, txid, metadata):
-        self.end = metadata[1] if metadata else 0
-
-    def initialize_transaction(self, txid, previous_metadata):
-        start, self.end = self.end, self.end + STEP
-        return [start, self.end]
-
-    def is_exhausted(self):
-        return self.end >= ROWS
-
-
 class Numbers(DataFrameSpout):
     output_fields = Fields("attempt", "k: long", "v: string")
 
     def coordinator(self, config, context):
-        return Ranges()
+        return Ranges(ROWS, STEP)
 
     def read(self, spark, metadata):
         return spark.range(*metadata).selectExpr("id % 7 AS k", "concat('v', id) AS v")
@@ -170,7 +156,7 @@ class SlowNumbers(Numbers):
     output_fields = Fields("attempt", "k: long", "n: long")
 
     def coordinator(self, config, context):
-        return OneRange()
+        return OneRange(ROWS, STEP)
 
     def read(self, spark, metadata):
         def slow(batches):

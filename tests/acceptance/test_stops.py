@@ -12,6 +12,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
+from tests.acceptance.topologies import CountTuples
 from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
@@ -29,23 +30,11 @@ class Pass(BatchBolt):
         self.collector.emit(tuple.values)
 
 
-class Count(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("total")
-        self.n = 0
-
-    def execute(self, tuple):
-        self.n += 1
-
-    def finish_batch(self):
-        self.state.update("n", lambda old: (old or 0) + self.n)
-
-
 def topology(bolt=None, committer=None, spout=None, state=None) -> Topology:
     spout = spout or MemoryTransactionalSpout(WORDS, Fields("word"), 4)
     builder = TransactionalTopologyBuilder("stops", "spout", spout)
     builder.set_bolt("pass", bolt or Pass()).shuffle_grouping("spout")
-    builder.set_committer_bolt("count", committer or Count()).global_grouping("pass")
+    builder.set_committer_bolt("count", committer or CountTuples()).global_grouping("pass")
     builder.set_state("total", state or MemoryState(Fields("name"), Fields("n")))
     return builder.build()
 
@@ -180,7 +169,7 @@ class EmitsLater(Pass):
             _later[0].start(lambda: collector.emit((attempt, "late")))
 
 
-class PutsLater(Count):
+class PutsLater(CountTuples):
     def finish_batch(self):
         if self.attempt.txid == 2:
             state = self.state
@@ -252,7 +241,7 @@ def test_a_late_tuple_of_the_last_transaction(monkeypatch):
 def test_metadata_that_is_removed_stops_the_run(tmp_path, gone, how):
     """Neither coordinator state nor journal goes on in a file that nobody will find again."""
 
-    class Remover(Count):
+    class Remover(CountTuples):
         def finish_batch(self):
             super().finish_batch()
             if self.attempt.txid == 4:

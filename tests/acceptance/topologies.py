@@ -35,6 +35,20 @@ def counts_of(data: Mapping[int, list[list[str]]]) -> Counter[str]:
     return Counter(row[0] for rows in data.values() for row in rows)
 
 
+class CountTuples(BatchBolt, ICommitter):
+    """Counts all tuples, in the state ``total`` under the key ``n``."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("total")
+        self.n = 0
+
+    def execute(self, tuple):
+        self.n += 1
+
+    def finish_batch(self):
+        self.state.update("n", lambda old: (old or 0) + self.n)
+
+
 class Flaky:
     """Raises FailedException now and then: how often is read from a file, so that workers see it too."""
 

@@ -11,13 +11,13 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState
 from state.memory import OpenedMemoryState
+from tests.acceptance.topologies import CountTuples
 from tests.recovery.divergences import DATA, Place
 from txtopo import (
     BatchBolt,
     Config,
     FailedException,
     Fields,
-    ICommitter,
     ReportedFailedException,
     TransactionalTopologyBuilder,
 )
@@ -34,19 +34,7 @@ def _without_pauses(monkeypatch):
     monkeypatch.setattr(groups, "WRITE_RETRY_SECS", 0.0)
 
 
-class Sum(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.state = context.state("total")
-        self.n = 0
-
-    def execute(self, tuple):
-        self.n += 1
-
-    def finish_batch(self):
-        self.state.update("n", lambda old: (old or 0) + self.n)
-
-
-class Disguise(Sum):
+class Disguise(CountTuples):
     """Raises a failure of its own where its state can't be read."""
 
     def finish_batch(self):
@@ -58,7 +46,7 @@ class Disguise(Sum):
 
 def topology(state, committer: BatchBolt | None = None):
     builder = TransactionalTopologyBuilder("sums", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
-    builder.set_committer_bolt("sum", committer or Sum()).global_grouping("spout")
+    builder.set_committer_bolt("sum", committer or CountTuples()).global_grouping("spout")
     builder.set_state("total", state)
     return builder.build()
 
@@ -101,7 +89,7 @@ def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [StateFailure, FailedException], ids=["a StateFailure", "a FailedException"])
-@pytest.mark.parametrize("committer", [Sum(), Disguise()], ids=["as it is", "as the bolt's own"])
+@pytest.mark.parametrize("committer", [CountTuples(), Disguise()], ids=["as it is", "as the bolt's own"])
 def test_what_is_made_of_it_is_bounded_too(monkeypatch, committer, kind):
     """A bolt that raises a FailedException of its own for it does not make it endless, nor a state of somebody's own."""
     calls = []
@@ -127,7 +115,7 @@ def test_what_finished_before_is_written(monkeypatch):
             raise StateFailure("once")
         return befores(self, txid, keys)
 
-    class ByOthers(Sum):
+    class ByOthers(CountTuples):
         def finish_batch(self):
             self.state.update(f"{self.attempt.txid}", lambda _: self.n)
 
@@ -140,7 +128,7 @@ def test_what_finished_before_is_written(monkeypatch):
 def test_a_failure_that_repeats_is_logged_at_growing_intervals(caplog):
     """The 2nd, 4th, 8th … failure of a transaction is a warning with its reason; progress has the last one."""
 
-    class Unlucky(Sum):
+    class Unlucky(CountTuples):
         def finish_batch(self):
             if self.attempt.txid == 2 and self.attempt.attempt < 10:
                 raise FailedException("not yet")
@@ -168,7 +156,7 @@ def test_a_failure_that_repeats_is_logged_at_growing_intervals(caplog):
 def test_a_reported_failure_is_told_once(caplog, phase):
     """Each one is an error in the log, in either phase; the warning that it repeats doesn't tell the reason again."""
 
-    class Unlucky(Sum):
+    class Unlucky(CountTuples):
         def execute(self, tuple):
             super().execute(tuple)
             self.fail("processing")
@@ -208,7 +196,7 @@ def test_a_log_file_that_was_cut_off_is_named(tmp_path, cut):
 def test_a_log_file_that_is_cut_off_during_a_run_is_named(tmp_path):
     """The run stops; the error names the file and has no native stack frames."""
 
-    class Saboteur(Sum):
+    class Saboteur(CountTuples):
         def finish_batch(self):
             super().finish_batch()
             if self.attempt.txid == 3:

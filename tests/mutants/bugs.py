@@ -369,7 +369,7 @@ BUGS = (
     Bug(
         "a staged file whose name is not synced",
         "state/delta/log/sync.py",
-        "    draft.replace(path)\n    sync_folder(path.parent)\n",
+        "    draft.replace(path)\n    sync_path(path.parent)\n",
         "    draft.replace(path)\n",
         subjects=(),
         tests=("tests/recovery/test_power_loss.py",),
@@ -393,7 +393,7 @@ BUGS = (
     Bug(
         "data files whose names are not synced before their note",
         "state/delta/staging.py",
-        "            sync_folder(folder / DATA_FOLDER)\n",
+        "            sync_path(folder / DATA_FOLDER)\n",
         "            pass\n",
         subjects=(),
         tests=("tests/recovery/test_power_loss.py",),

@@ -13,8 +13,9 @@ from collections import Counter
 from pyspark.sql import SparkSession, functions as F
 
 from committers import ReduceCommitter
-from spouts import Coordinator, DataFrameSpout
+from spouts import DataFrameSpout
 from state import DeltaState, read_table
+from tests.spark.ranges import Ranges
 from txtopo import DataFrameBolt, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.config import Config
 
@@ -23,30 +24,13 @@ ROWS = 60
 STEP = 20
 
 
-class Batches(Coordinator):
-    """Ranges of sales."""
-
-    def __init__(self) -> None:
-        self.end = 0
-
-    def resume(self, txid, metadata):
-        self.end = metadata[1] if metadata else 0
-
-    def initialize_transaction(self, txid, previous_metadata):
-        start, self.end = self.end, self.end + STEP
-        return [start, self.end]
-
-    def is_exhausted(self):
-        return self.end >= ROWS
-
-
 class Sales(DataFrameSpout):
     """Sales of three items in turn."""
 
     output_fields = Fields("attempt", "item: long")
 
     def coordinator(self, config, context):
-        return Batches()
+        return Ranges(ROWS, STEP)
 
     def read(self, spark, metadata):
         return spark.range(*metadata).selectExpr("id % 3 AS item")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from txtopo.audit.checks import AuditReport, TableProof, audit
 from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import load_target, set_option
+from txtopo.cli.target import folder_or_topology, set_option
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.errors import ConfigError
 from txtopo.journal.ending import metadata_dir_below, metadata_dir_with_journal
@@ -71,13 +70,9 @@ def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick
 
 def _journal(target: str, pairs: tuple[str, ...]) -> tuple[Path, AnySpout | None]:
     """Return a topology's journal, and its spout where the topology is given."""
-    if Path(target).is_dir():
-        if pairs:
-            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
-        return find_journal(metadata_dir_below(target)), None
-    if os.sep in target and not target.endswith(".py"):
-        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
-    loaded = load_target(target, pairs)
+    loaded = folder_or_topology(target, pairs)
+    if isinstance(loaded, Path):
+        return find_journal(metadata_dir_below(loaded)), None
     plan = loaded.topology.plan
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, loaded.config))
     return find_journal(metadata_dir, loaded.topology.id), spout_as_written(plan.spout.component)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.text import Text
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
-from txtopo.cli.target import load_target, set_option
+from txtopo.cli.target import folder_or_topology, set_option
 from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
 from txtopo.core.transitions import Status
 from txtopo.engine.runner import metadata_dir_of
@@ -105,16 +104,12 @@ def _is_of(writer: Writer, part: JournalPart) -> bool:
 
 def _metadata_dir(target: str, pairs: tuple[str, ...]) -> tuple[Path, str | None]:
     """Return the folder of a topology's own files, and its id where the topology is given."""
-    if Path(target).is_dir():
-        if pairs:
-            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
-        for metadata_dir in (Path(target) / METADATA_DIR, Path(target)):
+    loaded = folder_or_topology(target, pairs)
+    if isinstance(loaded, Path):
+        for metadata_dir in (loaded / METADATA_DIR, loaded):
             if any(metadata_dir.glob("run-*.json")):  # without a journal there is still this
                 return metadata_dir, None
-        return metadata_dir_below(target), None
-    if os.sep in target and not target.endswith(".py"):
-        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
-    loaded = load_target(target, pairs)
+        return metadata_dir_below(loaded), None
     return metadata_dir_of(loaded.topology.plan, loaded.config), loaded.topology.id
 
 

@@ -20,7 +20,7 @@ import click
 from txtopo.cli.command import CommandLineError, YourCodeError
 from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, settable_parameters
 from txtopo.config import Config
-from txtopo.errors import TxtopoError
+from txtopo.errors import ConfigError, TxtopoError
 from txtopo.topology.plan import Topology
 
 DEFAULT_ATTRIBUTE = "topology"
@@ -81,6 +81,25 @@ def load_target(text: str, pairs: Iterable[str]) -> Target:
             "it must be a Topology, as build() returns it, or a function that returns one"
         )
     return Target(module, topology, given.config, all_arguments(function, given.arguments))
+
+
+def folder_or_topology(target: str, pairs: tuple[str, ...]) -> Path | Target:
+    """Return what a command was given: the folder that holds a topology's tables, or a topology.
+
+    Args:
+        target: a folder, or ``MODULE[:ATTRIBUTE]``.
+        pairs: what ``--set`` was given, which is for a module.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    if Path(target).is_dir():
+        if pairs:
+            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
+        return Path(target)
+    if os.sep in target and not target.endswith(".py"):
+        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
+    return load_target(target, pairs)
 
 
 def import_module(name: str) -> ModuleType:

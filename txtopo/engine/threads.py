@@ -99,7 +99,7 @@ class ThreadPools(Threads):
     def submit(self, role: Role, work: Callable[[], None]) -> None:
         """Have work done in one of the role's threads."""
         thread = self._commit if role is Role.COMMIT else self._threads[role]
-        thread.submit(self._in_thread, work)
+        thread.submit(lambda: self._in_thread(work))
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         """Do work; what would end a thread without a word ends the run with one."""
@@ -158,12 +158,12 @@ class _CommitThread:
         self._is_over = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, do: Callable[[Callable[[], None]], None], work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         """Have work done, in order."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="txtopo-commit", daemon=True)
             self._thread.start()
-        self._work.put(lambda: do(work))
+        self._work.put(work)
 
     def enter(self) -> None:
         """Begin commit phases."""

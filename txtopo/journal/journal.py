@@ -25,6 +25,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.durable import sync_path
 from txtopo.errors import DivergenceError, StopError
 
 FOLDER = "journal"
@@ -124,7 +125,7 @@ class JournalWriter:
         self._bytes_max = bytes_max
         self._part = 0
         folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_path(folder.parent)
         self._file = self._begin_part()
 
     def enter(self, entry: JournalEntry) -> None:
@@ -156,7 +157,7 @@ class JournalWriter:
         self._file = draft.open("wb")
         self._append(_encode(self._header))
         draft.rename(path)
-        _sync_folder(self._folder)
+        sync_path(self._folder)
         self._path = path
         return self._file
 
@@ -189,14 +190,6 @@ class JournalWriter:
                 f"the journal's file {self._file.name} can't be written: {error}; nothing of this group was committed. "
                 "Make room for it and start again, or turn the journal off with topology.journal.bytes.max=0"
             ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
@@ -311,8 +304,7 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
 def decode_header(value: Mapping[str, Any]) -> JournalHeader:
     """Return a file's first line, decoded from JSON, as what it says."""
     tables = {name: JournalTable(**table) for name, table in value["tables"].items()}
-    fields = {_FIELD_NAMES.get(name, name): each for name, each in value.items()}
-    return JournalHeader(**{**fields, "tables": tables})
+    return JournalHeader(**{**read_fields(value), "tables": tables})
 
 
 def decode_entry(value: Mapping[str, Any]) -> JournalEntry:
@@ -332,5 +324,14 @@ def decode_entry(value: Mapping[str, Any]) -> JournalEntry:
 
 
 def _encode(value: JournalHeader | JournalEntry) -> bytes:
-    content = {_WRITTEN_NAMES.get(name, name): each for name, each in attrs.asdict(value).items()}
-    return json.dumps(content, separators=(",", ":")).encode()
+    return json.dumps(written_fields(value), separators=(",", ":")).encode()
+
+
+def written_fields(value: attrs.AttrsInstance) -> dict[str, Any]:
+    """Return the fields of a value, by the names that they are written under."""
+    return {_WRITTEN_NAMES.get(name, name): each for name, each in attrs.asdict(value).items()}
+
+
+def read_fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`written_fields` has made, by the names that the fields have."""
+    return {_FIELD_NAMES.get(name, name): each for name, each in value.items()}

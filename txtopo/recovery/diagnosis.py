@@ -22,7 +22,7 @@ import attrs
 from txtopo.api.state import State
 from txtopo.backend.table import StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.journal.journal import JournalPart, find_journal, read_fields, read_journal, written_fields
 from txtopo.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.recovery.coordinator_state import CoordinatorState
 from txtopo.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind, find_divergences
@@ -181,15 +181,15 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
 
 def encode_plan(plan: GoTo | StartAnew) -> Any:
     """Return a plan as JSON, to be finished from."""
-    fields = {"life" if name == "incarnation" else name: each for name, each in attrs.asdict(plan).items()}
-    return {"plan": type(plan).__name__, **fields}  # earlier versions call an incarnation a life
+    return {"plan": type(plan).__name__, **written_fields(plan)}
 
 
 def decode_plan(value: Any) -> GoTo | StartAnew | None:
     """Return the plan that :func:`encode_plan` encoded; None for None."""
     if value is None:
         return None
-    rest = {"incarnation" if name == "life" else name: each for name, each in value.items() if name != "plan"}
+    rest = read_fields(value)
+    del rest["plan"]
     return GoTo(**rest) if value["plan"] == GoTo.__name__ else StartAnew(**rest)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -20,33 +20,27 @@ from state.delta.log.location import Location
 from state.delta.opened_table import OpenedDeltaTable, TableOptions
 from state.delta.schema import RowFormat, reaches
 from state.delta.upkeep import compact
-from state.values import KeptValue, bulk_rules, first_value
+from state.keyed_rows import KeyedRows
 from txtopo.api.capabilities import FoldsRows
-from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
-from txtopo.api.state import BulkRules, Executors, Key, KeyedWrites, StagedWrite, StateValue, Writes, by_key, pairs_of
-from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
+from txtopo.api.state import Executors, Key, StagedWrite, StateValue, Writes, by_key
+from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import StateFailure
 
 __all__ = ["OpenedDeltaState", "TableOptions"]
 
 
-class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
+class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
     """A Delta table of keys and values in the hands of one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(
         self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: TableOptions
     ) -> None:
-        super().__init__(location, table, fence, rows.kind, options.upkeep)
-        self._rows = rows
-        self._copying = copying_of_value(rows.value)
+        OpenedDeltaTable.__init__(self, location, table, fence, rows.kind, options.upkeep)
+        KeyedRows.__init__(self, rows)
         self._all_rows = RowCache(rows.schema(), list(rows.key), options.cached_keys_max * ROWS_PER_KEY)
         self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
         self._reducer = Reducer(rows)
-
-    def make_value(self, txid: int, value: object) -> KeptValue:
-        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
-        return first_value(self._rows.kind, txid, value)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key, None where there is none, as of this coordinator's last write.
@@ -56,16 +50,6 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
             FailedException: the table cannot be read.
         """
         return list(self._reading(lambda: self._cache.multi_get(self._table, keys)))
-
-    @property
-    def copying(self) -> Copying | None:
-        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
-        return self._copying
-
-    @property
-    def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, where there are some."""
-        return bulk_rules(self._rows.kind)
 
     def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
         """Return the bare value that transaction ``txid`` starts from, for each key; None: ask each value.
@@ -85,10 +69,6 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
         values = iter(self._rows.values_of(rows))
         return [next(values) if each else None for each in is_there.tolist()]
 
-    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Refuse a key or value that does not fit."""
-        self._rows.check(values, new_keys)
-
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
         if isinstance(values, RowsFile):
@@ -96,10 +76,6 @@ class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
                 return values if self._reducer.takes(schema_of(values)) else None
             return self._reducer.reducible(read_rows_file(values))
         return self._reducer.reducible(values)
-
-    def pairs(self, rows: pa.Table) -> Iterable[tuple[Key, Any]]:
-        """Return key and value of each of the rows to reduce."""
-        return pairs_of(in_memory(rows), len(self._rows.key))
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
         """Return what is to be kept after the rows were folded into those of this coordinator's last write.

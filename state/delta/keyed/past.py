@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,12 +13,10 @@ from state.delta.log.fence import WORLD_ERRORS
 from state.delta.log.location import Location
 from state.delta.read.past_table import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat
-from state.values import KeptValue, NonTransactionalValue, bulk_rules, first_value
-from txtopo.api.copying import Copying, copying_of_value
-from txtopo.api.reduction import Reducible
-from txtopo.api.state import BulkRules, Key, KeyedWrites, StateKind, StateValue, Writes, by_key, pairs_of
+from state.keyed_rows import KeyedRows
+from state.values import KeptValue, NonTransactionalValue
+from txtopo.api.state import Key, StateKind, StateValue, Writes, by_key
 from txtopo.backend.replay_report import StateComparison
-from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["PastDeltaState"]
 
@@ -26,7 +24,7 @@ CACHED_KEYS_MAX = 1_000_000
 """Keys that are held in memory; of a larger table those used last."""
 
 
-class PastDeltaState(PastDeltaTable):
+class PastDeltaState(KeyedRows, PastDeltaTable):
     """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
 
     Args:
@@ -41,36 +39,13 @@ class PastDeltaState(PastDeltaTable):
     """
 
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
-        super().__init__(topology_id, location, rows.state, rows.kind, txid)
-        self._rows = rows
-        self._copying = copying_of_value(rows.value)
+        PastDeltaTable.__init__(self, topology_id, location, rows.state, rows.kind, txid)
+        KeyedRows.__init__(self, rows)
         self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), list(rows.key), CACHED_KEYS_MAX))
-
-    def make_value(self, txid: int, value: object) -> KeptValue:
-        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
-        return first_value(self._rows.kind, txid, value)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value that each key had then, None where there was none."""
         return list(self._multi_get(keys))
-
-    @property
-    def copying(self) -> Copying | None:
-        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
-        return self._copying
-
-    @property
-    def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, where there are some."""
-        return bulk_rules(self._rows.kind)
-
-    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
-        """Return key and value of each of the rows to reduce."""
-        return pairs_of(in_memory(rows), len(self._rows.key))
-
-    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Refuse a key or value that does not fit."""
-        self._rows.check(values, new_keys)
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare what this table holds of a transaction with what a replay of it has put.

@@ -6,13 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.opened import OpenedDeltaState, TableOptions
 from state.delta.keyed.past import PastDeltaState
 from state.delta.log.fence import Fence
+from state.delta.log.location import Location
 from state.delta.read.history import read_table
 from state.delta.schema import RowFormat, checked_fields
-from state.delta.table import DeltaStateTable
 from state.delta.upkeep import Upkeep
 from txtopo.api.fields import Fields
 from txtopo.api.state import Key, StateKind
@@ -69,10 +72,6 @@ class DeltaState(DeclaredDeltaTable):
         self.kind = StateKind(kind)
         self._options = TableOptions(cached_keys_max=cached_keys_max, upkeep=self._upkeep)
 
-    def table(self) -> DeltaStateTable:
-        """Return the table, to be looked at without opening it."""
-        return self._table(RowFormat("", self.key, self.value, self.kind).schema())
-
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
         """Open what the table held as of a transaction, for reading only; it fences nobody.
 
@@ -86,7 +85,7 @@ class DeltaState(DeclaredDeltaTable):
             StateAccessError: what it held then is no longer kept.
         """
         location = self._location()
-        return PastDeltaState(topology_id, location, RowFormat(name, self.key, self.value, self.kind), txid)
+        return PastDeltaState(topology_id, location, self._format(name), txid)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key as it is kept.
@@ -94,26 +93,16 @@ class DeltaState(DeclaredDeltaTable):
         Raises:
             FieldsError: the key or the value does not fit its field.
         """
-        return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
+        return self._format(name).fitted(key, value)
 
-    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaState:
-        """Open the table, made now if there is none, and write the marker of ``epoch``.
+    def _schema(self) -> pa.Schema:
+        return self._format("").schema()
 
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in it.
-            incarnation: the topology's incarnation.
-            epoch: the epoch of the coordinator that opens it.
+    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaState:
+        return OpenedDeltaState(location, table, fence, self._format(fence.state), self._options)
 
-        Raises:
-            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
-            LostLead: a newer epoch has opened it.
-            FailedException: the table cannot be reached.
-        """
-        fence = Fence(topology_id, name, epoch)
-        rows = RowFormat(name, self.key, self.value, self.kind)
-        location, table = self._take(fence, incarnation, rows.schema())
-        return OpenedDeltaState(location, table, fence, rows, self._options)
+    def _format(self, name: str) -> RowFormat:
+        return RowFormat(name, self.key, self.value, self.kind)
 
     def __repr__(self) -> str:
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"

@@ -53,11 +53,6 @@ class ValueCache:
         self._finds_rows = False
         """Whether all rows are at hand to look for keys in."""
 
-    @property
-    def is_used(self) -> bool:
-        """Whether values were read since the cache was last cleared."""
-        return self._version is not None
-
     def clear(self) -> None:
         """Forget everything."""
         self._values = {}

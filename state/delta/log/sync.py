@@ -8,9 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from state.delta.log.location import LOG_FOLDER
+from txtopo.durable import sync_path
 from txtopo.failpoints import reach
 
-__all__ = ["sync_files", "sync_folder", "sync_log", "sync_version", "write_durably"]
+__all__ = ["sync_files", "sync_log", "sync_version", "write_durably"]
 
 _VERSION_DIGITS = 20
 _IS_CHECKPOINT = ".checkpoint"
@@ -27,7 +28,7 @@ def write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     reach("delta.stage.drafted")
     draft.replace(path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
@@ -40,15 +41,15 @@ def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
     """
     log = folder / LOG_FOLDER
     sync_files(files)
-    _sync(str(log / f"{version:020d}.json"))
-    sync_folder(folder)
-    sync_folder(log)
+    sync_path(log / f"{version:020d}.json")
+    sync_path(folder)
+    sync_path(log)
 
 
 def sync_files(files: Collection[str]) -> None:
     """Sync data files, by their absolute paths, and the folders that they lie in."""
     for path in (*files, *{os.path.dirname(path) for path in files}):  # noqa: PTH120 - strings, and many
-        _sync(path)
+        sync_path(path)
 
 
 def sync_log(folder: Path) -> None:
@@ -63,19 +64,6 @@ def sync_log(folder: Path) -> None:
         version = name[:_VERSION_DIGITS]
         if name == _LAST_CHECKPOINT or (version.isdecimal() and version >= checkpoint):
             with contextlib.suppress(FileNotFoundError):  # another writer's draft
-                _sync(str(log / name))
+                sync_path(log / name)
     for parent in (log, folder, folder.parent):
-        sync_folder(parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder."""
-    _sync(str(folder))
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(parent)

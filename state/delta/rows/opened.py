@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Never, assert_never
+from typing import assert_never
 
 import attrs
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.file_change import FileChange, files_of, put_change
@@ -18,44 +17,27 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.compaction import compact_rows
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
+from state.delta.rows.keyless import KeylessRows, no_keys
 from state.delta.upkeep import Upkeep
 from txtopo.api.capabilities import TakesRows
-from txtopo.api.reduction import PreparedWrites, Rows, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, RowsToWrite
 from txtopo.api.state import Key, KeyedWrites, StagedWrite, StateKind, Writes
-from txtopo.errors import StateAccessError
 
 __all__ = ["OpenedDeltaRows"]
 
 
-class OpenedDeltaRows(OpenedDeltaTable[RowsWrites], TakesRows):
+class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
     """A table of rows in the hands of one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, form: RowsFormat, upkeep: Upkeep) -> None:
-        super().__init__(location, table, fence, StateKind.ROWS, upkeep)
-        self._form = form
+        OpenedDeltaTable.__init__(self, location, table, fence, StateKind.ROWS, upkeep)
+        KeylessRows.__init__(self, form)
         self._folder = DataFolder(location)
-
-    def make_value(self, txid: int, value: object) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise no_keys(self._form.state)
-
-    def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise no_keys(self._form.state)
 
     def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
         """Refuse values by key."""
         if values:
             raise no_keys(self._form.state)
-
-    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows with the table's fields.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: partitions are to be replaced, and it has none.
-        """
-        return fitted_rows(self._form, rows, mode)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
         """Write the rows of some transactions to data files, which are in no version of the table yet.
@@ -112,25 +94,3 @@ class OpenedDeltaRows(OpenedDeltaTable[RowsWrites], TakesRows):
 
     def _compact(self) -> bool:
         return compact_rows(self._table, self._fence, self._folder, self._form, self._upkeep.files_max)
-
-
-def fitted_rows(form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-    """Return rows as they go into a table.
-
-    Raises:
-        FieldsError: a value does not fit its field.
-        StateAccessError: partitions are to be replaced, and there are none.
-    """
-    if mode is RowsMode.REPLACE and not form.partition_by:
-        raise StateAccessError(
-            f"state {form.state!r} has no partitions to replace; declare it with partition_by=(…), or append"
-        )
-    return form.fit(rows)
-
-
-def no_keys(state: str) -> StateAccessError:
-    """Return the error for who wants to read or write by key."""
-    return StateAccessError(
-        f"state {state!r} is a table of rows and has no keys; write it by append() or replace_partitions(), read it by "
-        "snapshot(), or keep what you want to look up in a DeltaState"
-    )

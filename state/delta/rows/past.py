@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Never, assert_never
+from typing import Any, assert_never
 
 import attrs
 import pyarrow as pa
@@ -16,10 +16,10 @@ from state.delta.read.reading import key_mask
 from state.delta.rows.files import distinct
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.group import rows_left
-from state.delta.rows.opened import fitted_rows, no_keys
+from state.delta.rows.keyless import KeylessRows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import PreparedWrites, Rows, RowsFile, RowsMode, RowsToWrite
-from txtopo.api.state import Key, StateKind, Writes
+from txtopo.api.reduction import PreparedWrites, RowsToWrite
+from txtopo.api.state import StateKind, Writes
 from txtopo.backend.replay_report import StateComparison
 
 __all__ = ["PastDeltaRows"]
@@ -37,7 +37,7 @@ class PastWrites(PreparedWrites):
         return sum(part.count for part in self.parts)
 
 
-class PastDeltaRows(PastDeltaTable):
+class PastDeltaRows(KeylessRows, PastDeltaTable):
     """A table of rows at the newest version whose txid is not above a wanted one. It refuses to be written.
 
     Args:
@@ -52,25 +52,8 @@ class PastDeltaRows(PastDeltaTable):
     """
 
     def __init__(self, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
-        super().__init__(topology_id, location, form.state, StateKind.ROWS, txid)
-        self._form = form
-
-    def make_value(self, txid: int, value: object) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise no_keys(self._state)
-
-    def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
-        raise no_keys(self._state)
-
-    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows with the table's fields.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: partitions are to be replaced, and it has none.
-        """
-        return fitted_rows(self._form, rows, mode)
+        PastDeltaTable.__init__(self, topology_id, location, form.state, StateKind.ROWS, txid)
+        KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:
         """Keep the rows of some transactions; nothing is written."""

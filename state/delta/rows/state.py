@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.log.fence import Fence
+from state.delta.log.location import Location
 from state.delta.rows.format import RowsFormat, checked_rows_fields
-from state.delta.rows.opened import OpenedDeltaRows, fitted_rows
+from state.delta.rows.keyless import fitted_rows
+from state.delta.rows.opened import OpenedDeltaRows
 from state.delta.rows.past import PastDeltaRows
-from state.delta.table import DeltaStateTable
 from state.delta.upkeep import Upkeep
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Rows, RowsMode
@@ -72,10 +74,6 @@ class DeltaRows(DeclaredDeltaTable):
         """
         return in_memory(fitted_rows(self._form(name), rows, RowsMode.APPEND))
 
-    def table(self) -> DeltaStateTable:
-        """Return the table, to be looked at without opening it."""
-        return self._table(self._form("").schema(), self.partition_by)
-
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
         """Open what the table held as of a transaction, for reading only; it fences nobody.
 
@@ -90,24 +88,11 @@ class DeltaRows(DeclaredDeltaTable):
         """
         return PastDeltaRows(topology_id, self._location(), self._form(name), txid)
 
-    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaRows:
-        """Open the table, made now if there is none, and write the marker of ``epoch``.
+    def _schema(self) -> pa.Schema:
+        return self._form("").schema()
 
-        Args:
-            topology_id: the topology that the state belongs to.
-            name: the state's name in it.
-            incarnation: the topology's incarnation.
-            epoch: the epoch of the coordinator that opens it.
-
-        Raises:
-            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
-            LostLead: a newer epoch has opened it.
-            FailedException: the table cannot be reached.
-        """
-        fence = Fence(topology_id, name, epoch)
-        form = self._form(name)
-        location, table = self._take(fence, incarnation, form.schema(), self.partition_by)
-        return OpenedDeltaRows(location, table, fence, form, self._upkeep)
+    def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaRows:
+        return OpenedDeltaRows(location, table, fence, self._form(fence.state), self._upkeep)
 
     def _form(self, name: str) -> RowsFormat:
         return RowsFormat(name, self.value, tuple(self.partition_by))
