@@ -19,6 +19,7 @@ _CHATTER = re.compile(
     rb"|To adjust logging level|^:: |^Ivy Default Cache|^The jars for the packages"
     rb"|^[\w.-]+#[\w.-]+ added as a dependency|^\t(?:[\w.-]+#[\w.-]+;|confs|found|\[SUCCESSFUL|---|\||:: )"
     rb"|^downloading |^\s*\d+ artifacts copied|^\s*$|jars/ivy-"
+    rb"|^\s*:::: WARNINGS|^\s*(?:Host \S+ not found|Server access error)"  # a repository that others stood in for
 )
 """What a JVM says when Spark starts in it and fetches packages, and nobody needs."""
 
@@ -117,7 +118,7 @@ class StartOutput:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 with self._lock:
-                    if _CHATTER.search(line):
+                    if is_chatter(line):
                         continue
                     if self._is_starting:
                         self._lines.append(line)
@@ -128,6 +129,11 @@ class StartOutput:
     def _write(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             os.write(self._out, line)
+
+
+def is_chatter(line: bytes) -> bool:
+    """Whether a line of a JVM that starts is one that nobody needs."""
+    return _CHATTER.search(line) is not None
 
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
