@@ -5,6 +5,7 @@ Every store checks what it is given here, so that they all refuse the same mista
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import urllib.parse
 from collections.abc import Sequence
@@ -106,6 +107,7 @@ def _encoded_segment(segment: str) -> str:
     return urllib.parse.quote(segment, safe=" =:,;@+!()[]{}")
 
 
+@functools.lru_cache(maxsize=1_000)  # a topology writes the same few paths again and again
 def _problem(text: str) -> str | None:
     try:
         length = len(text.encode())

@@ -7,13 +7,14 @@ a state has.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsFile, RowsMode, RowsToWrite, TransactionRows
-from txtopo.api.state import Executors, StagedWrite, Writes
+from txtopo.api.state import Executors, OpenedState, StagedWrite, Writes
 
 
 @runtime_checkable
@@ -102,3 +103,18 @@ class CanBeRepaired(Protocol):
         Raises:
             LostLead: a newer epoch has opened it; nothing was written.
         """
+
+
+def stages_writes(state: OpenedState) -> TypeGuard[StagesWrites]:
+    """Whether a state is a :class:`StagesWrites`, as ``isinstance`` says: which takes 7 µs, and each group asks."""
+    return _has_capability(type(state), StagesWrites)
+
+
+def uses_executors(state: OpenedState) -> TypeGuard[UsesExecutors]:
+    """Whether a state is a :class:`UsesExecutors`, as ``isinstance`` says."""
+    return _has_capability(type(state), UsesExecutors)
+
+
+@functools.cache
+def _has_capability(kind: type[OpenedState], capability: type[object]) -> bool:
+    return issubclass(kind, capability)

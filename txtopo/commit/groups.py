@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 import attrs
 
-from txtopo.api.capabilities import StagesWrites
+from txtopo.api.capabilities import stages_writes
 from txtopo.api.copying import copied, copied_json
 from txtopo.api.reduction import PreparedWrites
 from txtopo.api.state import OpenedState, StagedWrite, Writes
@@ -256,14 +256,14 @@ class GroupCommitter:
             with durable_step("group.clear"):
                 for name in writes:
                     state = self._states[name]
-                    assert isinstance(state, StagesWrites), "it has staged"
+                    assert stages_writes(state), "it has staged"
                     state.discard_staged()
 
     def _timed(self, step: str) -> _Timed:
         return _Timed(self.step_secs, step, self._now_secs)
 
     def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
-        assert isinstance(state, StagesWrites), "checked when the run began"
+        assert stages_writes(state), "checked when the run began"
         return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
 
     def _entry(
@@ -364,7 +364,7 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
 
 def _check_staging(states: Mapping[str, OpenedState]) -> None:
     """Refuse several states if one of them can't stage: a crash between two writes could not be finished."""
-    unable = [name for name, state in states.items() if not isinstance(state, StagesWrites)]
+    unable = [name for name, state in states.items() if not stages_writes(state)]
     if unable and len(states) > 1:
         raise ConfigError(
             f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; give it stage(), "

@@ -20,7 +20,7 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from state.stores.sqlite import SqliteStore
-from txtopo.api.capabilities import UsesExecutors
+from txtopo.api.capabilities import uses_executors
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
@@ -236,7 +236,7 @@ def assembled(
             has_edge_tallies=config.acker_executors > 0,
         )
         for state in recovered.states.values():
-            if isinstance(state, UsesExecutors):
+            if uses_executors(state):
                 state.use_executors(runner, config["topology.driver.rows.max"])
         dead_letters = DEAD_LETTERS if DEAD_LETTERS in states else None
         committer = GroupCommitter(

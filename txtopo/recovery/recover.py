@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from txtopo.api.capabilities import StagesWrites
+from txtopo.api.capabilities import stages_writes
 from txtopo.api.state import OpenedState, State
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, LostLead
@@ -89,7 +89,7 @@ def recover(topology_id: str, states: Mapping[str, State], coordinator_state: Co
             committed = _settle(group, committed, opened, coordinator_state)
         _check(topology_id, committed, opened)
         for state in opened.values():
-            if isinstance(state, StagesWrites):
+            if stages_writes(state):
                 state.discard_staged()
         begun = coordinator_state.begun(committed.txid)
         with durable_step("recovery.confirm"):
@@ -141,7 +141,7 @@ def _settle(
         return committed
     for write in group.staged:
         state = opened[write.state]
-        if not isinstance(state, StagesWrites):
+        if not stages_writes(state):
             raise DivergenceError(f"state {write.state!r} has staged a write, and is no state now that can finish it")
         with durable_step("recovery.write"):
             state.write_staged(write)

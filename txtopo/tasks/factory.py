@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -82,7 +82,6 @@ class TaskFactory:
     _late: deque[RuleError] = attrs.field(factory=deque, init=False)
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
-    _makers: dict[str, Callable[[], Any]] = attrs.field(factory=dict, init=False)
 
     def configuration(self, component: PlannedComponent) -> Configuration:
         """Return the configuration as a component sees it: its own, to be changed at will."""
@@ -100,10 +99,7 @@ class TaskFactory:
 
     def fresh(self, component: PlannedComponent) -> Any:
         """Return a new object of a bolt, as it was declared."""
-        make = self._makers.get(component.id)
-        if make is None:
-            make = self._makers[component.id] = maker_of(type(component.component), self.prototypes[component.id])
-        return make()
+        return maker_of(component.component.__class__, self.prototypes[component.id])()
 
     def emitter(self, task: int) -> Any:
         """Return the emitter of a spout task; made once in a process."""

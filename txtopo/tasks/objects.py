@@ -7,6 +7,7 @@ is left behind and replaced by the new task's.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Callable, Mapping
@@ -74,6 +75,7 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
     return loaded
 
 
+@functools.lru_cache(maxsize=256)
 def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
     """Return what makes new objects as :func:`load_object` does, outside of any task.
 

@@ -314,14 +314,12 @@ class World:
         self._processes.append(process)
         with _Acting(self, process):
             window = self.random.randrange(1, 9)
-            config = Config(
-                max_spout_pending=window,
-                jobs_in_flight_max=self.random.randrange(1, 4),
+            config = _config(
+                window,
+                jobs_max=self.random.randrange(1, 4),
                 group_transactions_max=self.random.randrange(1, 5) if self._workloads else 1,
-                message_timeout_secs=TIMEOUT_MS / 1000,
                 layout=self.random.choice(LAYOUTS),
-                transaction_max_attempts=2 if self._skips else None,
-                transaction_max_attempts_policy="SKIP",
+                skips=self._skips,
             )
             self.log(f"starts with a window of {window}")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
@@ -518,6 +516,20 @@ class _DeadLetters:
     key: Fields
     value: Fields
     kind: StateKind = StateKind.TRANSACTIONAL
+
+
+@functools.cache
+def _config(window: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
+    """Return the configuration of a process; there are some hundreds that may be drawn."""
+    return Config(
+        max_spout_pending=window,
+        jobs_in_flight_max=jobs_max,
+        group_transactions_max=group_transactions_max,
+        message_timeout_secs=TIMEOUT_MS / 1000,
+        layout=layout,
+        transaction_max_attempts=2 if skips else None,
+        transaction_max_attempts_policy="SKIP",
+    )
 
 
 @functools.lru_cache(maxsize=10_000)
