@@ -1,13 +1,17 @@
 """What the jobs of earlier schedules came to: thousands of schedules need not run the same bolts on the same batch.
 
 A schedule is about coordinators, recovery and tables; its processing phases mostly repeat what other schedules have
-run: the same attempt of the same transaction in the same layout. So a job is *told again* once it has been run twice
-and came to the very same both times, to the byte: the emitters emit for it as always, and what they emit is compared;
-every failpoint of the spout and the bolts is reached again in its order, so the same faults strike; the reports are
-those of before. Where a fault strikes, the job goes on as it did when one struck there before. Where that has not
-been seen twice, where an emitter emits something else, and now and then in any case, the job is run. If what is run
-ever differs from what was remembered, the topology's bolts depend on something else than their batch, and nothing
-is remembered any more.
+run: the same attempt of the same transaction in the same layout. So an attempt is *told again* once it has been run
+twice and came to the very same both times, to the byte: the emitters emit for it as always, and what they emit is
+compared; its reports are those of before.
+
+At which of its failpoints faults strike an attempt is drawn before its job begins (see :class:`Passage`). So the same
+faults strike whether it is run or told, and whatever the order that slots work in. An attempt that is told fails where
+the first one strikes, as one that is run does.
+
+Where an attempt has not been seen twice, where an emitter emits something else, and now and then in any case, the job
+is run. If what is run ever differs from what was remembered, the topology's bolts depend on something else than their
+batch, and nothing is remembered any more.
 
 So the same seed makes the same schedule, whatever is remembered.
 """
@@ -16,9 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -30,14 +34,19 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
 from txtopo.processing.inline_runner import run_stages
 from txtopo.processing.layout import SlotAssignment
-from txtopo.processing.stage_run import Job, Report, StageRun
+from txtopo.processing.stage_run import Job, Report
 from txtopo.tasks.factory import TaskFactory
+from txtopo.tasks.state_handle import attempt_origin
+from txtopo.tasks.user_output import OutputOrigin
 
 RUN_ALL_THE_SAME = 32
-"""Of so many parts that are known, one is run all the same."""
+"""Of so many jobs that could be told, one is run all the same."""
 
 PARTS_MAX = 50_000
-"""Parts that are remembered at most."""
+"""Attempts that are remembered at most."""
+
+STRUCK = "the simulator told it to fail"
+"""What a fault says that strikes the user's code."""
 
 Emitted = tuple[int | None, Any, str]
 """One call of a collector: the task that was named, values or columns, and the stream."""
@@ -59,30 +68,72 @@ class Emission:
         return _are_same(self.calls, listening.calls)
 
 
-Step = str | Emission
+@attrs.frozen
+class Point:
+    """A failpoint in the user's code, and whose code that is."""
+
+    failpoint: str
+    component: str
+    task: int | None
+
+
+Step = Point | Emission
 """A failpoint that was reached, or an emission."""
 
 
 @attrs.define(eq=False)
-class Part:
-    """Some attempts of a job that nothing outside of them can change, and what they came to."""
+class Passage:
+    """An attempt's way through the user's code in one job, and the faults that wait for it there.
 
+    Args:
+        faults: at which of the failpoints that it reaches they strike, counted from 0.
+        strike: is told of each that does, by the failpoint's name.
+    """
+
+    faults: tuple[int, ...] = ()
+    strike: Callable[[str], None] = lambda _: None
+    steps: list[Step] = attrs.field(factory=list)
+    struck: int = 0
+    """How many have struck."""
+    _reached: int = 0
+
+    def reach(self, point: Point) -> None:
+        """Come by a failpoint; raise FailedException if a fault strikes there."""
+        self.steps.append(point)
+        self._reached += 1
+        if self._reached - 1 in self.faults:
+            self.struck += 1
+            self.strike(point.failpoint)
+            raise FailedException(STRUCK)
+
+
+Passages = Mapping[TransactionAttempt, Passage]
+"""The passages of a job's attempts."""
+
+
+@attrs.define(eq=False)
+class Part:
+    """One attempt of a job, which nothing outside of it can change, and what it came to where no fault struck it."""
+
+    attempt: TransactionAttempt
     steps: tuple[Step, ...]
-    struck: tuple[int, ...]
-    """The steps at which faults struck, by their position."""
     reports: tuple[Report, ...]
+    is_spread: bool
     is_known: bool = False
     """Whether it has come to the same twice."""
+    points: tuple[Point, ...] = attrs.field(init=False)
+    """The failpoints among its steps."""
+    size: int = attrs.field(init=False)
+    """Bytes of the bolts that it carries."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of the bolts that it carries."""
-        return sum(len(bolt.state) for report in self.reports for bolt in report.carried)
+    def __attrs_post_init__(self) -> None:
+        self.points = tuple(step for step in self.steps if isinstance(step, Point))
+        self.size = sum(len(bolt.state) for report in self.reports for bolt in report.carried)
 
     @property
     def is_memorable(self) -> bool:
         """Whether it can be told again: it has ended in good order or with a failure, and left nothing in a file."""
-        return all(
+        return bool(self.steps) and all(
             report.staged is None and (report.failure is None or isinstance(report.failure, FailedException))
             for report in self.reports
         )
@@ -95,10 +146,50 @@ class Part:
             and [*map(_words, self.reports)] == [*map(_words, other.reports)]
         )
 
+    def can_be_told(self, passage: Passage) -> bool:
+        """Whether it is certain what it comes to with a passage's faults.
+
+        In a spread layout the other slots go on when one has failed, and what they come by then nobody knows.
+        """
+        faults = sum(fault < len(self.points) for fault in passage.faults)
+        if faults == 0:
+            return True
+        return all(report.failure is None for report in self.reports) and (faults == 1 or not self.is_spread)
+
+    def emits_the_same(self, task_factory: TaskFactory, passage: Passage) -> bool:
+        """Let the emitters emit once more, as far as no fault strikes before; return whether it was the same."""
+        left = passage.faults[0] if passage.faults else len(self.points)
+        for step in self.steps:
+            if isinstance(step, Emission):
+                if not step.is_repeated_by(task_factory):
+                    return False
+            elif left == 0:
+                break
+            else:
+                left -= 1
+        return True
+
+    def told(self, passage: Passage) -> tuple[Report, ...]:
+        """Return the reports once more; where a fault strikes, that of the failure."""
+        if not passage.faults or passage.faults[0] >= len(self.points):
+            return self.reports
+        passage.strike(self.points[passage.faults[0]].failpoint)
+        return (self.failing(passage),)
+
+    def failing(self, passage: Passage) -> Report:
+        """Return what is reported when the first fault strikes."""
+        point = self.points[passage.faults[0]]
+        error = FailedException(STRUCK, **attempt_origin(point.component, self.attempt))
+        return Report(self.attempt, tallies={}, tuples_emitted=0, tasks_finished=0, failure=error)
+
 
 def _words(report: Report) -> tuple[Report, str]:
     """Return what two reports are compared by: errors are equal if they say the same."""
-    return attrs.evolve(report, failure=None), repr(report.failure) + str(report.failure)
+    return attrs.evolve(report, failure=None), _error_words(report)
+
+
+def _error_words(report: Report) -> str:
+    return repr(report.failure) + str(report.failure)
 
 
 def _is_same_step(one: Step, other: Step) -> bool:
@@ -126,56 +217,34 @@ class Reaching:
     """Where failpoints of spout and bolts arrive.
 
     Args:
-        strike: is told of each failpoint; raises FailedException if a fault strikes.
+        strike: is told of those of commit phases; raises FailedException if a fault strikes.
     """
 
     def __init__(self, strike: Callable[[str], None]) -> None:
         self._strike = strike
-        self._drawn: deque[FailedException | None] = deque()
-        self._steps: list[Step] | None = None
-        self._struck: list[int] = []
+        self._passages: Passages = {}
 
     @contextlib.contextmanager
-    def heard(self, steps: list[Step], struck: list[int]) -> Iterator[None]:
-        """Within the context, note failpoints in ``steps`` and faults in ``struck``, those drawn before first."""
-        self._steps, self._struck = steps, struck
+    def in_job(self, passages: Passages) -> Iterator[None]:
+        """Within the context, let the attempts of a job come by failpoints."""
+        self._passages = passages
         try:
             yield
         finally:
-            self._steps = None
-            self._drawn.clear()
+            self._passages = {}
 
     def reach(self, failpoint: str) -> None:
-        """Let a fault strike, unless it was drawn already whether one does."""
-        if self._steps is None:
+        """Let a fault strike, if it does."""
+        origin = OutputOrigin.running[threading.get_ident()]
+        passage = None if origin.attempt is None else self._passages.get(origin.attempt)
+        if passage is None:
             self._strike(failpoint)
-            return
-        self._steps.append(failpoint)
-        error = self._drawn.popleft() if self._drawn else self._struck_by(failpoint)
-        if error is not None:
-            self._struck.append(len(self._steps) - 1)
-            raise error
-
-    def draw(self, failpoint: str) -> bool:
-        """Draw whether a fault strikes at a failpoint that a run would reach next."""
-        error = self._struck_by(failpoint)
-        self._drawn.append(error)
-        return error is not None
-
-    def forget_drawn(self) -> None:
-        """Go on behind the failpoints that were drawn: the job was told, not run."""
-        self._drawn.clear()
-
-    def _struck_by(self, failpoint: str) -> FailedException | None:
-        try:
-            self._strike(failpoint)
-        except FailedException as error:
-            return error
-        return None
+        else:
+            passage.reach(Point(failpoint, origin.component, origin.task))
 
 
-PartKey = tuple[Hashable, tuple[int, ...]]
-"""What a part is remembered by: its attempts, and the steps at which faults struck."""
+PartKey = Hashable
+"""What a part is remembered by: where its tasks run, the attempt and its metadata."""
 
 
 @attrs.frozen(eq=False)
@@ -187,7 +256,7 @@ class Learned:
 
 
 class JobMemory:
-    """Remembers the parts of jobs, for all schedules of a topology.
+    """Remembers the attempts of jobs, for all schedules of a topology.
 
     Args:
         is_on: whether it does; otherwise every job is run.
@@ -195,36 +264,39 @@ class JobMemory:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.told = 0
-        """Parts of jobs that were told again."""
+        """Attempts that were told again."""
         self._parts: dict[PartKey, Part] = {}
         self._learned: dict[PartKey, Part] = {}
         self._is_on = is_on
         self._known = 0
 
-    def run(self, job: Job, task_factory: ListeningTaskFactory, reaching: Reaching) -> Sequence[Report]:
-        """Run a job to its end, or tell again what it came to; each of its parts by itself.
+    def run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> Sequence[Report]:
+        """Run a job to its end, or tell again what its attempts came to; those that are not known are run.
 
         Args:
             job: the job; not of an opaque spout, whose emitters may emit something else each time.
             task_factory: makes the tasks' objects.
-            reaching: is told of failpoints, and hears those that are reached.
+            passages: the ways of its attempts, at their beginning.
         """
-        return [report for due in _due(job, task_factory) for report in self._part(due, task_factory, reaching).reports]
+        known = self._known_parts(job, task_factory, passages) if self._is_on else {}
+        self.told += len(known)
+        reports = [report for attempt, part in known.items() for report in part.told(passages[attempt])]
+        left = tuple(each for each in job.attempts if each[0] not in known)
+        if left:
+            reports += self._run(attrs.evolve(job, attempts=left), task_factory, passages)
+        return reports
 
-    def _part(self, due: DuePart, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part:
-        """Tell a part again, or run it."""
-        part = self._told(due, task_factory, reaching) if self._is_on else None
-        if part is not None:
-            self.told += 1
-            return part
-        steps: list[Step] = []
-        struck: list[int] = []
-        with task_factory.heard(steps), reaching.heard(steps, struck):
-            reports = tuple(map(_as_it_travels, due.run()))
-        part = Part(tuple(steps), tuple(struck), reports)
-        if self._is_on and part.is_memorable:
-            self._remember((due.key, part.struck), part)
-        return part
+    def _run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> list[Report]:
+        """Run a job, and remember it."""
+        with task_factory.heard(passages):
+            ran = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
+        reports = [*map(_as_it_travels, ran)]
+        if self._is_on:
+            for key, (attempt, _) in zip(_keys(job), job.attempts, strict=True):
+                own = tuple(report for report in reports if report.attempt == attempt)
+                part = Part(attempt, tuple(passages[attempt].steps), own, _is_spread(job))
+                self._compare(key, part, passages[attempt])
+        return reports
 
     def take_learned(self) -> Learned:
         """Return what was learned since this was asked last."""
@@ -239,40 +311,38 @@ class JobMemory:
             self._forget_all()
         self._learned.clear()
 
-    def _told(self, due: DuePart, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part | None:
-        """Return a part as it was before; None if it must be run, with the faults drawn so far."""
-        if self._known_part(due.key, ()) is None:
-            return None
+    def _known_parts(
+        self, job: Job, task_factory: ListeningTaskFactory, passages: Passages
+    ) -> dict[TransactionAttempt, Part]:
+        """Return the parts of a job that can be told; in a spread layout all or none, for they share their slots."""
+        known = {}
+        for key, (attempt, _) in zip(_keys(job), job.attempts, strict=True):
+            part = self._parts.get(key)
+            if part is not None and part.is_known and part.can_be_told(passages[attempt]):
+                known[attempt] = part
+        if not known or (_is_spread(job) and len(known) < len(job.attempts)):
+            return {}
         self._known += 1
-        if self._known % RUN_ALL_THE_SAME == 0:
-            return None
+        if self._known % RUN_ALL_THE_SAME == 0 or sum(part.size for part in known.values()) > job.report_bytes_max:
+            return {}
         try:
-            due.prepare()
-            part = self._told_part(due.key, task_factory, reaching)
+            task_factory.cleanup_before(job.committed)
+            are_same = all(part.emits_the_same(task_factory, passages[attempt]) for attempt, part in known.items())
         except Exception:  # noqa: BLE001 - whatever the user's emitter raises; the run that follows shows it
-            return None
-        if part is None or not due.take(part.size):
-            return None
-        reaching.forget_drawn()
-        return part
+            return {}
+        return known if are_same else {}
 
-    def _told_part(self, key: Hashable, task_factory: ListeningTaskFactory, reaching: Reaching) -> Part | None:
-        """Take the steps of a part; None if something is not as it was, or a fault strikes where none did before."""
-        part = self._known_part(key, ())
-        position = 0
-        while part is not None and position < len(part.steps):
-            step = part.steps[position]
-            if isinstance(step, Emission):
-                if not step.is_repeated_by(task_factory):
-                    return None
-            elif reaching.draw(step):
-                part = self._known_part(key, (*part.struck, position))
-            position += 1
-        return part
-
-    def _known_part(self, key: Hashable, struck: tuple[int, ...]) -> Part | None:
-        part = self._parts.get((key, struck))
-        return part if part is not None and part.is_known else None
+    def _compare(self, key: PartKey, part: Part, passage: Passage) -> None:
+        """Remember what an attempt came to, and see that it is what it came to before."""
+        if passage.struck == 0:
+            if part.is_memorable:
+                self._remember(key, part)
+            return
+        before = self._parts.get(key)
+        if before is not None and before.is_known and before.can_be_told(passage):
+            failures = [_error_words(report) for report in part.reports if report.failure is not None]
+            if failures[:1] != [_error_words(before.failing(passage))]:
+                self._forget_all()
 
     def _remember(self, key: PartKey, part: Part) -> None:
         before = self._parts.get(key)
@@ -291,81 +361,16 @@ class JobMemory:
         self._learned.clear()
 
 
-class DuePart(Protocol):
-    """A part of a job whose turn it is."""
-
-    @property
-    def key(self) -> Hashable:
-        """What it is remembered by, together with the faults that strike in it."""
-
-    def prepare(self) -> None:
-        """Do what is done before it in any case; whatever it raises, a run raises again."""
-
-    def take(self, size: int) -> bool:
-        """Return whether so many bytes of bolts may be reported in memory, and count them."""
-
-    def run(self) -> Iterable[Report]:
-        """Run it."""
-
-
-@attrs.frozen(eq=False)
-class _Transaction:
-    """One transaction, which runs whole in one slot."""
-
-    stage: StageRun
-    index: int
-    key: Hashable
-
-    def prepare(self) -> None:
-        """Do nothing: the slot was cleaned up."""
-
-    def take(self, size: int) -> bool:
-        """Count bytes of the slot's."""
-        fits = size <= self.stage.bytes_left
-        self.stage.bytes_left -= size * fits
-        return fits
-
-    def run(self) -> Iterator[Report]:
-        """Run its tasks, one stage of them."""
-        for _, report in self.stage.finish(self.index):
-            assert isinstance(report, Report), "nothing leaves the slot"
-            yield report
-
-
-@attrs.frozen(eq=False)
-class _Whole:
-    """A whole job, whose transactions run in turn in each slot."""
-
-    job: Job
-    task_factory: ListeningTaskFactory
-    key: Hashable
-
-    def prepare(self) -> None:
-        """Clean up, as each stage does."""
-        self.task_factory.cleanup_before(self.job.committed)
-
-    def take(self, size: int) -> bool:
-        """Count bytes of the job's."""
-        return size <= self.job.report_bytes_max
-
-    def run(self) -> Iterable[Report]:
-        """Run its stages."""
-        return run_stages(self.job, [self.task_factory] * self.job.layout.slots, lambda sent: sent)
-
-
-def _due(job: Job, task_factory: ListeningTaskFactory) -> Iterator[DuePart]:
-    """Yield the parts of a job in the order they run in."""
-    keys = [(attempt, repr(metadata)) for attempt, metadata in job.attempts]
+def _keys(job: Job) -> Iterator[PartKey]:
+    """Yield what each attempt of a job is remembered by; which slots its tasks are spread over is part of it."""
     slots = job.layout.slots
-    if [stage.assignment for stage in job.layout.stages] != [SlotAssignment.BY_TRANSACTION]:
-        yield _Whole(job, task_factory, (slots, *keys))
-        return
-    for slot in range(slots):
-        stage = StageRun(task_factory, job, 0, slot)
-        stage.clean_up()
-        for index in range(slot, len(keys), slots):
-            has_failed = keys[index][0] in stage.failures  # as the slot could not clean up
-            yield _Transaction(stage, index, (*keys[index], has_failed))
+    for index, (attempt, metadata) in enumerate(job.attempts):
+        place = (slots, index % slots) if _is_spread(job) else None
+        yield place, attempt, repr(metadata)
+
+
+def _is_spread(job: Job) -> bool:
+    return any(stage.assignment is not SlotAssignment.BY_TRANSACTION for stage in job.layout.stages)
 
 
 def _as_it_travels(report: Report) -> Report:
@@ -401,14 +406,14 @@ class _Listening(BatchOutputCollector):
 class _ListeningEmitter(Emitter):
     """Notes each batch that an emitter emits."""
 
-    def __init__(self, emitter: Emitter, task: int, steps: list[Step]) -> None:
+    def __init__(self, emitter: Emitter, task: int, passages: Passages) -> None:
         self._emitter = emitter
         self._task = task
-        self._steps = steps
+        self._passages = passages
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
         listening = _Listening(collector)
-        self._steps.append(Emission(attempt, metadata, self._task, listening.calls))
+        self._passages[attempt].steps.append(Emission(attempt, metadata, self._task, listening.calls))
         self._emitter.emit_batch(attempt, metadata, listening)
 
 
@@ -416,18 +421,18 @@ class _ListeningEmitter(Emitter):
 class ListeningTaskFactory(TaskFactory):
     """A task factory whose emitters can be listened to."""
 
-    _steps: list[Step] | None = attrs.field(default=None, init=False)
+    _passages: Passages | None = attrs.field(default=None, init=False)
 
     @contextlib.contextmanager
-    def heard(self, steps: list[Step]) -> Iterator[None]:
-        """Note emissions in ``steps`` within the context."""
-        self._steps = steps
+    def heard(self, passages: Passages) -> Iterator[None]:
+        """Within the context, make emissions steps of the attempts' passages."""
+        self._passages = passages
         try:
             yield
         finally:
-            self._steps = None
+            self._passages = None
 
     def emitter(self, task: int) -> Any:
         """Return the emitter of a spout task; one that is listened to, if somebody listens."""
         emitter = TaskFactory.emitter(self, task)
-        return emitter if self._steps is None else _ListeningEmitter(emitter, task, self._steps)
+        return emitter if self._passages is None else _ListeningEmitter(emitter, task, self._passages)

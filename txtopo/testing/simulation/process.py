@@ -79,10 +79,13 @@ class SimulatedRunner(JobRunner):
             self._world.emits(self._process, attempt, metadata)
         self._world.job_runs(is_done=False)
         struck = len(self._world.struck)
-        if self._memory is None:
-            reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
-        else:
-            reports = self._memory.run(job, self._task_factory, self._reaching)
+        passages = {attempt: self._world.passage(attempt) for attempt, _ in job.attempts}
+        with self._reaching.in_job(passages):
+            if self._memory is None:
+                reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
+            else:
+                reports = self._memory.run(job, self._task_factory, passages)
+        self._world.struck[struck:] = sorted(self._world.struck[struck:])  # those of attempts that were told came first
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)

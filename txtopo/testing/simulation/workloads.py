@@ -6,6 +6,8 @@ world whether it may, so that a failing schedule can be replayed without the fau
 
 from __future__ import annotations
 
+import math
+import random
 from abc import ABC
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import attrs
 from txtopo.core.events import JobEnded, JobLost, Processed
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.failpoints import ProcessDeath
+from txtopo.testing.simulation.memory import STRUCK
 from txtopo.testing.simulation.threads import Delivery, Work
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ class Crashes(Workload):
 
 
 class Failures(Workload):
-    """A spout or bolt raises FailedException, in either phase."""
+    """A spout or bolt raises FailedException, in either phase; where in that of processing, is drawn beforehand."""
 
     def is_at(self, failpoint: str) -> bool:
         """Strike in the user's code."""
@@ -97,7 +100,11 @@ class Failures(Workload):
     def reach(self, world: World, failpoint: str) -> None:
         """Raise in the user's code."""
         if world.strikes(self, f"at {failpoint}"):
-            raise FailedException("the simulator told it to fail")
+            raise FailedException(STRUCK)
+
+    def passed(self, draw: random.Random) -> int:
+        """Draw how many failpoints are passed before it strikes: as if it were drawn at each."""
+        return int(math.log(1 - draw.random()) / math.log(1 - self.rate))
 
 
 class StoreErrors(Workload):

@@ -15,6 +15,7 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
 from txtopo.api.state import Key, State, StateKind
 from txtopo.api.store import Store
+from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.core.actions import StopReason
 from txtopo.core.coordinator import Coordinator
@@ -36,7 +37,7 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
+from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Passage, Reaching
 from txtopo.testing.simulation.process import (
     MemoryJournal,
     ObservedCoordinator,
@@ -46,7 +47,7 @@ from txtopo.testing.simulation.process import (
 )
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
-from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Workload
+from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
 from txtopo.topology.plan import Plan, Topology
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -137,6 +138,7 @@ class World:
         ]
         self._striking: dict[str, list[Workload]] = {}
         """Those that can strike at a failpoint."""
+        self._failures = next((each for each in self._workloads if isinstance(each, Failures)), None)
         self._running = [each for each in self._workloads if type(each).run_job is not Workload.run_job]
         self._moving = [each for each in self._workloads if type(each).move is not Workload.move]
         self._store_place: Any = MemoryPlace()
@@ -196,12 +198,33 @@ class World:
         """Draw whether a fault strikes now; each that might has a number."""
         if not self._has_faults or self.random.random() >= workload.rate:
             return False
-        self._may_strike += 1
-        if self._only is not None and self._may_strike not in self._only:
+        number = self._next_fault()
+        if number is None:
             return False
-        self.struck.append((self._may_strike, f"{workload.name} {where}"))
-        self.log(f"fault {self._may_strike}: {workload.name} {where}")
+        self._note_fault(number, f"{workload.name} {where}")
         return True
+
+    def passage(self, attempt: TransactionAttempt) -> Passage:
+        """Draw where faults strike an attempt in the user's code: once, and in a spread layout perhaps twice."""
+        failures = self._failures
+        if failures is None or not self._has_faults:
+            return Passage()
+        first = failures.passed(self.random)
+        second = first + 1 + failures.passed(self.random)
+        number = self._next_fault()
+        if number is None:
+            return Passage()
+        what = f"{failures.name} in transaction {attempt.txid} at"
+        return Passage((first, second), lambda failpoint: self._note_fault(number, f"{what} {failpoint}"))
+
+    def _next_fault(self) -> int | None:
+        """Return the number of a fault that may strike; None if it is left out."""
+        self._may_strike += 1
+        return self._may_strike if self._only is None or self._may_strike in self._only else None
+
+    def _note_fault(self, number: int, what: str) -> None:
+        self.struck.append((number, what))
+        self.log(f"fault {number}: {what}")
 
     def kill_current(self) -> None:
         """Let the process that runs just now die."""
@@ -250,7 +273,7 @@ class World:
         """Draw whether work is done the moment it is submitted, as a thread may do it."""
         return self.random.random() < EAGER
 
-    def emits(self, process: Process, attempt: Any, metadata: Any) -> None:
+    def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
         """An attempt is about to emit."""
         with _Kept(self):
             if self._leads(process):
