@@ -62,6 +62,26 @@ class CountRuns(Sum):
     counts_runs = True
 
 
+class KeepsAttempt(Sum):
+    def execute(self, tuple):
+        super().execute(tuple)
+        self.seen = tuple.attempt
+
+    def finish_batch(self):
+        assert self.seen == self.attempt
+        super().finish_batch()
+
+
+class KeepsAttemptInWords(Sum):
+    def execute(self, tuple):
+        super().execute(tuple)
+        self.seen = str(tuple.attempt)
+
+    def finish_batch(self):
+        assert self.seen == str(self.attempt)
+        super().finish_batch()
+
+
 def subject(spout: TransactionalSpout, bolt: Sum) -> Subject:
     runs.clear()
     builder = TransactionalTopologyBuilder("numbers", "spout", spout, 1)
@@ -110,6 +130,29 @@ def test_what_a_fault_struck_is_told_again_too(monkeypatch):
     assert any("bolt.execute" in fault for struck, *_ in stories[0] for _, fault in struck)
     assert runs["execute"] == 0
     assert stories[0] == stories[1] == stories[2]
+
+
+def test_attempts_of_later_epochs_are_the_same_but_for_their_number():
+    """What two epochs have come to is told to a third one, with the number of its own attempt in what bolts keep."""
+    keeping = subject(Numbers(), KeepsAttempt())
+    seeds = range(1, 81)
+    with_memory = [story(run_schedule(keeping, seed)[0]) for seed in seeds]
+    assert keeping.memory.told > 80
+    without = attrs.evolve(keeping, memory=JobMemory(is_on=False))
+    assert [story(run_schedule(without, seed)[0]) for seed in seeds] == with_memory
+    assert not keeping.memory.knows_epochs
+
+
+def test_a_bolt_that_depends_on_the_epoch_is_known_by_it():
+    """Its attempts are told again where the very same number has come to the same twice, and no other is."""
+    depending = subject(Numbers(), KeepsAttemptInWords())
+    for seed in range(1, 81):
+        assert run_schedule(depending, seed)[1] is None
+    assert depending.memory.knows_epochs
+    told = depending.memory.told
+    for seed in range(1, 41):
+        run_schedule(depending, seed)
+    assert depending.memory.told > told
 
 
 def test_processes_learn_from_each_other():

@@ -72,9 +72,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     transaction; of a table of rows it gets {row: how often it is there}. The first schedule that fails is shrunk,
     and the command that replays it is printed.
 
-    Where the bolts of the processing phase have come to the very same twice for the same attempt of a transaction and
-    the same faults in them, later schedules take over what they came to, and run them once in 32 times. They run all
-    the same where the spout emits something else. Schedules are the same either way; --run-all always runs them.
+    Where the bolts of the processing phase have come to the very same twice for an attempt of a transaction, later
+    schedules take over what they came to, and run them once in 32 times. They run all the same where the spout emits
+    something else. Attempts that differ in their epoch alone count as the same, until a bolt is found that depends on
+    it. Schedules are the same either way, unless a bolt does; --run-all always runs them.
     """
     loaded = load_target(target, pairs)
     console = Console(highlight=False, soft_wrap=True)

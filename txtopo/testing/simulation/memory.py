@@ -5,6 +5,11 @@ run: the same attempt of the same transaction in the same layout. So an attempt 
 twice and came to the very same both times, to the byte: the emitters emit for it as always, and what they emit is
 compared; its reports are those of before.
 
+Attempts of later epochs differ in nothing but the epoch in their number. If two of them came to the same but for that
+number, they are the same attempt here, and one of a third epoch is told with its own number in the place of theirs. The
+attempts of the first epoch stand for themselves: bolts that fail on purpose look for the numbers 1, 2 and 3. If a bolt
+does depend on the epoch, each attempt is known by its whole number from then on.
+
 At which of its failpoints faults strike an attempt is drawn before its job begins (see :class:`Passage`). So the same
 faults strike whether it is run or told, and whatever the order that slots work in. An attempt that is told fails where
 the first one strikes, as one that is run does.
@@ -30,11 +35,12 @@ import pyarrow as pa
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.spout import Emitter
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.attempts import TransactionAttempt
+from txtopo.attempts import FIRST_EPOCH, TransactionAttempt, epoch_and_try
 from txtopo.errors import FailedException
 from txtopo.processing.inline_runner import run_stages
 from txtopo.processing.layout import SlotAssignment
 from txtopo.processing.stage_run import Job, Report
+from txtopo.tasks.batch_run import CarriedBolt
 from txtopo.tasks.factory import TaskFactory
 from txtopo.tasks.state_handle import attempt_origin
 from txtopo.tasks.user_output import OutputOrigin
@@ -61,11 +67,22 @@ class Emission:
     task: int
     calls: list[Emitted]
 
-    def is_repeated_by(self, task_factory: TaskFactory) -> bool:
-        """Let the emitter emit once more; return whether it was the same."""
+    def is_repeated_by(self, task_factory: TaskFactory, attempt: TransactionAttempt) -> bool:
+        """Let the emitter emit once more, for another attempt perhaps; return whether it was the same."""
         listening = _Listening(None)
-        task_factory.emitter(self.task).emit_batch(self.attempt, self.metadata, listening)
-        return _are_same(self.calls, listening.calls)
+        task_factory.emitter(self.task).emit_batch(attempt, self.metadata, listening)
+        return self.is_same(Emission(attempt, self.metadata, self.task, listening.calls))
+
+    def is_same(self, other: Emission) -> bool:
+        """Whether two emitters have emitted the same, to the types of the values, each for its own attempt."""
+        return (
+            self.task == other.task
+            and len(self.calls) == len(other.calls)
+            and all(
+                _are_same(call, self.attempt, other_call, other.attempt)
+                for call, other_call in zip(self.calls, other.calls, strict=True)
+            )
+        )
 
 
 @attrs.frozen
@@ -131,19 +148,21 @@ class Part:
         self.size = sum(len(bolt.state) for report in self.reports for bolt in report.carried)
 
     @property
-    def is_memorable(self) -> bool:
-        """Whether it can be told again: it has ended in good order or with a failure, and left nothing in a file."""
-        return bool(self.steps) and all(
-            report.staged is None and (report.failure is None or isinstance(report.failure, FailedException))
-            for report in self.reports
-        )
+    def has_failed(self) -> bool:
+        """Whether it has failed by itself."""
+        return any(report.failure is not None for report in self.reports)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it has left nothing in a file, as it does when other attempts of its job carry much."""
+        return all(report.staged is None for report in self.reports)
 
     def is_same(self, other: Part) -> bool:
         """Whether two runs have come to the same."""
         return (
             len(self.steps) == len(other.steps)
             and all(map(_is_same_step, self.steps, other.steps))
-            and [*map(_words, self.reports)] == [*map(_words, other.reports)]
+            and self.reports_of(other.attempt) == other.reports
         )
 
     def can_be_told(self, passage: Passage) -> bool:
@@ -154,14 +173,14 @@ class Part:
         faults = sum(fault < len(self.points) for fault in passage.faults)
         if faults == 0:
             return True
-        return all(report.failure is None for report in self.reports) and (faults == 1 or not self.is_spread)
+        return faults == 1 or not self.is_spread
 
-    def emits_the_same(self, task_factory: TaskFactory, passage: Passage) -> bool:
+    def emits_the_same(self, task_factory: TaskFactory, passage: Passage, attempt: TransactionAttempt) -> bool:
         """Let the emitters emit once more, as far as no fault strikes before; return whether it was the same."""
         left = passage.faults[0] if passage.faults else len(self.points)
         for step in self.steps:
             if isinstance(step, Emission):
-                if not step.is_repeated_by(task_factory):
+                if not step.is_repeated_by(task_factory, attempt):
                     return False
             elif left == 0:
                 break
@@ -169,48 +188,59 @@ class Part:
                 left -= 1
         return True
 
-    def told(self, passage: Passage) -> tuple[Report, ...]:
+    def told(self, passage: Passage, attempt: TransactionAttempt) -> tuple[Report, ...]:
         """Return the reports once more; where a fault strikes, that of the failure."""
         if not passage.faults or passage.faults[0] >= len(self.points):
-            return self.reports
+            return self.reports_of(attempt)
         passage.strike(self.points[passage.faults[0]].failpoint)
-        return (self.failing(passage),)
+        return (self.failing(passage, attempt),)
 
-    def failing(self, passage: Passage) -> Report:
+    def failing(self, passage: Passage, attempt: TransactionAttempt) -> Report:
         """Return what is reported when the first fault strikes."""
         point = self.points[passage.faults[0]]
-        error = FailedException(STRUCK, **attempt_origin(point.component, self.attempt))
-        return Report(self.attempt, tallies={}, tuples_emitted=0, tasks_finished=0, failure=error)
+        error = FailedException(STRUCK, **attempt_origin(point.component, attempt))
+        return Report(attempt, tallies={}, tuples_emitted=0, tasks_finished=0, failure=error)
+
+    def reports_of(self, attempt: TransactionAttempt) -> tuple[Report, ...]:
+        """Return the reports as another attempt makes them: with its number in the place of this one's."""
+        if attempt == self.attempt:
+            return self.reports
+        before, after = pickled_number(self.attempt), pickled_number(attempt)
+        return tuple(
+            attrs.evolve(
+                report,
+                attempt=attempt,
+                carried=tuple(
+                    CarriedBolt(bolt.component, bolt.task, bolt.state.replace(before, after)) for bolt in report.carried
+                ),
+            )
+            for report in self.reports
+        )
 
 
-def _words(report: Report) -> tuple[Report, str]:
-    """Return what two reports are compared by: errors are equal if they say the same."""
-    return attrs.evolve(report, failure=None), _error_words(report)
-
-
-def _error_words(report: Report) -> str:
-    return repr(report.failure) + str(report.failure)
+def pickled_number(attempt: TransactionAttempt) -> bytes:
+    """Return how the number of an attempt of a later epoch is pickled, which takes more than four bytes."""
+    pickled = pickle.dumps(attempt.attempt, protocol=5)
+    return pickled[pickled.index(pickle.LONG1) : -1]
 
 
 def _is_same_step(one: Step, other: Step) -> bool:
     if isinstance(one, Emission) and isinstance(other, Emission):
-        return (one.task, one.attempt) == (other.task, other.attempt) and _are_same(one.calls, other.calls)
+        return one.is_same(other)
     return one == other
 
 
-def _are_same(ones: Sequence[Emitted], others: Sequence[Emitted]) -> bool:
-    """Whether the same was emitted, to the types of the values."""
-    if len(ones) != len(others):
+def _are_same(one: Emitted, attempt: TransactionAttempt, other: Emitted, other_attempt: TransactionAttempt) -> bool:
+    (task, values, stream), (other_task, other_values, other_stream) = one, other
+    if task != other_task or stream != other_stream or type(values) is not type(other_values):
         return False
-    for (task, values, stream), (other_task, other_values, other_stream) in zip(ones, others, strict=True):
-        if task != other_task or stream != other_stream or type(values) is not type(other_values):
-            return False
-        if isinstance(values, tuple):
-            if values != other_values or [*map(type, values)] != [*map(type, other_values)]:
-                return False
-        elif not values.equals(other_values):
-            return False
-    return True
+    if not isinstance(values, tuple):
+        return bool(values.equals(other_values))
+    return (
+        values[1:] == other_values[1:]
+        and [*map(type, values)] == [*map(type, other_values)]
+        and (values[:1] == (attempt,)) == (other_values[:1] == (other_attempt,))
+    )
 
 
 class Reaching:
@@ -244,7 +274,7 @@ class Reaching:
 
 
 PartKey = Hashable
-"""What a part is remembered by: where its tasks run, the attempt and its metadata."""
+"""What a part is remembered by: where its tasks run, the attempt, perhaps without its epoch, and its metadata."""
 
 
 @attrs.frozen(eq=False)
@@ -252,6 +282,7 @@ class Learned:
     """What a memory has learned; it travels to that of another process."""
 
     is_on: bool
+    knows_epochs: bool
     parts: Mapping[PartKey, Part]
 
 
@@ -268,6 +299,8 @@ class JobMemory:
         self._parts: dict[PartKey, Part] = {}
         self._learned: dict[PartKey, Part] = {}
         self._is_on = is_on
+        self.knows_epochs = False
+        """Whether attempts are known by their whole number, for bolts depend on it."""
         self._known = 0
 
     def run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> Sequence[Report]:
@@ -280,7 +313,7 @@ class JobMemory:
         """
         known = self._known_parts(job, task_factory, passages) if self._is_on else {}
         self.told += len(known)
-        reports = [report for attempt, part in known.items() for report in part.told(passages[attempt])]
+        reports = [report for attempt, part in known.items() for report in part.told(passages[attempt], attempt)]
         left = tuple(each for each in job.attempts if each[0] not in known)
         if left:
             reports += self._run(attrs.evolve(job, attempts=left), task_factory, passages)
@@ -292,7 +325,7 @@ class JobMemory:
             ran = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
         reports = [*map(_as_it_travels, ran)]
         if self._is_on:
-            for key, (attempt, _) in zip(_keys(job), job.attempts, strict=True):
+            for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
                 own = tuple(report for report in reports if report.attempt == attempt)
                 part = Part(attempt, tuple(passages[attempt].steps), own, _is_spread(job))
                 self._compare(key, part, passages[attempt])
@@ -301,12 +334,15 @@ class JobMemory:
     def take_learned(self) -> Learned:
         """Return what was learned since this was asked last."""
         learned, self._learned = self._learned, {}
-        return Learned(self._is_on, learned)
+        return Learned(self._is_on, self.knows_epochs, learned)
 
     def learn(self, learned: Learned) -> None:
         """Take over what the memory of another process has learned."""
-        for key, part in learned.parts.items():
-            self._remember(key, part)
+        if learned.knows_epochs and not self.knows_epochs:
+            self._know_epochs()
+        if learned.knows_epochs == self.knows_epochs:
+            for key, part in learned.parts.items():
+                self._remember(key, part)
         if not learned.is_on:
             self._forget_all()
         self._learned.clear()
@@ -316,7 +352,7 @@ class JobMemory:
     ) -> dict[TransactionAttempt, Part]:
         """Return the parts of a job that can be told; in a spread layout all or none, for they share their slots."""
         known = {}
-        for key, (attempt, _) in zip(_keys(job), job.attempts, strict=True):
+        for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
             part = self._parts.get(key)
             if part is not None and part.is_known and part.can_be_told(passages[attempt]):
                 known[attempt] = part
@@ -327,21 +363,22 @@ class JobMemory:
             return {}
         try:
             task_factory.cleanup_before(job.committed)
-            are_same = all(part.emits_the_same(task_factory, passages[attempt]) for attempt, part in known.items())
+            are_same = all(
+                part.emits_the_same(task_factory, passages[attempt], attempt) for attempt, part in known.items()
+            )
         except Exception:  # noqa: BLE001 - whatever the user's emitter raises; the run that follows shows it
             return {}
         return known if are_same else {}
 
     def _compare(self, key: PartKey, part: Part, passage: Passage) -> None:
         """Remember what an attempt came to, and see that it is what it came to before."""
-        if passage.struck == 0:
-            if part.is_memorable:
-                self._remember(key, part)
-            return
         before = self._parts.get(key)
-        if before is not None and before.is_known and before.can_be_told(passage):
-            failures = [_error_words(report) for report in part.reports if report.failure is not None]
-            if failures[:1] != [_error_words(before.failing(passage))]:
+        if passage.struck == 0:
+            if part.is_in_memory and not (part.has_failed and before is None):
+                self._remember(key, part)
+        elif before is not None and before.is_known and before.can_be_told(passage):
+            failure = next(report for report in part.reports if report.failure is not None)
+            if _words(failure) != _words(before.failing(passage, part.attempt)):
                 self._forget_all()
 
     def _remember(self, key: PartKey, part: Part) -> None:
@@ -349,11 +386,33 @@ class JobMemory:
         if before is None:
             if self._is_on and len(self._parts) < PARTS_MAX:
                 self._parts[key] = self._learned[key] = part
-        elif not before.is_same(part):
+        elif before.is_same(part):
+            is_another = part.is_known or before.attempt != part.attempt or self._is_whole_number(part.attempt)
+            if is_another and not before.is_known:
+                before.is_known = True
+                self._learned[key] = before
+        elif before.attempt == part.attempt:
             self._forget_all()
-        elif not before.is_known:
-            before.is_known = True
-            self._learned[key] = before
+        else:
+            self._know_epochs()
+
+    def _know_epochs(self) -> None:
+        """From now on, know each attempt by its whole number: something depends on it."""
+        self.knows_epochs = True
+        self._parts.clear()
+        self._learned.clear()
+
+    def _keys(self, job: Job) -> Iterator[PartKey]:
+        """Yield what each attempt of a job is remembered by; which slots its tasks are spread over is part of it."""
+        slots = job.layout.slots
+        for index, (attempt, metadata) in enumerate(job.attempts):
+            place = (slots, index % slots) if _is_spread(job) else None
+            number = attempt.attempt if self._is_whole_number(attempt) else -epoch_and_try(attempt.attempt)[1]
+            yield place, attempt.txid, number, repr(metadata)
+
+    def _is_whole_number(self, attempt: TransactionAttempt) -> bool:
+        """Whether an attempt is known by its number with the epoch in it."""
+        return self.knows_epochs or attempt.epoch == FIRST_EPOCH
 
     def _forget_all(self) -> None:
         self._is_on = False
@@ -361,16 +420,12 @@ class JobMemory:
         self._learned.clear()
 
 
-def _keys(job: Job) -> Iterator[PartKey]:
-    """Yield what each attempt of a job is remembered by; which slots its tasks are spread over is part of it."""
-    slots = job.layout.slots
-    for index, (attempt, metadata) in enumerate(job.attempts):
-        place = (slots, index % slots) if _is_spread(job) else None
-        yield place, attempt, repr(metadata)
-
-
 def _is_spread(job: Job) -> bool:
     return any(stage.assignment is not SlotAssignment.BY_TRANSACTION for stage in job.layout.stages)
+
+
+def _words(report: Report) -> str:
+    return repr(report.failure) + str(report.failure)
 
 
 def _as_it_travels(report: Report) -> Report:
