@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -269,6 +269,10 @@ class Config(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names and values, all at once: each process of a run takes them over into a dictionary."""
+        return self._values.items()
 
     def __repr__(self) -> str:
         return f"Config({self._given!r})"

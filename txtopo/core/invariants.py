@@ -12,11 +12,11 @@ def validate(coordinator: Coordinator) -> None:
     Raises:
         AssertionError: an invariant does not hold.
     """
-    window, limits = coordinator.window, coordinator.limits
+    window, jobs, limits = coordinator.window, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(window) == list(range(first, first + len(window))), "the window has no gap"
-    assert len(coordinator.jobs) <= limits.spout.jobs_max(limits.jobs_max), "no more jobs in flight than allowed"
-    for job in coordinator.jobs.values():
+    assert len(jobs) <= limits.spout.jobs_max(limits.jobs_max), "no more jobs in flight than allowed"
+    for job in jobs.values():
         assert len(job) <= limits.job_transactions_max, "a job is bounded"
         assert list(job) == list(range(job[0], job[0] + len(job))), "a job is consecutive"
     committing = []
@@ -29,7 +29,7 @@ def validate(coordinator: Coordinator) -> None:
         assert transaction.attempt is None or transaction.attempt.txid == txid, "it is its own attempt"
         assert not is_live or txid < first + limits.window, "nothing runs beyond the window"
         if status is Status.PROCESSING:
-            assert transaction.job_id in coordinator.jobs, "what is being processed is in a job in flight"
+            assert transaction.job_id in jobs, "what is being processed is in a job in flight"
         elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:
             committing.append(txid)
     if committing:

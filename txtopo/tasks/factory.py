@@ -95,7 +95,7 @@ class TaskFactory:
     @functools.cached_property
     def _of_all(self) -> _Configured:
         """The configuration that most components have."""
-        return _Configured.of(dict(self.config))
+        return _Configured.of(dict(self.config.items()))
 
     def fresh(self, component: PlannedComponent) -> Any:
         """Return a new object of a bolt, as it was declared."""

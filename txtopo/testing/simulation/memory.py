@@ -142,6 +142,7 @@ class Part:
     """The failpoints among its steps."""
     size: int = attrs.field(init=False)
     """Bytes of the bolts that it carries."""
+    _renamed: dict[TransactionAttempt, tuple[Report, ...]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.points = tuple(step for step in self.steps if isinstance(step, Point))
@@ -205,17 +206,16 @@ class Part:
         """Return the reports as another attempt makes them: with its number in the place of this one's."""
         if attempt == self.attempt:
             return self.reports
-        before, after = pickled_number(self.attempt), pickled_number(attempt)
-        return tuple(
-            attrs.evolve(
-                report,
-                attempt=attempt,
-                carried=tuple(
-                    CarriedBolt(bolt.component, bolt.task, bolt.state.replace(before, after)) for bolt in report.carried
-                ),
-            )
-            for report in self.reports
-        )
+        renamed = self._renamed.get(attempt)
+        if renamed is None:
+            before, after = pickled_number(self.attempt), pickled_number(attempt)
+            renamed = self._renamed[attempt] = tuple(_renamed(each, attempt, before, after) for each in self.reports)
+        return renamed
+
+
+def _renamed(report: Report, attempt: TransactionAttempt, before: bytes, after: bytes) -> Report:
+    carried = [CarriedBolt(bolt.component, bolt.task, bolt.state.replace(before, after)) for bolt in report.carried]
+    return attrs.evolve(report, attempt=attempt, carried=tuple(carried))
 
 
 def pickled_number(attempt: TransactionAttempt) -> bytes:
@@ -236,11 +236,9 @@ def _are_same(one: Emitted, attempt: TransactionAttempt, other: Emitted, other_a
         return False
     if not isinstance(values, tuple):
         return bool(values.equals(other_values))
-    return (
-        values[1:] == other_values[1:]
-        and [*map(type, values)] == [*map(type, other_values)]
-        and (values[:1] == (attempt,)) == (other_values[:1] == (other_attempt,))
-    )
+    if values[:1] == (attempt,) and other_values[:1] == (other_attempt,):
+        values, other_values = values[1:], other_values[1:]
+    return values == other_values and [*map(type, values)] == [*map(type, other_values)]
 
 
 class Reaching:
