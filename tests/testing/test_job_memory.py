@@ -15,7 +15,7 @@ from txtopo import BatchBolt, Fields, ICommitter, TransactionalSpout, Transactio
 from txtopo.testing.simulation import memory
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.schedules import make_subject, run_schedule, run_schedules
-from txtopo.testing.simulation.workloads import Failures
+from txtopo.testing.simulation.workloads import RATES, Failures
 from txtopo.testing.simulation.world import Subject, World
 
 runs: collections.Counter[str] = collections.Counter()
@@ -96,17 +96,17 @@ def story(world: World) -> tuple:
     return world.struck, world.clock.now_ms, world.random.random(), tables
 
 
-@pytest.mark.parametrize("name", ["ring", "orders"])
-def test_what_is_remembered_changes_no_schedule(name, tmp_path):
+@pytest.mark.parametrize(("name", "kinds"), [("ring", tuple(RATES)), ("orders", tuple(RATES)), ("orders", (Failures,))])
+def test_what_is_remembered_changes_no_schedule(name, kinds, tmp_path):
     """The same seeds come to the very same, with what earlier schedules have left and without."""
     made = examples.ring.topology() if name == "ring" else examples.orders.topology(output=str(tmp_path))
     module = getattr(examples, name)
     remembering = make_subject(made, until=12, invariant=module.check_state)
-    seeds = range(1, 41 if name == "ring" else 21)
-    with_memory = [story(run_schedule(remembering, seed)[0]) for seed in seeds]
+    seeds = range(1, 41 if name == "ring" else 26)
+    with_memory = [story(run_schedule(remembering, seed, kinds)[0]) for seed in seeds]
     assert remembering.memory.told > len(seeds) / 2, "jobs were told again"
     without = attrs.evolve(remembering, memory=JobMemory(is_on=False))
-    assert [story(run_schedule(without, seed)[0]) for seed in seeds] == with_memory
+    assert [story(run_schedule(without, seed, kinds)[0]) for seed in seeds] == with_memory
     assert without.memory.told == 0
 
 
