@@ -250,11 +250,11 @@ BUGS = (
     ),
     Bug(
         "a key with the hash of a row is taken for it",
-        "state/delta/keyed/index.py",
+        "state/delta/keyed/cache.py",
         "        positions[wanted[is_same]] = at[is_same]\n",
-        "        places[wanted] = at\n",
+        "        positions[wanted] = at\n",
         subjects=(),
-        tests=("tests/state/delta/keyed/test_index.py",),
+        tests=("tests/state/delta/keyed/test_cache.py",),
     ),
     Bug(
         "rows that Spark has combined too much",

@@ -9,10 +9,9 @@ from typing import Any, assert_never
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.large import fold_on_executors, put_files
-from state.delta.keyed.row_cache import ROWS_PER_KEY, RowCache
-from state.delta.keyed.value_cache import ValueCache
 from state.delta.keyed.writing import TableWrite, put_rows
 from state.delta.log.data_files import FileWrites
 from state.delta.log.fence import Fence
@@ -38,8 +37,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
     ) -> None:
         OpenedDeltaTable.__init__(self, location, table, fence, rows.kind, options.upkeep)
         KeyedRows.__init__(self, rows)
-        self._all_rows = RowCache(rows.schema(), list(rows.key), options.cached_keys_max * ROWS_PER_KEY)
-        self._cache = ValueCache(rows, options.cached_keys_max, self._all_rows)
+        self._cache = TableCache(rows, options.cached_keys_max, options.cached_keys_max * ROWS_PER_KEY)
         self._reducer = Reducer(rows)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -108,15 +106,14 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
 
     def _folded(self, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
         keys = new.select(list(self._rows.key))
-        found = self._all_rows.found_among(self._table, keys)
+        found = self._cache.found_among(self._table, keys)
         if found is not None:
             return self._reducer.folded_at(*found, new, first, reduction)
-        return self._reducer.folded(self._all_rows.rows_of(self._table, keys), new, first, reduction)
+        return self._reducer.folded(self._cache.rows_of(self._table, keys), new, first, reduction)
 
     def close(self) -> None:
         """Let go of what is cached."""
         self._cache.clear()
-        self._all_rows.clear()
 
     def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
         match values:
@@ -147,7 +144,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
                 put_files(self._table, self._fence, txid, writes, self._rows)
                 return None
             case RowWrites():
-                after = self._all_rows.after(self._table, writes.rows)
+                after = self._cache.after(self._table, writes.rows)
                 return put_rows(self._table, self._fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
             case _:
                 assert_never(writes)
@@ -162,8 +159,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         self._cache.clear()
 
     def _landed(self, before: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None) -> None:
-        self._cache.written(before, self._table.version(), writes)
-        self._all_rows.written(before + 1, rows)
+        self._cache.written(before, self._table.version(), writes, rows)
 
     def _compacted(self, before: int) -> None:
         self._cache.written(before, self._table.version(), None)

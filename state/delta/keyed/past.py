@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from state.delta.keyed.row_cache import RowCache
-from state.delta.keyed.value_cache import ValueCache
+from state.delta.keyed.cache import TableCache
 from state.delta.log.fence import WORLD_ERRORS
 from state.delta.log.location import Location
 from state.delta.read.past_table import PastDeltaTable
@@ -41,7 +40,7 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         PastDeltaTable.__init__(self, topology_id, location, rows.state, rows.kind, txid)
         KeyedRows.__init__(self, rows)
-        self._cache = ValueCache(rows, CACHED_KEYS_MAX, RowCache(rows.schema(), list(rows.key), CACHED_KEYS_MAX))
+        self._cache = TableCache(rows, CACHED_KEYS_MAX, CACHED_KEYS_MAX)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value that each key had then, None where there was none."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
-from state.delta.keyed import index as delta_index, value_cache as delta_value_cache
-from state.delta.keyed.index import KeyIndex
+from state.delta.keyed import cache
+from state.delta.keyed.cache import KeyIndex
 from txtopo import Fields
 from txtopo.commit.write_buffer import GroupState
 
@@ -52,7 +52,7 @@ def test_found_where_they_are(drawn) -> None:
     rows = table_of(kinds, [*first, *later])
     wanted = [*reversed(later), *first, *others]
     positions = {key: position for position, key in enumerate([*first, *later])}
-    if len(set(delta_index._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
+    if len(set(cache._hashes_of(rows).tolist())) < rows.num_rows:  # "a" and "a\0" have the same hash
         assert KeyIndex.of(rows) is None
         return
     for index in (KeyIndex.of(rows), KeyIndex.of(table_of(kinds, first)).extended(table_of(kinds, later))):
@@ -86,7 +86,7 @@ def test_same_hash() -> None:
     """Two keys with one hash have no index; a wanted key with a row's hash is not taken for it."""
     rows = table_of(("string",), [("a",), ("b",)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+        patch.setattr(cache, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         assert KeyIndex.of(rows) is None
         one = KeyIndex.of(rows.slice(0, 1))
         assert one.positions(rows.slice(0, 1), table_of(("string",), [("b",), ("a",)])).tolist() == [-1, 0]
@@ -109,7 +109,7 @@ def test_any_writes(tmp_path_factory, has_twins, groups) -> None:
     model = {}
     with pytest.MonkeyPatch.context() as patch:
         if has_twins:
-            patch.setattr(delta_index, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+            patch.setattr(cache, "_hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, values in enumerate(groups, 1):
@@ -130,7 +130,7 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions) -> None:
     path = tmp_path_factory.mktemp("index")
     model: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_value_cache, "COLUMNS_KEYS_MIN", 1)
+        patch.setattr(cache, "COLUMNS_KEYS_MIN", 1)
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):

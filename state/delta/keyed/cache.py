@@ -1,0 +1,454 @@
+"""What the driver holds of a keyed table: values by key, all rows as Arrow columns, and where the keys are in them.
+
+What is held is true of exactly one version of the table. A table of up to ``keys_max`` keys is loaded once and then
+kept current by the state's own writes, so that a key costs a look into a dict, a new key too. Of a larger table the
+keys used last are kept, and that a key is not there is kept as well; but not where many keys at once are found among
+its rows, for that costs less than to keep them.
+
+Rows take a tenth of the memory as Arrow columns that they take as Python objects. A row keeps its place from version
+to version, so that the index of their keys outlives a write, and what a write leaves alone is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from state.delta.log.data_files import FileWrites
+from state.delta.read.reading import key_mask, read_rows, row_count, rows_of
+from state.delta.schema import TXID_FIELD, RowFormat, without_removed
+from state.values import KeptValue
+from txtopo.api.fields import Fields
+from txtopo.api.reduction import RowWrites
+from txtopo.api.state import Key
+from txtopo.columnar.column_hashing import Hashes, hash_columns
+from txtopo.columnar.hashing import stable_hash
+
+__all__ = ["ROWS_PER_KEY", "KeyIndex", "TableCache"]
+
+ROWS_PER_KEY = 16
+"""Rows that are kept as Arrow columns for each key that may be kept as a Python value."""
+
+COLUMNS_KEYS_MIN = 100
+"""Keys that are looked for among all rows at once, and not kept as values."""
+
+
+class TableCache:
+    """The values of a table, or of the keys used last; and all of its rows, if they are not too many.
+
+    Args:
+        rows: the format of the table's rows.
+        keys_max: the most keys to keep as values.
+        rows_max: the most rows to keep as columns.
+    """
+
+    def __init__(self, rows: RowFormat, keys_max: int, rows_max: int) -> None:
+        self._rows = rows
+        self._schema = rows.schema()
+        self._plain_keys = PlainKeys(rows.key)
+        self._keys_max = keys_max
+        self._rows_max = rows_max
+        self._held: _Held | None = None
+        self._held_version: int | None = None
+        self._next: _Held | None = None
+        self._forget_values()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._forget_values()
+        self._forget_rows()
+
+    def _forget_values(self) -> None:
+        self._values: dict[Key, KeptValue | None] = {}
+        self._version: int | None = None
+        self._is_complete = False
+        self._finds_rows = False
+        """Whether all rows are at hand to look for keys in."""
+
+    def _forget_rows(self) -> None:
+        self._held = self._next = self._held_version = None
+
+    def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
+        """Return the value of each key in the handle's version, None where there is none.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+        if self._version != table.version():
+            self._load(table)
+        try:
+            if self._is_complete:
+                found = list(map(self._values.get, keys))
+                return found if all(found) else self._found_again(keys, found)
+            if len(keys) == 1 and self._finds_rows:
+                return [self._looked_up_alone(table, keys[0])]
+            return self._looked_up(table, keys)
+        except TypeError as error:
+            refusal = self._rows.unhashable(keys)
+            if refusal is None:
+                raise
+            raise refusal from error
+
+    @property
+    def keeps_writes(self) -> bool:
+        """Whether what is written is kept as values."""
+        return self._is_complete or not self._finds_rows
+
+    def columns_of(self, table: DeltaTable, keys: Sequence[Key]) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are; None: ask for values.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+        """
+        if self._version != table.version():
+            self._load(table)
+        if self._is_complete or not self._finds_rows or len(keys) < COLUMNS_KEYS_MIN:
+            return None
+        return self.found_among(table, self._rows.fit_keys(keys).table)
+
+    def found_among(self, table: DeltaTable, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are, in the same order.
+
+        Returns None if the rows of the handle's version are too many, or have no index.
+
+        Args:
+            table: the handle.
+            keys: a table of the key columns.
+        """
+        held = self._hold(table)
+        return None if held is None else held.found_among(keys)
+
+    def rows_of(self, table: DeltaTable, keys: pa.Table) -> pa.Table:
+        """Return the rows of the handle's version whose keys are in ``keys``, a table of the key columns."""
+        held = self._hold(table)
+        return rows_of(table, self._schema, keys) if held is None else held.rows_of(keys)
+
+    def after(self, table: DeltaTable, rows: pa.Table) -> pa.Table | None:
+        """Return all rows of the version after the handle's; None unless its own ones are held.
+
+        Args:
+            table: the handle.
+            rows: what is written on top of it, each key once; one without a txid removes its key.
+        """
+        if self._held is None or self._held_version != table.version():
+            return None
+        self._next = self._held.after(rows)
+        return self._next.rows
+
+    def written(
+        self, before: int, after: int, writes: RowWrites | FileWrites | None, rows: pa.Table | None = None
+    ) -> None:
+        """Take in a write of our own.
+
+        Args:
+            before: the version it was made on.
+            after: the table's version now; another one than the next means that somebody else wrote too.
+            writes: what was written; None: no rows.
+            rows: all rows of the version it made, if they are at hand.
+        """
+        self._take_rows(before + 1, rows)
+        is_unread = isinstance(writes, RowWrites) and not writes.is_read
+        if self._version != before or after != before + 1 or is_unread:
+            self._forget_values()
+            return
+        values: Mapping[Key, Any] = {} if writes is None else writes.mapping()
+        self._version = after
+        if self._is_complete:
+            self._values.update(values)
+            for key in [key for key, value in values.items() if value is None]:
+                del self._values[key]
+            self._is_complete = len(self._values) <= self._keys_max
+        else:
+            self._keep(values)
+        self._shrink()
+
+    def _take_rows(self, version: int, rows: pa.Table | None) -> None:
+        made = self._next
+        self._forget_rows()
+        if rows is not None and rows.num_rows <= self._rows_max:
+            is_made_here = made is not None and made.rows is rows
+            self._held = made if is_made_here else _Held(rows.combine_chunks(), list(self._rows.key))
+            self._held_version = version
+
+    def _hold(self, table: DeltaTable) -> _Held | None:
+        """Return the rows of the handle's version, read if need be; None if they are too many."""
+        if self._held_version != table.version():
+            self._forget_rows()
+            if row_count(table) > self._rows_max:
+                return None
+            rows = read_rows(table, self._schema).combine_chunks()
+            self._held, self._held_version = _Held(rows, list(self._rows.key)), table.version()
+        return self._held
+
+    def _load(self, table: DeltaTable) -> None:
+        self._forget_values()
+        if row_count(table) <= self._keys_max:
+            held = self._hold(table)
+            self._values.update(self._rows.read(read_rows(table, self._schema) if held is None else held.rows))
+            self._is_complete = True
+        else:
+            self._finds_rows = self._hold(table) is not None
+        self._version = table.version()
+
+    def _found_again(self, keys: Sequence[Key], found: list[KeptValue | None]) -> list[KeptValue | None]:
+        """Look at keys that were not found: do they fit, and are they there once they are fitted?"""
+        missing = [position for position, value in enumerate(found) if value is None]
+        fitted = self._rows.fit_keys([keys[position] for position in missing]).keys
+        for position, key in zip(missing, fitted, strict=True):
+            found[position] = self._values.get(key)
+        return found
+
+    def _looked_up_alone(self, table: DeltaTable, key: Key) -> KeptValue | None:
+        """Return the value of one key, by a way that is short for one."""
+        if key in self._values:
+            return self._values[key]
+        held = self._hold(table) if self._plain_keys.takes(key) else None
+        row = None if held is None else held.row_of(key)
+        if row is None:
+            return self._looked_up(table, (key,))[0]
+        value = self._rows.read_row(row) if row else None
+        self._values[key] = value
+        self._shrink()
+        return value
+
+    def _looked_up(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
+        missing = [key for key in keys if key not in self._values]
+        fitted = dict(zip(missing, self._rows.fit_keys(missing).keys, strict=True))
+        unknown = list(dict.fromkeys(key for key in fitted.values() if key not in self._values))
+        looked_up: dict[Key, KeptValue | None] = dict.fromkeys(unknown)
+        if unknown:
+            wanted = self._rows.fit_keys(unknown).table
+            looked_up.update(self._rows.read(self.rows_of(table, wanted)))
+        own = [fitted.get(key, key) for key in keys]
+        answer = [looked_up[key] if key in looked_up else self._values[key] for key in own]
+        self._keep(dict(zip(own, answer, strict=True)))
+        self._shrink()
+        return answer
+
+    def _keep(self, values: Mapping[Key, KeptValue | None]) -> None:
+        """Put values at the young end."""
+        for key, value in values.items():
+            self._values.pop(key, None)
+            self._values[key] = value
+
+    def _shrink(self) -> None:
+        """Drop the oldest values while there are too many."""
+        excess = len(self._values) - self._keys_max
+        for key in list(islice(self._values, max(excess, 0))):
+            del self._values[key]
+
+
+class _Held:
+    """Rows, and the index of their keys once somebody looks one up."""
+
+    def __init__(self, rows: pa.Table, keys: list[str], index: KeyIndex | None = None) -> None:
+        self.rows = rows
+        self._keys = keys
+        self._index = index
+        self._has_no_index = False
+        self._found: tuple[pa.Table, Positions] | None = None
+        """The keys that were looked for last, and where they are."""
+        is_whole = all(column.num_chunks == 1 for column in rows.columns)
+        self._arrays = [column.chunk(0) for column in rows.columns] if is_whole else []
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """Return the rows whose keys are in ``keys``."""
+        found = self.found_among(keys)
+        return self.rows.filter(key_mask(self.rows, keys)) if found is None else found[1]
+
+    def found_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
+        """Return for each key whether it is there, and the rows of those that are; None if there is no index."""
+        positions = self._positions(keys)
+        if positions is None:
+            return None
+        is_there = positions >= 0
+        return is_there, self.rows.take(positions[is_there])
+
+    def row_of(self, key: Key) -> Sequence[Any] | None:
+        """Return the row of one plain key, empty if there is none; None if it takes a search."""
+        index = self._key_index()
+        if index is None or not self._arrays:
+            return None
+        position = index.position_of(stable_hash(key))
+        if position < 0:
+            return ()
+        row = [array[position].as_py(maps_as_pydicts="strict") for array in self._arrays]
+        width = len(self._keys)
+        return row if (row[0] if width == 1 else (*row[:width],)) == key else ()
+
+    def after(self, rows: pa.Table) -> _Held:
+        """Return what is held after ``rows`` were written."""
+        if not rows.num_rows:
+            return self
+        keys = rows.select(self._keys)
+        positions = None if rows[TXID_FIELD].null_count else self._positions(keys)
+        if positions is None:
+            others = self.rows.filter(pc.invert(key_mask(self.rows, keys)))
+            return _Held(pa.concat_tables([others, without_removed(rows)]).combine_chunks(), self._keys)
+        is_known = positions >= 0
+        sources = np.arange(self.rows.num_rows)
+        sources[positions[is_known]] = self.rows.num_rows + np.flatnonzero(is_known)
+        both = pa.concat_tables([self.rows, rows])
+        changed = {
+            name: self.rows[name] if name in self._keys else both[name].combine_chunks().take(pa.array(sources))
+            for name in self.rows.column_names
+        }
+        after = pa.table(changed, schema=self.rows.schema)
+        if is_known.all():
+            return _Held(after, self._keys, self._index)
+        new = rows.filter(pa.array(~is_known))
+        index = None if self._index is None else self._index.extended(new.select(self._keys))
+        return _Held(pa.concat_tables([after, new]).combine_chunks(), self._keys, index)
+
+    def _positions(self, keys: pa.Table) -> Positions | None:
+        """Return where keys are; None if there is no index. The keys that a group folds are those it writes then."""
+        index = self._key_index()
+        if index is None:
+            return None
+        if self._found is None or not self._found[0].equals(keys):
+            self._found = keys, index.positions(self.rows, keys)
+        return self._found[1]
+
+    def _key_index(self) -> KeyIndex | None:
+        """Return the index; None if two keys have the same hash."""
+        if self._index is None and not self._has_no_index:
+            self._index = KeyIndex.of(self.rows.select(self._keys))
+            self._has_no_index = self._index is None
+        return self._index
+
+
+Positions = npt.NDArray[np.int64]
+"""Where rows are in a table, from 0; -1 for one that is not there."""
+
+_INSERTED_SHARE = 8
+"""New keys are put between the others if these are so many times more; else all are sorted again."""
+
+
+class KeyIndex:
+    """The places of keys in a table that has each key once; made by :meth:`of`."""
+
+    def __init__(self, hashes: Hashes, positions: npt.NDArray[np.uint32]) -> None:
+        self._hashes = hashes
+        self._positions = positions
+
+    @classmethod
+    def of(cls, keys: pa.Table) -> KeyIndex | None:
+        """Return the index of a table of the key columns; None if two of its keys have the same hash."""
+        return cls._sorted(_hashes_of(keys), np.arange(keys.num_rows, dtype=np.uint32))
+
+    def positions(self, rows: pa.Table, keys: pa.Table) -> Positions:
+        """Return where keys are.
+
+        Args:
+            rows: the table of this index.
+            keys: the wanted keys: a table of the key columns.
+        """
+        positions = np.full(keys.num_rows, -1, dtype=np.int64)
+        if not len(self._hashes) or not keys.num_rows:
+            return positions
+        hashes = _hashes_of(keys)
+        order = np.argsort(hashes)  # neighbours are looked up one after another, which is seven times faster
+        hashes = hashes[order]
+        found = np.searchsorted(self._hashes, hashes)
+        found[found == len(self._hashes)] = 0
+        is_there = self._hashes[found] == hashes
+        wanted, at = order[is_there], self._positions[found[is_there]].astype(np.int64)
+        is_same = _are_equal(keys.take(wanted), rows.select(keys.column_names).take(at))
+        positions[wanted[is_same]] = at[is_same]
+        return positions
+
+    def position_of(self, hashed: int) -> int:
+        """Return where the row lies whose key has this hash, which is that of ``hash_columns``; -1 if none has."""
+        at = int(self._hashes.searchsorted(np.uint64(hashed)))
+        return int(self._positions[at]) if at < len(self._hashes) and int(self._hashes[at]) == hashed else -1
+
+    def extended(self, keys: pa.Table) -> KeyIndex | None:
+        """Return the index of the same rows and, behind them, new ones; None if two keys have the same hash.
+
+        Args:
+            keys: the keys of the new rows: a table of the key columns.
+        """
+        size = len(self._hashes)
+        hashes = _hashes_of(keys)
+        positions = np.arange(size, size + keys.num_rows, dtype=np.uint32)
+        if len(hashes) * _INSERTED_SHARE > size:
+            return self._sorted(np.concatenate([self._hashes, hashes]), np.concatenate([self._positions, positions]))
+        order = np.argsort(hashes)
+        hashes, positions = hashes[order], positions[order]
+        before = np.searchsorted(self._hashes, hashes)
+        return self._without_duplicates(
+            np.insert(self._hashes, before, hashes), np.insert(self._positions, before, positions)
+        )
+
+    @classmethod
+    def _sorted(cls, hashes: Hashes, positions: npt.NDArray[np.uint32]) -> KeyIndex | None:
+        order = np.argsort(hashes)
+        return cls._without_duplicates(hashes[order], positions[order])
+
+    @classmethod
+    def _without_duplicates(cls, hashes: Hashes, positions: npt.NDArray[np.uint32]) -> KeyIndex | None:
+        return None if bool((hashes[1:] == hashes[:-1]).any()) else cls(hashes, positions)
+
+
+class PlainKeys:
+    """Keys that are made of texts and integers, and fit: they are kept, and hashed, as they are.
+
+    Args:
+        fields: the key fields.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self._bits = [_bits(kind) for kind in fields.types]
+
+    def takes(self, key: Key) -> bool:
+        """Whether a key is such a one."""
+        if len(self._bits) == 1:
+            return _is_plain(key, self._bits[0])
+        return type(key) is tuple and len(key) == len(self._bits) and all(map(_is_plain, key, self._bits))
+
+
+def _bits(kind: pa.DataType | None) -> int | None:
+    """Return the width of an integer type, 0 for texts, None for all else."""
+    if kind is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        return None
+    return 0 if pa.types.is_string(kind) else int(kind.bit_width)
+
+
+def _is_plain(part: Any, bits: int | None) -> bool:
+    if bits is None:
+        return False
+    if bits == 0:
+        return type(part) is str and part.isascii()
+    return type(part) is int and -(1 << bits - 1) <= part < 1 << bits - 1
+
+
+def _hashes_of(keys: pa.Table) -> Hashes:
+    hashes = [hash_columns([_plain(column) for column in batch.columns]) for batch in keys.to_batches()]
+    return np.concatenate([np.empty(0, np.uint64), *hashes])
+
+
+def _plain(column: Any) -> Any:
+    """Return a column that is equal where this one is, of a type that is hashed as a whole."""
+    kind = column.type
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return column.view(pa.int32())
+    if pa.types.is_temporal(kind):
+        return column.view(pa.int64())
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8())
+    return column.cast(pa.string()) if pa.types.is_decimal(kind) else column
+
+
+def _are_equal(some: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return for each row of two tables whether it is the same."""
+    same = np.ones(some.num_rows, dtype=bool)
+    for name in some.column_names:
+        same &= pc.equal(some[name], others[name]).to_numpy().astype(bool)
+    return same
