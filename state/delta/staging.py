@@ -2,11 +2,11 @@
 
 A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder, or, where the
 data files are written already, a note of those, ``….json``. The underscore hides it from readers and from vacuum, as
-it does the data files (see :mod:`state.delta.log.data_folder`); notes of earlier versions name files beside the table's
+it does the data files (see :mod:`state.delta.log.data_files`); notes of earlier versions name files beside the table's
 others, where a vacuum may have removed them. A staged write is written whole or not at all.
 
 Somebody else may compact the table before a staged write is made visible. Rows by key go into whatever files the
-table has then; so do rows of a table of rows; for files that replace others, see :mod:`state.delta.moved`.
+table has then; so do rows of a table of rows; for files that replace others, see :mod:`state.delta.keyed.buckets`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.file_change import files_of
-from state.delta.log.data_files import DataFile, FileWrites
-from state.delta.log.data_folder import DATA_FOLDER, DataFolder
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, FileWrites, files_of, moved_file
 from state.delta.log.foreign import change_since
 from state.delta.log.location import Location
 from state.delta.log.sync import write_durably
-from state.delta.moved import has_moved
 from txtopo.api.reduction import RowWrites
 from txtopo.api.state import StagedWrite
 from txtopo.durable import sync_path
@@ -187,7 +184,7 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
             what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
             return f"which needs the file {file.path}, and that {what}"
     removed = [DataFile(**file) for file in note.get("removed", ())]
-    change = change_since(location, table, note.get("version")) if has_moved(removed, files_of(table)) else None
+    change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
     return None if change is None else f"which was worked out before somebody else changed the table ({change})"
 
 

@@ -7,7 +7,7 @@
   its lead.
 - *Vacuum*, only where a retention is configured, of at least seven days: recovery and snapshots read
   old versions. Delta's own leaves alone what lies in the folder that txtopo writes data files into (see
-  :mod:`state.delta.log.data_folder`), so that folder is cleaned here, by the same rule.
+  :mod:`state.delta.log.data_files`), so that folder is cleaned here, by the same rule.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import attrs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from state.delta.file_change import files_of
-from state.delta.log.data_folder import DATA_FOLDER
+from state.delta.log.data_files import DATA_FOLDER, files_of
 from state.delta.log.fence import NO_HOOKS, Fence
 from state.delta.log.location import LOG_FOLDER
 from txtopo.errors import ConfigError

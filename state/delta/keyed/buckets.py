@@ -8,28 +8,50 @@ one Delta write.
 
 A table that the driver has written has files that are no buckets; the first fold by executors makes buckets of it.
 Files of a fold whose write never came are part of no version: upkeep removes them.
+
+Somebody else may move the table's rows into other files between the fold and the write: OPTIMIZE keeps every row, but
+the files that the write takes out are no longer part of the table. What the write puts is as right as before, for each
+new bucket holds all rows of its parts. So whatever files the table has now, their rows of those parts go, and rows of
+other parts that lie in the same files stay, in files that are written here.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
-from state.delta.log.data_files import BUCKET_ROWS, DataFile, stats_of
-from state.delta.log.data_folder import DATA_FOLDER
-from state.delta.schema import TXID_FIELD, reaches
-from txtopo.api.reduction import Reduction, RowsFile, reduced
-from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file
+from state.delta.log.data_files import (
+    BUCKET_ROWS,
+    DataFile,
+    DataFolder,
+    FileChange,
+    FileWrites,
+    files_of,
+    moved_file,
+    put_change,
+)
+from state.delta.log.fence import Fence
+from state.delta.log.foreign import change_since
+from state.delta.log.location import Location
+from state.delta.schema import TXID_FIELD, RowFormat, reaches
+from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
+from txtopo.api.state import Executors
+from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file, write_rows_file
+from txtopo.errors import DivergenceError
+
+__all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "put_files", "tasks_of"]
+
+_FOLDER = "_txtopo"
+"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
 
 
 @attrs.frozen(eq=False)
@@ -37,7 +59,7 @@ class BucketTask:
     """What one executor is to do.
 
     Args:
-        folder: the table's folder.
+        folder: where the table's data files lie.
         parts: the range of parts: the first, and the one behind the last.
         old: the files that may hold rows of it.
         new: each transaction's rows, by txid.
@@ -48,7 +70,7 @@ class BucketTask:
         name: what new files' names hold.
     """
 
-    folder: str
+    folder: DataFolder
     parts: tuple[int, int]
     old: tuple[DataFile, ...]
     new: tuple[tuple[int, RowsFile], ...]
@@ -102,12 +124,11 @@ def fold_bucket(task: BucketTask) -> FoldedBucket:
     if rows is None:
         return FoldedBucket(None, 0)
     touched = pc.sum(pc.greater_equal(rows[TXID_FIELD], task.first_txid)).as_py() or 0
-    return FoldedBucket(_write(task, rows), touched)
+    return FoldedBucket(task.folder.put(f"bucket-{first:03d}-{end:03d}-{task.name}", rows), touched)
 
 
 def _stored(task: BucketTask, file: DataFile) -> pa.Table:
-    path = os.path.join(task.folder, file.path)  # noqa: PTH118 - as the log has it
-    rows = pq.read_table(path, columns=task.schema.names).cast(task.schema)
+    rows = task.folder.read(file.path, task.schema)
     first, end = task.parts
     if file.parts is not None and first <= file.parts[0] and file.parts[1] <= end:
         return rows
@@ -119,17 +140,6 @@ def _with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
     named = rows.rename_columns(schema.names[:-1])
     txids = pa.array(np.full(rows.num_rows, txid, dtype=np.int64))
     return named.append_column(schema.field(TXID_FIELD), txids).cast(schema)
-
-
-def _write(task: BucketTask, rows: pa.Table) -> DataFile:
-    name = f"bucket-{task.parts[0]:03d}-{task.parts[1]:03d}-{task.name}-{uuid.uuid4().hex}.parquet"
-    path = Path(task.folder) / DATA_FOLDER / name
-    path.parent.mkdir(exist_ok=True)
-    with path.open("xb") as file:
-        pq.write_table(rows, file, compression="snappy")
-        file.flush()
-        os.fsync(file.fileno())
-    return DataFile(f"{DATA_FOLDER}/{name}", path.stat().st_size, rows.num_rows, json.dumps(stats_of(rows)))
 
 
 def _ranges_of(files: Sequence[DataFile], rows: int, slots: int) -> list[tuple[int, int]]:
@@ -145,3 +155,129 @@ def _ranges_of(files: Sequence[DataFile], rows: int, slots: int) -> list[tuple[i
 
 def _overlaps(parts: tuple[int, int] | None, other: tuple[int, int]) -> bool:
     return parts is None or (parts[0] < other[1] and other[0] < parts[1])
+
+
+def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by whom
+    executors: Executors,
+    location: Location,
+    table: DeltaTable,
+    rows: RowFormat,
+    parts: Sequence[TransactionRows],
+    reduction: Reduction,
+) -> FileWrites | None:
+    """Let the executors fold the rows of a group into a table's buckets.
+
+    Returns:
+        The new files, which are in the table's folder, but not in its log; None if a result does not fit.
+
+    Raises:
+        FailedException: some of the work was lost; it may be tried again.
+    """
+    assert location.folder is not None, "executors and driver share the table's folder"
+    waiting, keys = str(location.folder / _FOLDER), tuple(rows.key)
+    held: list[RowsFile] = []
+    new: list[tuple[int, RowsFile]] = []
+    try:
+        for part in parts:
+            file = part.rows
+            if not isinstance(file, RowsFile):
+                file = write_rows_file(waiting, f"{part.txid}-rows", file, keys)
+                held.append(file)
+            new.append((part.txid, file))
+        old = files_of(table)
+        template = BucketTask(
+            folder=DataFolder(location),
+            parts=(0, 0),
+            old=old,
+            new=tuple(new),
+            keys=keys,
+            reductions={**dict.fromkeys(rows.value, reduction), TXID_FIELD: Reduction.MAX},
+            schema=rows.schema(),
+            first_txid=parts[0].txid,
+            name=f"{parts[0].txid}-{parts[-1].txid}",
+        )
+        count = sum(file.rows for file in old) + sum(part.count for part in parts)
+        tasks = tasks_of(template, count, executors.slots)
+        buckets = executors.compute(fold_bucket, tasks)
+    finally:
+        for file in held:
+            Path(file.path).unlink(missing_ok=True)
+    if any(bucket.file is None for bucket in buckets):
+        return None
+    removed = {file.path: file for task in tasks for file in task.old}
+    added = [bucket.file for bucket in buckets if bucket.file.rows]
+    touched = sum(bucket.touched for bucket in buckets)
+    first, version = parts[0].txid, table.version()
+    return FileWrites(str(location.folder), added, list(removed.values()), touched, first, version, rows.read_writes)
+
+
+def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat) -> None:
+    """Write the version after the handle's: without the files that are replaced, with the new ones.
+
+    Raises:
+        FileNotFoundError: a new file is not in the table's folder, or not as large as it was.
+        DivergenceError: the files to replace are no longer part of the table, and not because they were compacted.
+        deltalake.exceptions.CommitFailedError: another writer took that version.
+    """
+    location = Location.resolve(writes.folder, None)
+    folder, held = DataFolder(location), files_of(table)
+    if moved_file(writes.removed, held) is not None:
+        change = change_since(location, table, writes.version)
+        if change is not None:
+            raise DivergenceError(
+                f"state {fence.state!r}: what is to be written as of transaction {txid} was worked out before somebody "
+                f"else changed the table at {location.address} ({change}); nothing was written. Run 'txtopo repair'",
+                txid=txid,
+            )
+        writes = _after_move(folder, writes, held, rows)
+    put_change(table, fence, txid, folder, FileChange(writes.added, writes.removed, rows.schema()))
+
+
+def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile], rows: RowFormat) -> FileWrites:
+    """Return a write that does to the files which the table has now what ``writes`` was to do.
+
+    Args:
+        folder: where the table's files lie.
+        writes: the write, worked out on files that held the same rows.
+        held: the files that the table has now.
+        rows: the format of its rows.
+
+    Raises:
+        OSError: a file can't be read or written.
+        pyarrow.ArrowException: as above.
+    """
+    is_new = _parts_mask(writes.added)
+    removed = [file for file in held if is_new[slice(*(file.parts or (0, PARTS)))].any()]
+    rests = [_rest_of(folder, file, is_new, rows) for file in removed]
+    added = [*writes.added, *(file for file in rests if file is not None)]
+    return FileWrites(
+        writes.folder, added, removed, writes.rows_put, writes.first_txid, writes.version, rows.read_writes
+    )
+
+
+def _parts_mask(buckets: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
+    """Return for each part whether one of some buckets holds its rows."""
+    mask = np.zeros(PARTS, dtype=np.bool_)
+    for file in buckets:
+        assert file.parts is not None, f"{file.path} is no bucket"
+        mask[slice(*file.parts)] = True
+    return mask
+
+
+def _rest_of(folder: DataFolder, file: DataFile, is_gone: npt.NDArray[np.bool_], rows: RowFormat) -> DataFile | None:
+    """Write a file's rows of other parts to a new file, a portion at a time; None if there are none."""
+    schema, keys = rows.schema(), list(rows.key)
+    path = folder.new_path("rest")
+    count = 0
+    with folder.writer(path, schema) as writer:
+        for portion in folder.portions(file.path, schema):
+            rest = portion.filter(pa.array(~is_gone[parts_of(portion.select(keys))]))
+            if rest.num_rows:
+                writer.write_table(rest)
+                count += rest.num_rows
+    if not count:
+        folder.remove(path)
+        return None
+    size = folder.size_of(path)
+    assert size is not None, "it was just written"
+    return DataFile(path, size, count, json.dumps({"numRecords": count}))

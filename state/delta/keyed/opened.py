@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, assert_never
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from state.delta.keyed.buckets import fold_on_executors, put_files
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
-from state.delta.keyed.large import fold_on_executors, put_files
 from state.delta.keyed.writing import TableWrite, put_rows
 from state.delta.log.data_files import FileWrites
 from state.delta.log.fence import Fence
@@ -81,25 +80,25 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         Raises:
             FailedException: the table cannot be read.
         """
-        executors, folder = self._executors, self._location.folder
-        if executors is None or folder is None:
+        executors = self._executors
+        if executors is None or self._location.folder is None:
             new = self._reducer.contributions(parts, reduction)
         else:
             try:
                 new = self._reducer.contributions(parts, reduction, self._driver_rows_max)
             except TooManyKeys:
-                return self._folded_on_executors(executors, folder, parts, reduction)
+                return self._folded_on_executors(executors, parts, reduction)
         if new is None:
             return None
         folded = self._reading(lambda: self._folded(new, parts[0].txid, reduction))
         return None if folded is None else RowWrites(folded, self._rows.read_writes)
 
     def _folded_on_executors(
-        self, executors: Executors, folder: Path, parts: Sequence[TransactionRows], reduction: Reduction
+        self, executors: Executors, parts: Sequence[TransactionRows], reduction: Reduction
     ) -> Writes | None:
         try:
             return self._reading(
-                lambda: fold_on_executors(executors, folder, self._table, self._rows, parts, reduction)
+                lambda: fold_on_executors(executors, self._location, self._table, self._rows, parts, reduction)
             )
         except StateFailure as error:
             raise self._failure("its rows cannot be read by the executors", error) from error

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.file_change import FileChange, files_of, put_change
-from state.delta.log.data_files import DataFile
-from state.delta.log.data_folder import DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, FileChange, files_of, put_change
 from state.delta.log.fence import Fence
-from state.delta.rows.files import write_file
 from state.delta.rows.format import RowsFormat
 
 __all__ = ["compact_rows"]
@@ -41,7 +38,7 @@ def compact_rows(table: DeltaTable, fence: Fence, folder: DataFolder, form: Rows
     added = []
     for files in bins:
         rows = pa.concat_tables([folder.read(file.path, data_schema) for file in files])
-        added.append(write_file(folder, rows, files[0].partition, "compacted"))
+        added.append(folder.put("rows-compacted", rows, files[0].partition))
     removed = [file for files in bins for file in files]
     change = FileChange(added, removed, schema, form.partition_by, is_of_rows=False)
     put_change(table, fence, None, folder, change)

@@ -7,8 +7,6 @@ write never came are part of no version: upkeep removes them.
 from __future__ import annotations
 
 import itertools
-import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -16,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.log.data_files import DataFile, partition_text, stats_of
-from state.delta.log.data_folder import DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, partition_text
 from state.delta.read.reading import key_mask
 from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
@@ -33,7 +30,6 @@ __all__ = [
     "slices_of",
     "with_txid",
     "without",
-    "write_file",
     "write_partitions",
     "write_slices",
 ]
@@ -123,14 +119,8 @@ def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[
     """
     files = []
     for partition, part in _split(rows, partition_by):
-        files.append(write_file(folder, part.drop_columns(list(partition_by)), partition, name))
+        files.append(folder.put(f"rows-{name}", part.drop_columns(list(partition_by)), partition))
     return files
-
-
-def write_file(folder: DataFolder, rows: pa.Table, partition: Mapping[str, str | None], name: str) -> DataFile:
-    """Write rows of one partition, without its columns, to a new file."""
-    path = folder.path_of(f"rows-{name}-{uuid.uuid4().hex}.parquet")
-    return DataFile(path, folder.write(path, rows), rows.num_rows, json.dumps(stats_of(rows)), partition)
 
 
 def with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:

@@ -8,8 +8,7 @@ from pathlib import Path
 import attrs
 import pyarrow as pa
 
-from state.delta.log.data_files import BUCKET_ROWS, DataFile
-from state.delta.log.data_folder import DataFolder
+from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from state.delta.rows.files import (
     RowSlice,
     WriteTask,

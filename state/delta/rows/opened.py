@@ -8,9 +8,7 @@ from typing import assert_never
 import attrs
 from deltalake import DeltaTable
 
-from state.delta.file_change import FileChange, files_of, put_change
-from state.delta.log.data_files import DataFile
-from state.delta.log.data_folder import DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, FileChange, files_of, put_change
 from state.delta.log.fence import WORLD_ERRORS, Fence
 from state.delta.log.location import Location
 from state.delta.opened_table import OpenedDeltaTable

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 import state.delta.upkeep
 from state import DeltaRows, DeltaState, read_table
-from state.delta.log.data_folder import DATA_FOLDER
+from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, RowsToWrite

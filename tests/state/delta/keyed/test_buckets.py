@@ -16,8 +16,7 @@ from hypothesis import given, settings, strategies as st
 from state import DeltaState, read_table
 from state.delta.keyed import buckets as delta_buckets
 from state.delta.log import data_files
-from state.delta.log.data_files import FileWrites
-from state.delta.log.data_folder import DATA_FOLDER
+from state.delta.log.data_files import DATA_FOLDER, FileWrites
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file, slice_of, write_rows_file
@@ -388,7 +387,7 @@ def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
 )
 def test_the_bounds_of_long_texts_hold_them(words):
     """Readers skip a file by its bounds: a text that is cut short is rounded down below, and up above."""
-    stats = delta_buckets.stats_of(pa.table({"word": words}))
+    stats = data_files.stats_of(pa.table({"word": words}))
     low, high = stats["minValues"]["word"], stats["maxValues"]["word"]
     assert [low <= word <= high for word in words] == [True] * len(words)
     assert len(low) <= data_files._TEXT_MAX

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
-from state.delta.log.data_folder import DataFolder
+from state.delta.log.data_files import DataFolder
 from state.delta.log.location import Location
 from state.delta.rows import group as group_module
 from tests.state.delta.inline_executors import InlineExecutors
