@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.damage import state_failure
-from state.delta.log.fence import WORLD_ERRORS, Fence
 from state.delta.log.location import Location, parent_of
-from state.delta.log.owner import Owner
+from state.delta.log.ownership import WORLD_ERRORS, Fence, Owner
 from state.delta.log.sync import sync_log
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
@@ -84,7 +83,16 @@ class DeclaredDeltaTable(State):
             FailedException: the table cannot be reached.
         """
         fence = Fence(topology_id, name, epoch)
-        location, table = self._take(fence, incarnation, self._schema(), self.partition_by)
+        location = self._location()
+        try:
+            Owner(topology_id, name, incarnation, self.kind).take(location, self._schema(), self.partition_by)
+            table = fence.close_behind(location)
+            if location.folder is not None:
+                sync_log(location.folder)
+        except WORLD_ERRORS as error:
+            raise state_failure(
+                f"state {name!r}: the table at {location.address} cannot be opened", error, location.folder
+            ) from error
         return self._opened(location, table, fence)
 
     def table(self) -> DeltaStateTable:
@@ -100,25 +108,3 @@ class DeclaredDeltaTable(State):
     @abstractmethod
     def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable[Any]:
         """Return the opened state, whose table is fenced."""
-
-    def _take(
-        self, fence: Fence, incarnation: str, schema: pa.Schema, partition_by: Sequence[str] = ()
-    ) -> tuple[Location, DeltaTable]:
-        """Return where the table lies, and a handle of it; it is made now if there is none, and fenced.
-
-        Raises:
-            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
-            LostLead: a newer epoch has opened it.
-            FailedException: the table cannot be reached.
-        """
-        location = self._location()
-        try:
-            Owner(fence.topology_id, fence.state, incarnation, self.kind).take(location, schema, partition_by)
-            table = fence.close_behind(location)
-            if location.folder is not None:
-                sync_log(location.folder)
-        except WORLD_ERRORS as error:
-            raise state_failure(
-                f"state {fence.state!r}: the table at {location.address} cannot be opened", error, location.folder
-            ) from error
-        return location, table

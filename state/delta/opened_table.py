@@ -17,26 +17,25 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import attrs
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import state_failure
-from state.delta.log.fence import WORLD_ERRORS, Fence, state_application
-from state.delta.log.foreign import foreign_change
+from state.delta.log.entries import foreign_change
 from state.delta.log.location import Location
+from state.delta.log.ownership import NO_HOOKS, WORLD_ERRORS, Fence, state_application
 from state.delta.log.sync import sync_files, sync_log, sync_version
 from state.delta.read.history import read_snapshot, shown_schema
-from state.delta.rollback import roll_back
 from state.delta.staging import Staging
+from state.delta.table import kept_handle
 from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
 from txtopo.api.capabilities import CanBeRepaired, StagesWrites, UsesExecutors
 from txtopo.api.state import Executors, OpenedState, StagedWrite, StateKind, Writes
-from txtopo.errors import DivergenceError, FailedException, StateFailure
+from txtopo.errors import DivergenceError, FailedException, StateAccessError, StateFailure
 from txtopo.failpoints import reach
 
-__all__ = ["OpenedDeltaTable", "TableOptions"]
+__all__ = ["OpenedDeltaTable"]
 
 WRITE_TRIES_MAX = 10
 """Tries at one write while versions of others come before it."""
@@ -44,14 +43,6 @@ WRITE_TRIES_MAX = 10
 T = TypeVar("T")
 W = TypeVar("W")
 """What a write of this kind of state puts."""
-
-
-@attrs.frozen(kw_only=True)
-class TableOptions:
-    """How a table is kept, apart from what is in it; see :class:`state.delta.keyed.state.DeltaState`."""
-
-    cached_keys_max: int
-    upkeep: Upkeep
 
 
 class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, Generic[W]):
@@ -223,9 +214,28 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             if (self._fence.last_txid(self._table) or 0) == (txid or 0) and self._changed_since(None) is None:
                 self.make_durable()
                 return
-            self._write_once(txid or 0, lambda: roll_back(self._location, self._table, self._fence, txid), None)
+            self._write_once(txid or 0, lambda: self._write_as_of(txid), None)
             self._forget()
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
+
+    def _write_as_of(self, txid: int | None) -> None:
+        """Write the version after the handle's, with the rows that transaction ``txid`` left; None: with none.
+
+        ``restore`` of delta-rs would do it without copying, but it neither keeps to the fence nor carries
+        transactions. So the old version is streamed into the next one, as compaction does it.
+        """
+        old = kept_handle(self._location, self._table, txid) if txid else None
+        if txid and old is None:
+            where = self._location.address
+            raise StateAccessError(f"what the table at {where} held then is not kept any more", txid=txid)
+        empty = pa.schema(self._table.schema()).empty_table()
+        write_deltalake(
+            self._table,
+            empty if old is None else old.scan(),
+            mode="overwrite",
+            commit_properties=self._fence.properties(txid or 0, rolled_back_at=self._table.version() + 1),
+            post_commithook_properties=NO_HOOKS,
+        )
 
     def adopt(self) -> None:
         """Note the last transaction again, on top of what somebody else has written.

@@ -22,7 +22,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, FileWrites, files_of, moved_file
-from state.delta.log.foreign import change_since
+from state.delta.log.entries import change_since
 from state.delta.log.location import Location
 from state.delta.log.sync import write_durably
 from txtopo.api.reduction import RowWrites

@@ -7,15 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import empty_version, state_failure
-from state.delta.log.entries import version_after
-from state.delta.log.fence import WORLD_ERRORS, epoch_of, state_application
-from state.delta.log.foreign import foreign_change
+from state.delta.log.entries import foreign_change, version_after
 from state.delta.log.location import Location
-from state.delta.log.owner import Owner, columns_text, not_empty, not_ours, partition_misfit
+from state.delta.log.ownership import (
+    WORLD_ERRORS,
+    Owner,
+    columns_misfit,
+    epoch_of,
+    not_empty,
+    not_ours,
+    state_application,
+)
 from state.delta.staging import staged_obstacle
 from txtopo.api.state import StateKind
 from txtopo.backend.table import StateTable, TableDescription
@@ -138,9 +144,7 @@ class DeltaStateTable(StateTable):
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
             return f"its kind is {owner.kind.value!r} and not {self._kind.value!r}"
-        if table.schema() != Schema.from_arrow(self._schema):
-            return f"its columns are {columns_text(pa.schema(table.schema()))} and not {columns_text(self._schema)}"
-        return partition_misfit(table, self._partition_by)
+        return columns_misfit(table, self._schema, self._partition_by)
 
 
 def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta.log.data_files import DATA_FOLDER, files_of
-from state.delta.log.fence import NO_HOOKS, Fence
 from state.delta.log.location import LOG_FOLDER
+from state.delta.log.ownership import NO_HOOKS, Fence
 from txtopo.errors import ConfigError
 
 __all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compact", "vacuum", "vacuum_data_folder"]

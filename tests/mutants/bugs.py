@@ -56,23 +56,23 @@ BUGS = (
     ),
     Bug(
         "a Delta write without its fence",
-        "state/delta/log/fence.py",
+        "state/delta/log/ownership.py",
         "if marker > self.epoch:",
         "if False:",
         subjects=(),
-        tests=("tests/state/delta/log/test_fence.py",),
+        tests=("tests/state/delta/log/test_ownership.py",),
     ),
     Bug(
         "a Delta write that may move behind a newer marker",
-        "state/delta/log/fence.py",
+        "state/delta/log/ownership.py",
         "transactions, max_commit_retries=0",
         "transactions, max_commit_retries=15",
         subjects=(),
-        tests=("tests/state/delta/log/test_fence.py",),
+        tests=("tests/state/delta/log/test_ownership.py",),
     ),
     Bug(
         "a table's application transaction left out",
-        "state/delta/log/fence.py",
+        "state/delta/log/ownership.py",
         "        if txid is not None:\n            transactions.append(",
         "        if txid is None:\n            transactions.append(",
         subjects=(),
@@ -96,7 +96,7 @@ BUGS = (
     ),
     Bug(
         "a replaced partition whose files stay",
-        "state/delta/rows/opened.py",
+        "state/delta/rows/state.py",
         "in replaced]",
         "not in replaced]",
         subjects=(),
@@ -104,7 +104,7 @@ BUGS = (
     ),
     Bug(
         "rows of a transaction that is in the table put once more",
-        "state/delta/rows/opened.py",
+        "state/delta/rows/state.py",
         "parts = [part for part in parts if last is None or part.txid > last]",
         "parts = list(parts)",
         subjects=(),
@@ -356,7 +356,7 @@ BUGS = (
         "        self._landed(before, writes, rows)\n        self._own_version = self._seen_version = before + 1\n",
         "        self._landed(before, writes, rows)\n        self._own_version = self._seen_version = self._table.version()\n",
         subjects=(),
-        tests=("tests/state/delta/log/test_fence.py",),
+        tests=("tests/state/delta/log/test_ownership.py",),
     ),
     Bug(
         "a staged file that is not synced",
@@ -492,7 +492,7 @@ BUGS = (
         "                if self._table.version() == version:\n                    raise\n",
         "                if version is not None:\n                    raise\n",
         subjects=(),
-        tests=("tests/state/delta/log/test_fence.py",),
+        tests=("tests/state/delta/log/test_ownership.py",),
     ),
     Bug(
         "a view of a restored table",
@@ -857,11 +857,11 @@ BUGS = (
     ),
     Bug(
         "a table shown between two Delta writes as if nothing had happened there",
-        "state/delta/read/between.py",
+        "state/delta/read/history.py",
         "        if not pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py():\n            return rows\n",
         "        return rows\n",
         subjects=(),
-        tests=("tests/state/delta/read/test_between.py",),
+        tests=("tests/state/delta/read/test_history.py",),
     ),
     Bug(
         "a job told again although its spout has emitted something else",
@@ -881,11 +881,11 @@ BUGS = (
     ),
     Bug(
         "a key that came and went within a group, shown as if it had never been",
-        "state/delta/read/between.py",
+        "state/delta/read/history.py",
         "    elif group is not None and not group.removed:\n",
         "    else:\n",
         subjects=(),
-        tests=("tests/state/delta/read/test_between.py",),
+        tests=("tests/state/delta/read/test_history.py",),
     ),
     Bug(
         "a ReportedFailedException that the log does not show",

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -39,19 +38,16 @@ from state.delta.log.data_files import (
     moved_file,
     put_change,
 )
-from state.delta.log.fence import Fence
-from state.delta.log.foreign import change_since
+from state.delta.log.entries import change_since
 from state.delta.log.location import Location
+from state.delta.log.ownership import Fence
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
 from txtopo.api.state import Executors
-from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file, write_rows_file
+from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file
 from txtopo.errors import DivergenceError
 
 __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "put_files", "tasks_of"]
-
-_FOLDER = "_txtopo"
-"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
 
 
 @attrs.frozen(eq=False)
@@ -173,23 +169,13 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     Raises:
         FailedException: some of the work was lost; it may be tried again.
     """
-    assert location.folder is not None, "executors and driver share the table's folder"
-    waiting, keys = str(location.folder / _FOLDER), tuple(rows.key)
-    held: list[RowsFile] = []
-    new: list[tuple[int, RowsFile]] = []
-    try:
-        for part in parts:
-            file = part.rows
-            if not isinstance(file, RowsFile):
-                file = write_rows_file(waiting, f"{part.txid}-rows", file, keys)
-                held.append(file)
-            new.append((part.txid, file))
-        old = files_of(table)
+    folder, keys, old = DataFolder(location), tuple(rows.key), files_of(table)
+    with folder.rows_in_files(parts, keys) as files:
         template = BucketTask(
-            folder=DataFolder(location),
+            folder=folder,
             parts=(0, 0),
             old=old,
-            new=tuple(new),
+            new=tuple((part.txid, file) for part, file in zip(parts, files, strict=True)),
             keys=keys,
             reductions={**dict.fromkeys(rows.value, reduction), TXID_FIELD: Reduction.MAX},
             schema=rows.schema(),
@@ -199,9 +185,6 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
         count = sum(file.rows for file in old) + sum(part.count for part in parts)
         tasks = tasks_of(template, count, executors.slots)
         buckets = executors.compute(fold_bucket, tasks)
-    finally:
-        for file in held:
-            Path(file.path).unlink(missing_ok=True)
     if any(bucket.file is None for bucket in buckets):
         return None
     removed = {file.path: file for task in tasks for file in task.old}

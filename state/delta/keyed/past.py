@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from state.delta.keyed.cache import TableCache
-from state.delta.log.fence import WORLD_ERRORS
 from state.delta.log.location import Location
-from state.delta.read.past_table import PastDeltaTable
+from state.delta.log.ownership import WORLD_ERRORS
+from state.delta.read.history import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat
 from state.keyed_rows import KeyedRows
 from state.values import KeptValue, NonTransactionalValue

@@ -17,7 +17,7 @@ keys       1 % touched   10 % touched  all touched
 Rewrite holds the table in memory once, in Arrow. So it is taken where the driver has all rows at hand, for tables
 of up to a million rows, and wherever a tenth of the keys or more is touched; merge for the rest, where it
 need not touch every file. They are equally safe: both start from the rows of the handle's version, be they
-read or cached for that very version, and write the one after it or fail (see :mod:`state.delta.log.fence`).
+read or cached for that very version, and write the one after it or fail (see :mod:`state.delta.log.ownership`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from state.delta.log.fence import NO_HOOKS, Fence
+from state.delta.log.ownership import NO_HOOKS, Fence
 from state.delta.read.reading import row_count, rows_without
 from state.delta.schema import TXID_FIELD, without_removed
 

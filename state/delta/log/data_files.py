@@ -29,10 +29,11 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from state.delta.log.fence import NO_HOOKS, Fence
 from state.delta.log.location import Location
+from state.delta.log.ownership import NO_HOOKS, Fence
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import PreparedWrites
+from txtopo.api.reduction import PreparedWrites, RowsFile, RowsToWrite, TransactionRows
+from txtopo.columnar.rows_file import write_rows_file
 
 __all__ = [
     "BUCKET_ROWS",
@@ -49,6 +50,9 @@ __all__ = [
 
 DATA_FOLDER = "_data"
 """The folder of a table's own that txtopo writes data files into."""
+
+_WAITING_FOLDER = "_txtopo"
+"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
 
 PORTION_ROWS = 250_000
 """Rows of a file that are read at a time."""
@@ -209,6 +213,30 @@ class DataFolder:
         with (self._local() / path).open("rb") as file:
             for batch in pq.ParquetFile(file).iter_batches(PORTION_ROWS, columns=schema.names):
                 yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+
+    @contextlib.contextmanager
+    def rows_in_files(
+        self, parts: Sequence[TransactionRows] | Sequence[RowsToWrite], keys: Sequence[str]
+    ) -> Iterator[list[RowsFile]]:
+        """Give the rows of each part in a file; those in memory wait in the table's folder as long as that is needed.
+
+        Args:
+            parts: the rows of some transactions.
+            keys: the columns to sort them by, see :func:`~txtopo.columnar.rows_file.write_rows_file`.
+        """
+        files: list[RowsFile] = []
+        held: list[RowsFile] = []
+        try:
+            for part in parts:
+                file = part.rows
+                if not isinstance(file, RowsFile):
+                    file = write_rows_file(str(self._local() / _WAITING_FOLDER), f"{part.txid}-rows", file, keys)
+                    held.append(file)
+                files.append(file)
+            yield files
+        finally:
+            for file in held:
+                Path(file.path).unlink(missing_ok=True)
 
     def remove(self, path: str) -> None:
         """Remove a local table's file, which the log must not name."""

@@ -14,9 +14,15 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from state.delta.log.fence import WORLD_ERRORS, epoch_application, epoch_of, rolled_back_application, state_application
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.owner import Owner
+from state.delta.log.ownership import (
+    WORLD_ERRORS,
+    Owner,
+    epoch_application,
+    epoch_of,
+    rolled_back_application,
+    state_application,
+)
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD

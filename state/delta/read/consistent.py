@@ -47,12 +47,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.damage import plain_text
-from state.delta.log.fence import WORLD_ERRORS, epoch_of, rolled_back_application, state_application
-from state.delta.log.foreign import change_on_top
+from state.delta.log.entries import change_on_top
 from state.delta.log.location import Location
-from state.delta.log.owner import Owner
-from state.delta.read.between import rows_between
-from state.delta.read.history import shown_schema, version_as_of
+from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application, state_application
+from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path

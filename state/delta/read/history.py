@@ -4,27 +4,41 @@ The application transaction ``<topology>/<state>`` rises from version to version
 txid is not above the wanted one is found by bisection, from the end on. It falls only where ``txtopo repair``
 has rolled the table back: each version knows the last one that did, and what is not found from there on is
 looked for before it. Versions whose log is gone count as too old.
+
+Transactions that commit together are one Delta write. What the table was as of one between two Delta writes can be told
+for certain only sometimes:
+
+* If the journal has the group that made the next version, and it begins behind the wanted transaction, nothing was
+  written in between: the version before is the table as of it.
+* A table of rows only ever grows, unless partitions are replaced: the rows up to the wanted txid are what it held.
+* A keyed table keeps one row a key. If no key was touched behind the wanted transaction, and the journal says that the
+  group removed none, the next version is what it held. Otherwise a row that a later transaction has overwritten may
+  have had another value meanwhile, which is kept nowhere. A removed key leaves no txid, and one that the same group had
+  put before leaves nothing at all in either version: only the journal knows of it.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Never
 
+import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
-from state.delta.log.fence import WORLD_ERRORS, rolled_back_application, state_application
-from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.owner import Owner
-from state.delta.read.between import rows_between
+from state.delta.log.location import LOG_FOLDER, Location, parent_of
+from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application, state_application
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import StateKind
-from txtopo.errors import ConfigError, StateAccessError
+from txtopo.api.state import OpenedState, StateKind, Writes
+from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.journal.ending import metadata_dir_below
+from txtopo.journal.journal import find_journal, read_journal
 
-__all__ = ["read_snapshot", "read_table", "shown_schema", "version_as_of"]
+__all__ = ["PastDeltaTable", "read_snapshot", "read_table", "rows_between", "shown_schema", "version_as_of"]
 
 
 def read_table(
@@ -164,3 +178,153 @@ def _kept_version(location: Location, version: int) -> DeltaTable | None:
         return location.handle(version)
     except DeltaError:
         return None
+
+
+def rows_between(  # noqa: PLR0913, PLR0917 - a table has that many sides
+    location: Location,
+    found: DeltaTable,
+    application: str,
+    schema: pa.Schema,
+    txid: int,
+    latest: DeltaTable,
+) -> pa.Table:
+    """Return the rows of a table as of a transaction.
+
+    Args:
+        location: where the table lies.
+        found: its newest version whose txid is not above ``txid``.
+        application: the application id that carries its txids.
+        schema: the columns to return.
+        txid: the transaction, which is committed.
+        latest: a handle of the newest version that counts.
+
+    Raises:
+        StateAccessError: they can't be told; the message names the nearest transactions that can be shown.
+    """
+    reached = found.transaction_version(application) or 0
+    if reached == txid or found.version() >= latest.version():
+        return read_rows(found, schema)
+    after = location.handle(found.version() + 1)
+    above = after.transaction_version(application) or 0
+    owner = Owner.of(after)
+    group = None if owner is None else _group_of(location, after, owner, above)
+    if group is not None and txid < group.first:
+        return read_rows(found, schema)
+    if owner is not None and owner.kind is StateKind.ROWS:
+        if not after.metadata().partition_columns:
+            rows = read_rows(after, schema)
+            return rows.filter(pc.less_equal(rows[TXID_FIELD], txid))
+    elif group is not None and not group.removed:
+        rows = read_rows(after, schema)
+        if not pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py():
+            return rows
+    below = reached if group is None else group.first - 1
+    raise StateAccessError(
+        f"what the table at {location.address} held as of transaction {txid} is kept nowhere: it was written as of "
+        f"{below} and as of {above}, and not in between; ask for one of these, or for the nearest before {txid} "
+        "(nearest=True, --nearest)",
+        txid=txid,
+    )
+
+
+@attrs.frozen
+class _Group:
+    """What the journal says of the group that a Delta write was made of.
+
+    Args:
+        first: the transaction it began with.
+        removed: how many keys it removed.
+    """
+
+    first: int
+    removed: int
+
+
+def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
+    """Return the group that a Delta write was made of; None if no journal beside the table has it."""
+    folder = parent_of(location.address)
+    if folder is None:
+        return None
+    try:
+        parts = read_journal(find_journal(metadata_dir_below(folder), owner.topology_id))
+    except (ConfigError, DivergenceError):
+        return None
+    identity = str(table.metadata().id)
+    entries = [
+        entry
+        for part in parts
+        if owner.state in part.header.tables and part.header.tables[owner.state].identity == identity
+        for entry in part.entries
+        if entry.last == last and owner.state in entry.states
+    ]
+    if not entries:
+        return None
+    # A group that was dropped may have been entered again, divided otherwise: then what is sure of all of them counts.
+    return _Group(min(entry.first for entry in entries), max(entry.states[owner.state][1] for entry in entries))
+
+
+class PastDeltaTable(OpenedState):
+    """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
+
+    Args:
+        topology_id: the topology that the table belongs to.
+        location: where it lies.
+        state: the state's name.
+        kind: its kind.
+        txid: the last transaction to see.
+
+    Raises:
+        ConfigError: there is no table.
+        StateAccessError: what it held then is no longer kept.
+    """
+
+    def __init__(self, topology_id: str, location: Location, state: str, kind: StateKind, txid: int) -> None:
+        self._location = location
+        self._state = state
+        self._kind = kind
+        self._application = state_application(topology_id, state)
+        latest = location.existing()
+        if latest is None:
+            raise ConfigError(f"state {state!r}: there is no table at {location.address}")
+        found = version_as_of(location, latest, self._application, txid)
+        if found is None:
+            raise self._gone(txid)
+        self._table: DeltaTable = found
+        self._txid = txid
+
+    @property
+    def identity(self) -> str:
+        """Delta's id of the table."""
+        return str(self._table.metadata().id)
+
+    @property
+    def last_txid(self) -> int | None:
+        """The last transaction that the table had got then; None before the first."""
+        return self._table.transaction_version(self._application)
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as they were then, or as of an earlier transaction."""
+        schema = shown_schema(self._table, self._kind)
+        if txid is not None and txid < self._txid:
+            return read_snapshot(self._location, self._application, schema, txid)
+        return self._read(schema)
+
+    def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
+        """Refuse."""
+        raise self._refusal()
+
+    def _read(self, schema: pa.Schema) -> pa.Table:
+        try:
+            return read_rows(self._table, schema)
+        except WORLD_ERRORS as error:
+            raise self._gone(self._txid) from error
+
+    def _gone(self, txid: int) -> StateAccessError:
+        return StateAccessError(
+            f"state {self._state!r}: what the table at {self._location.address} held as of transaction {txid} "
+            "is no longer kept, or cannot be read; a later transaction may be",
+            txid=txid,
+        )
+
+    def _refusal(self) -> StateAccessError:
+        return StateAccessError(f"state {self._state!r} is shown as it was in the past, and cannot be written")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import attrs
 import pyarrow as pa
@@ -22,14 +21,11 @@ from state.delta.rows.files import (
     write_slices,
 )
 from state.delta.rows.format import RowsFormat, arranged
-from txtopo.api.reduction import PreparedWrites, RowsFile, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, RowsMode, RowsToWrite
 from txtopo.api.state import Executors
-from txtopo.columnar.rows_file import in_memory, write_rows_file
+from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["RowsWrites", "place_here", "place_on_executors", "replaced_after", "rows_left"]
-
-_FOLDER = "_txtopo"
-"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
 
 
 @attrs.frozen(eq=False)
@@ -113,10 +109,6 @@ def place_on_executors(
     Raises:
         FailedException: some of the work was lost; it may be tried again.
     """
-    assert folder.location.folder is not None, "executors and driver share the table's folder"
-    waiting = str(folder.location.folder / _FOLDER)
-    held: list[RowsFile] = []
-    files: dict[int, RowsFile] = {}
 
     def tasks(slices: Sequence[RowSlice]) -> list[WriteTask]:
         count = sum(each.end - each.first for each in slices)
@@ -125,25 +117,17 @@ def place_on_executors(
         return [WriteTask(folder, piece, schema, form.partition_by, name) for piece in pieces]
 
     def whole(part: RowsToWrite, replaced: pa.Table | None = None) -> RowSlice:
-        file = files[id(part)]
+        file = file_of[id(part)]
         return RowSlice(part.txid, file, 0, file.rows, replaced)
 
     def partitions(some: Sequence[RowsToWrite]) -> pa.Table:
         found = executors.compute(partitions_in, tasks([whole(part) for part in some]))
         return distinct(pa.concat_tables(found))
 
-    try:
-        for part in parts:
-            file = part.rows
-            if not isinstance(file, RowsFile):
-                file = write_rows_file(waiting, f"{part.txid}-rows", file, form.partition_by)
-                held.append(file)
-            files[id(part)] = file
+    with folder.rows_in_files(parts, form.partition_by) as files:
+        file_of = {id(part): file for part, file in zip(parts, files, strict=True)}
         later, replaced = replaced_after(parts, partitions)
         written = executors.compute(write_slices, tasks([whole(part, later.get(part.txid)) for part in parts]))
-    finally:
-        for file in held:
-            Path(file.path).unlink(missing_ok=True)
     return RowsWrites([file for own in written for file in own], _texts(replaced))
 
 

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.log.location import Location
+from state.delta.read.history import PastDeltaTable
 from state.delta.read.multiset import missing_from
-from state.delta.read.past_table import PastDeltaTable
 from state.delta.read.reading import key_mask
 from state.delta.rows.files import distinct
-from state.delta.rows.format import RowsFormat
+from state.delta.rows.format import KeylessRows, RowsFormat
 from state.delta.rows.group import rows_left
-from state.delta.rows.keyless import KeylessRows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import PreparedWrites, RowsToWrite
 from txtopo.api.state import StateKind, Writes

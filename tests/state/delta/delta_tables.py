@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from state.delta.keyed import opened as delta_opened, writing as delta_writing
+from state.delta.keyed import state as delta_opened, writing as delta_writing
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from state.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from state import DeltaState, read_table
-from state.delta.keyed import opened as delta_opened, writing as delta_writing
+from state.delta.keyed import state as delta_opened, writing as delta_writing
 from txtopo import Fields
 from txtopo.api.state import KEYED_KINDS, OpenedState, StateKind
 

@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from state.delta.keyed import opened as delta_opened, writing as delta_writing
+from state.delta.keyed import state as delta_opened, writing as delta_writing
 from state.delta.keyed.state import read_table
-from state.delta.log.fence import Fence
+from state.delta.log.ownership import Fence
 from state.values import TransactionalValue
 from tests.state.delta.delta_tables import NAME, TOPOLOGY, counted, merge_always, opened
 from tests.state.delta.inline_executors import InlineExecutors
