@@ -1,12 +1,16 @@
-"""Hashes that are the same in every process, for fields groupings.
+"""Hashes that are the same in every process: of values, of Arrow columns, and of keys that tables are laid out by.
 
-Python salts the hashes of texts, so ``hash()`` would send a key to other tasks in other processes. Values
-that are equal (1, 1.0, True, Decimal(1)) hash alike, as a dictionary would have it.
+*stable_hash* is for fields groupings. Python salts the hashes of texts, so ``hash()`` would send a key to other tasks
+in other processes. Values that are equal (1, 1.0, True, Decimal(1)) hash alike, as a dictionary would have it.
 
-Texts and bytes are read as one little-endian number modulo the Mersenne prime 2⁶¹ - 1, which is also the
-modulus of Python's own hashes of numbers. Modulo that prime, multiplying by a power of two is a rotation of 61
-bits. So eight bytes at a time can be folded in for a whole Arrow column at once: see
-:mod:`txtopo.columnar.column_hashing`, which must agree with this module.
+*hash_columns* makes the same numbers of whole columns, many times faster. A stream with types is routed by its columns
+and one without by its rows, and both may feed the same bolt; so for each value both must come to the same task. Texts
+and bytes are read as one little-endian number modulo the Mersenne prime 2⁶¹ - 1, which is also the modulus of Python's
+own hashes of numbers. Modulo that prime, multiplying by a power of two is a rotation of 61 bits. So eight bytes at a
+time can be folded in for a whole column at once.
+
+*parts_of* says which of 256 parts a key falls into. It falls into the same one in every process, on every machine, in
+every version of txtopo: tables are laid out by it (see :mod:`state.delta.keyed.buckets`). So it must never change.
 """
 
 from __future__ import annotations
@@ -15,18 +19,24 @@ import datetime as dt
 import decimal
 import enum
 import fractions
+import functools
 import uuid
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.errors import FieldsError
 
-PRIME = (1 << 61) - 1
+_PRIME = (1 << 61) - 1
 """The modulus of hashes, and of Python's own hashes of numbers."""
 
-OF_NONE = 0
+_OF_NONE = 0
 _OF_NOT_A_NUMBER = 0x7FF8
+_TUPLE_SEED = 0x345678
 _MASK = (1 << 64) - 1
 
 
@@ -37,16 +47,16 @@ def stable_hash(value: Any) -> int:
         FieldsError: the value's type has no such hash.
     """
     if isinstance(value, str):
-        return mix(int.from_bytes(value.encode("utf-8", "surrogatepass"), "little") % PRIME)
+        return mix(int.from_bytes(value.encode("utf-8", "surrogatepass"), "little") % _PRIME)
     if value is None:
-        return OF_NONE
+        return _OF_NONE
     if isinstance(value, (int, float, complex, decimal.Decimal, fractions.Fraction, np.number, np.bool_)):
         is_number = value == value  # noqa: PLR0124 - Python's hash of what is none depends on the object
         return mix(hash(value) & _MASK) if is_number else mix(_OF_NOT_A_NUMBER)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return mix(int.from_bytes(value, "little") % PRIME)
+        return mix(int.from_bytes(value, "little") % _PRIME)
     if isinstance(value, (tuple, list)):
-        combined = 0x345678
+        combined = _TUPLE_SEED
         for item in value:
             combined = mix(combined ^ stable_hash(item))
         return combined
@@ -79,3 +89,170 @@ def mix(number: int) -> int:
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
     return number ^ (number >> 31)
+
+
+PARTS = 256
+"""The number of parts."""
+
+_FNV_PRIME = 0x100000001B3
+"""FNV's prime of 64 bits: a key's text is read as a number of that base."""
+
+_PORTION_ROWS = 1_000_000
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+Hashes = npt.NDArray[np.uint64]
+
+_BITS = 61
+_WORD_BYTES = 8
+_PRIME_64 = np.uint64(_PRIME)
+_LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
+"""Masks that keep the first bytes of a little-endian word, by how many."""
+
+
+def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
+    """Return the stable hash of each row's key.
+
+    Args:
+        columns: the key's columns, equally long. The key of one column is its value, that of several a tuple.
+
+    Raises:
+        FieldsError: a value's type has no stable hash.
+    """
+    if len(columns) == 1:
+        return _hash_column(columns[0])
+    combined = np.full(len(columns[0]) if columns else 0, _TUPLE_SEED, dtype=np.uint64)
+    for column in columns:
+        combined = mix_columns(combined ^ _hash_column(column))
+    return combined
+
+
+def _hash_column(column: pa.Array) -> Hashes:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        hashes = mix_columns(_texts_modulo_prime(column))
+    elif pa.types.is_integer(kind):
+        hashes = mix_columns(_integers_modulo_prime(column))
+    else:
+        return _hash_distinct(column)
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _OF_NONE
+    return hashes
+
+
+def _hash_distinct(column: pa.Array) -> Hashes:
+    """Hash each distinct value by itself, where the type has no faster way."""
+    try:
+        encoded = column.dictionary_encode(null_encoding="encode")
+    except pa.ArrowNotImplementedError:  # nested types
+        return np.array([stable_hash(value) for value in column.to_pylist()], dtype=np.uint64)
+    hashes = np.array([stable_hash(value) for value in encoded.dictionary.to_pylist()], dtype=np.uint64)
+    indices: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+    return hashes[indices]
+
+
+def _texts_modulo_prime(column: pa.Array) -> Hashes:
+    """Return the bytes of each value as one little-endian number modulo the prime."""
+    _, offsets_buffer, content = column.buffers()
+    count = len(column)
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32)[column.offset : column.offset + count + 1]
+    first, last = (int(offsets[0]), int(offsets[-1])) if count else (0, 0)
+    padded = np.zeros(last - first + _WORD_BYTES, dtype=np.uint8)
+    if last > first:
+        padded[: last - first] = np.frombuffer(content, dtype=np.uint8)[first:last]
+    words_at: Any = np.ndarray((last - first + 1,), dtype="<u8", buffer=padded, strides=(1,))
+    starts = offsets[:-1].astype(np.int64) - first
+    left = np.diff(offsets).astype(np.int64)
+    sums = np.zeros(count, dtype=np.uint64)
+    rows: Any = slice(None)
+    shift = 0
+    while len(left):
+        words = words_at[starts] & _LOW_BYTES[np.minimum(left, _WORD_BYTES)]
+        sums[rows] = _reduced(sums[rows] + _rotated(_reduced(words), shift))
+        going_on = np.flatnonzero(left > _WORD_BYTES)
+        rows = going_on if isinstance(rows, slice) else rows[going_on]
+        starts, left = starts[going_on] + _WORD_BYTES, left[going_on] - _WORD_BYTES
+        shift = (shift + 8 * _WORD_BYTES) % _BITS
+    return sums
+
+
+def _integers_modulo_prime(column: pa.Array) -> Hashes:
+    """Return Python's ``hash`` of each integer as 64 bits."""
+    filled = column.fill_null(0) if column.null_count else column
+    numbers = filled.to_numpy(zero_copy_only=False)
+    is_negative = numbers < 0
+    sizes = numbers.astype(np.uint64)
+    np.negative(sizes, out=sizes, where=is_negative)
+    hashes = _reduced(sizes)
+    hashes[is_negative & (hashes == 1)] = 2  # Python keeps -1 for errors
+    np.negative(hashes, out=hashes, where=is_negative)
+    return hashes
+
+
+def _reduced(numbers: Hashes) -> Hashes:
+    """Return numbers modulo the prime."""
+    folded = (numbers & _PRIME_64) + (numbers >> np.uint64(_BITS))
+    return np.where(folded >= _PRIME_64, folded - _PRIME_64, folded)
+
+
+def _rotated(numbers: Hashes, bits: int) -> Hashes:
+    """Return numbers below the prime times two to the power of ``bits``, modulo the prime."""
+    if bits == 0:
+        return numbers
+    return ((numbers << np.uint64(bits)) & _PRIME_64) | (numbers >> np.uint64(_BITS - bits))
+
+
+def mix_columns(numbers: Hashes) -> Hashes:
+    """Return what :func:`mix` makes of each number."""
+    mixed = numbers + _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def parts_of(keys: pa.Table) -> Any:
+    """Return the part that each key falls into, an array of uint8, one for each row.
+
+    Args:
+        keys: the key columns, without nulls.
+    """
+    found = np.zeros(keys.num_rows, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for column in keys.columns:
+            hashes = [text_hashes(chunk) for chunk in portions_of(column, _PORTION_ROWS)]
+            found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
+        found = (found ^ (found >> np.uint64(31))) * _GOLDEN
+    return (found >> np.uint64(56)).astype(np.uint8)
+
+
+def portions_of(column: Any, rows: int) -> Iterator[Any]:
+    """Yield a column as arrays of so many rows, the last one of what is left."""
+    for start in range(0, len(column), rows):
+        portion = column.slice(start, rows)
+        yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
+
+
+def text_hashes(array: Any) -> Hashes:
+    """Return a number for each value: its text's bytes as the digits of a number, modulo 2^64."""
+    if not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
+        array = pc.cast(array, pa.string())
+    array = pa.concat_arrays([array])  # at offset 0
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(
+        np.int64
+    )
+    lengths = np.diff(offsets)
+    hashes = lengths.astype(np.uint64)
+    first, end = int(offsets[0]), int(offsets[-1])
+    if end > first:
+        data = np.frombuffer(data_buffer, dtype=np.uint8)[first:end].astype(np.uint64)
+        places = np.arange(end - first) - np.repeat(offsets[:-1] - first, lengths)
+        digits = data * _powers(int(lengths.max()))[places]
+        is_filled = lengths > 0
+        hashes[is_filled] += np.add.reduceat(digits, (offsets[:-1] - first)[is_filled])
+    return hashes
+
+
+@functools.lru_cache(maxsize=8)
+def _powers(length: int) -> Hashes:
+    with np.errstate(over="ignore"):
+        return np.cumprod(np.full(length, _FNV_PRIME, dtype=np.uint64), dtype=np.uint64)

@@ -1,33 +1,24 @@
 """Rows in a file, for what is too large to pass through the driver.
 
 The rows lie sorted by the *part* that their key falls into, one of 256, so that whoever works on some parts reads
-those alone. A key falls into the same part in every process, on every machine, in every version of txtopo: tables
-are laid out by it (see :mod:`state.delta.keyed.buckets`). So the function below must never change.
+those alone; see :func:`~txtopo.columnar.hashing.parts_of`.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txtopo.api.reduction import RowsFile
-
-PARTS = 256
-"""The number of parts."""
-
-_PRIME = 0x100000001B3
-"""FNV's prime of 64 bits: a key's text is read as a number of that base."""
+from txtopo.columnar.hashing import PARTS, parts_of
 
 _PORTION_ROWS = 1_000_000
-_MIXER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table:
@@ -118,52 +109,3 @@ def remove_rows_files(folder: str, is_over: Any) -> None:
         txid = path.name.partition("-")[0]
         if txid.isdigit() and is_over(int(txid)):
             path.unlink(missing_ok=True)
-
-
-def parts_of(keys: pa.Table) -> Any:
-    """Return the part that each key falls into, an array of uint8, one for each row.
-
-    Args:
-        keys: the key columns, without nulls.
-    """
-    found = np.zeros(keys.num_rows, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for column in keys.columns:
-            hashes = [text_hashes(chunk) for chunk in portions_of(column, _PORTION_ROWS)]
-            found = found * np.uint64(31) + (np.concatenate(hashes) if hashes else found)
-        found = (found ^ (found >> np.uint64(31))) * _MIXER
-    return (found >> np.uint64(56)).astype(np.uint8)
-
-
-def portions_of(column: Any, rows: int) -> Iterator[Any]:
-    """Yield a column as arrays of so many rows, the last one of what is left."""
-    for start in range(0, len(column), rows):
-        portion = column.slice(start, rows)
-        yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
-
-
-def text_hashes(array: Any) -> np.ndarray:
-    """Return a number for each value: its text's bytes as the digits of a number, modulo 2^64."""
-    if not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
-        array = pc.cast(array, pa.string())
-    array = pa.concat_arrays([array])  # at offset 0
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(
-        np.int64
-    )
-    lengths = np.diff(offsets)
-    hashes = lengths.astype(np.uint64)
-    first, end = int(offsets[0]), int(offsets[-1])
-    if end > first:
-        data = np.frombuffer(data_buffer, dtype=np.uint8)[first:end].astype(np.uint64)
-        places = np.arange(end - first) - np.repeat(offsets[:-1] - first, lengths)
-        digits = data * _powers(int(lengths.max()))[places]
-        is_filled = lengths > 0
-        hashes[is_filled] += np.add.reduceat(digits, (offsets[:-1] - first)[is_filled])
-    return hashes
-
-
-@functools.lru_cache(maxsize=8)
-def _powers(length: int) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.cumprod(np.full(length, _PRIME, dtype=np.uint64), dtype=np.uint64)

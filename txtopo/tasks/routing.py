@@ -13,8 +13,7 @@ from txtopo.api.groupings import EVEN, CustomStreamGrouping, GroupingKind
 from txtopo.api.optional import call_if_there
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row
-from txtopo.columnar.column_hashing import hash_columns
-from txtopo.columnar.hashing import mix, stable_hash
+from txtopo.columnar.hashing import hash_columns, mix, stable_hash
 from txtopo.errors import TopologyError
 from txtopo.topology.plan import Edge, Plan
 

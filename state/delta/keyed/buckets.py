@@ -1,6 +1,6 @@
 """Folding rows into a table by the executors: each rewrites some buckets of it, the driver only writes the log.
 
-A *bucket* is a data file that holds the rows of a range of parts (see :mod:`txtopo.columnar.rows_file`), and is named
+A *bucket* is a data file that holds the rows of a range of parts (see :mod:`txtopo.columnar.hashing`), and is named
 for it: ``bucket-<first part>-<end>-….parquet``. Whoever folds rows into a range reads the files that may hold rows
 of it, and the group's rows of it, and writes one new file. So no process sees more than a bucket, however large the
 table and the transaction. The driver then takes the old files out of the table's log and puts the new ones in, in
@@ -44,7 +44,8 @@ from state.delta.log.ownership import Fence
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import Reduction, RowsFile, TransactionRows, reduced
 from txtopo.api.state import Executors
-from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file
+from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import DivergenceError
 
 __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "put_files", "tasks_of"]

@@ -28,8 +28,7 @@ from state.values import KeptValue
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import RowWrites
 from txtopo.api.state import Key
-from txtopo.columnar.column_hashing import Hashes, hash_columns
-from txtopo.columnar.hashing import stable_hash
+from txtopo.columnar.hashing import Hashes, hash_columns, stable_hash
 
 __all__ = ["ROWS_PER_KEY", "KeyIndex", "TableCache"]
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import column_values
-from txtopo.columnar.rows_file import portions_of, text_hashes
+from txtopo.columnar.hashing import Hashes, mix_columns, portions_of, text_hashes
 
 __all__ = ["missing_from", "row_hashes"]
-
-Hashes = npt.NDArray[np.uint64]
 
 PORTION_ROWS = 100_000
 """Rows that are worked on at once."""
 
 _OF_NULL = np.uint64(0x9AE16A3B2F90404F)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIXERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
@@ -40,20 +35,17 @@ def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
 
 
 def row_hashes(rows: pa.Table) -> Hashes:
-    """Return a number for each row: the same for equal rows; for others most probably another one.
-
-    Source: the last step of each column is that of Steele, Lea and Flood's SplitMix.
-    """
+    """Return a number for each row: the same for equal rows; for others most probably another one."""
     found = np.zeros(rows.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in rows.columns:
             own = [_column_hashes(portion) for portion in portions_of(column, PORTION_ROWS)]
-            found = _mixed(found + _GOLDEN + (np.concatenate(own) if own else found))
+            found = mix_columns(found + (np.concatenate(own) if own else found))
     return found
 
 
 def _column_hashes(array: Any) -> Hashes:
-    hashes: Hashes = _mixed(text_hashes(pc.fill_null(_texts(array), "")))
+    hashes: Hashes = mix_columns(text_hashes(pc.fill_null(_texts(array), "")))
     if array.null_count:
         hashes[array.is_null().to_numpy(zero_copy_only=False)] = _OF_NULL
     return hashes
@@ -68,10 +60,3 @@ def _texts(array: Any) -> Any:
     elif pa.types.is_timestamp(kind):
         array = array.cast(pa.int64())
     return array.cast(pa.string())
-
-
-def _mixed(hashes: Hashes) -> Hashes:
-    for shift, mixer in zip((30, 27), _MIXERS, strict=True):
-        hashes = (hashes ^ (hashes >> np.uint64(shift))) * mixer
-    mixed: Hashes = hashes ^ (hashes >> np.uint64(31))
-    return mixed

@@ -19,7 +19,8 @@ from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER, FileWrites
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.columnar.rows_file import PARTS, parts_of, read_rows_file, slice_of, write_rows_file
+from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
 from txtopo.commit.write_buffer import GroupState
 from txtopo.errors import DivergenceError, FailedException, FieldsError
 from txtopo.failpoints import armed
