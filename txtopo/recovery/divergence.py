@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from txtopo.api.state import OpenedState
 from txtopo.backend.table import StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
@@ -130,15 +131,37 @@ def find_divergences(record: CoordinatorRecord, tables: Mapping[str, StateTable]
     return [each for each in found if each is not None]
 
 
-def refuse(divergences: list[Divergence]) -> None:
+def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
+    """Return which opened states, those without a table to look at among them, are not where they may be.
+
+    Args:
+        record: what the coordinator state says.
+        opened: the states, by name.
+    """
+    found = []
+    for name, state in opened.items():
+        last = state.last_txid
+        misplaced = _misplaced(record, name, state.identity, last)
+        if misplaced is not None:
+            kind, what = misplaced
+            text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
+            found.append(Divergence(kind, name, text, last))
+    return found
+
+
+def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
     """Raise what was found, all of it, with the way out.
 
+    Args:
+        divergences: what was found.
+        is_written: whether something was written before it was.
+
     Raises:
-        DivergenceError: something was.
+        DivergenceError: something was found.
     """
     if divergences:
         texts = "; ".join(each.text for each in divergences)
-        raise DivergenceError(f"{texts}. Nothing was written. {WAY_OUT}")
+        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{WAY_OUT}")
 
 
 def _look_at(table: StateTable) -> _Look:
@@ -160,9 +183,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
             return None
         text = f"{where}: its table, {address}, is gone, and a new one would be at transaction 0; {record.text(name)}"
         return Divergence(DivergenceKind.MISSING, name, text)
-    found = _compare(record, name, look.description, mark) or _look_closer(
-        record, name, look.description, look.table, mark
-    )
+    found = _compare(record, name, look.description) or _look_closer(record, name, look.description, look.table, mark)
     if found is None:
         return None
     kind, what = found
@@ -171,9 +192,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}", last)
 
 
-def _compare(
-    record: CoordinatorRecord, name: str, description: TableDescription, mark: StateMark | None
-) -> tuple[DivergenceKind, str] | None:
+def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
     """Return what is wrong with a table by what it says of itself, and how to go on after its txid."""
     known = record.text(name)
     if (description.topology_id, description.state) != (record.topology_id, name):
@@ -189,9 +208,17 @@ def _compare(
             DivergenceKind.OTHER_INCARNATION,
             f"{of_incarnation}, but {known}, in incarnation {record.incarnation!r}",
         )
-    if mark is not None and mark.identity != description.identity and (mark.txid or description.last_txid):
+    return _misplaced(record, name, description.identity, description.last_txid)
+
+
+def _misplaced(
+    record: CoordinatorRecord, name: str, identity: str, last_txid: int | None
+) -> tuple[DivergenceKind, str] | None:
+    """Return what is wrong with a state by which table it has, and where that is."""
+    known, mark = record.text(name), record.committed.states.get(name)
+    if mark is not None and mark.identity != identity and (mark.txid or last_txid):
         return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {known}"
-    last, allowed = description.last_txid or 0, record.allowed(name)
+    last, allowed = last_txid or 0, record.allowed(name)
     if last in allowed:
         return None
     if last > max(allowed):

@@ -26,7 +26,7 @@ from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
-from txtopo.recovery.divergence import WAY_OUT, CoordinatorRecord, find_divergences, refuse
+from txtopo.recovery.divergence import WAY_OUT, CoordinatorRecord, find_divergences, find_misplaced, refuse
 
 
 @attrs.frozen
@@ -82,12 +82,12 @@ def recover(topology_id: str, states: Mapping[str, State], coordinator_state: Co
     coordinator_state.begin()
     opened = open_states(topology_id, states, coordinator_state)
     try:
-        refuse(find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables))
-        group = coordinator_state.group()
-        committed = coordinator_state.committed()
-        if group is not None:
-            committed = _settle(group, committed, opened, coordinator_state)
-        _check(topology_id, committed, opened)
+        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch)
+        refuse(find_divergences(record, tables))
+        if record.group is not None:
+            record = _settle(record, record.group, opened, coordinator_state)
+        refuse(find_misplaced(record, opened))
+        committed = record.committed
         for state in opened.values():
             if stages_writes(state):
                 state.discard_staged()
@@ -125,9 +125,12 @@ def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
 
 
 def _settle(
-    group: GroupMark, committed: CommittedMark, opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState
-) -> CommittedMark:
-    """Finish a group with a write that landed; drop one without."""
+    record: CoordinatorRecord,
+    group: GroupMark,
+    opened: Mapping[str, OpenedState],
+    coordinator_state: CoordinatorState,
+) -> CoordinatorRecord:
+    """Finish a group with a write that landed; drop one without. Return the record without it."""
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(
@@ -138,7 +141,7 @@ def _settle(
     if not landed:
         with durable_step("recovery.drop"):
             coordinator_state.drop_group()
-        return committed
+        return attrs.evolve(record, group=None)
     for write in group.staged:
         state = opened[write.state]
         if not stages_writes(state):
@@ -147,34 +150,9 @@ def _settle(
             state.write_staged(write)
     for name in landed:
         opened[name].make_durable()
-    marks = marks_after(committed, opened, set(group.states), group.last)
-    settled = CommittedMark(group.last, group.metadata, marks)
-    _check(coordinator_state.topology_id, settled, opened)
+    marks = marks_after(record.committed, opened, set(group.states), group.last)
+    settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+    refuse(find_misplaced(settled, opened), is_written=True)
     with durable_step("recovery.commit"):
-        coordinator_state.commit(settled, group.first)
+        coordinator_state.commit(settled.committed, group.first)
     return settled
-
-
-def _check(topology_id: str, committed: CommittedMark, opened: Mapping[str, OpenedState]) -> None:
-    for name, state in opened.items():
-        mark = committed.states.get(name)
-        last = state.last_txid
-        where = f"state {name!r} of topology {topology_id!r}"
-        if mark is None:
-            if last is not None:
-                raise DivergenceError(
-                    f"{where}: its table holds transactions up to {last}, but the coordinator state, at "
-                    f"transaction {committed.txid}, has never written it. {WAY_OUT}"
-                )
-            continue
-        if mark.identity != state.identity and (mark.txid or last):
-            raise DivergenceError(
-                f"{where}: its table is not the one that the coordinator state knows (at transaction "
-                f"{mark.txid}; this one is at {last}). {WAY_OUT}"
-            )
-        if mark.txid != last:
-            relation = "ahead of" if (last or 0) > (mark.txid or 0) else "behind"
-            raise DivergenceError(
-                f"{where}: its table is at transaction {last}, {relation} the coordinator state, which wrote it "
-                f"last at {mark.txid} and has committed {committed.txid}. {WAY_OUT}"
-            )
