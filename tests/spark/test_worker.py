@@ -6,10 +6,23 @@ import json
 import subprocess
 import sys
 
-NOT_OF_AN_EXECUTOR = {"kazoo", "deltalake", "rich", "click", "pandas", "state", "spouts", "committers", "txtopo.engine"}
+NOT_OF_AN_EXECUTOR = {
+    "kazoo",
+    "deltalake",
+    "cattrs",
+    "rich",
+    "click",
+    "pandas",
+    "state",
+    "spouts",
+    "committers",
+    "txtopo.engine",
+}
 """The packages that only a driver needs: coordinator state, the Delta log, commands, the run loop."""
 
 LOADED = "import json, sys, txtopo.spark.worker; print(json.dumps(sorted(sys.modules)))"
+
+NAMED = "import sys; from state import *; from spouts import *; from txtopo import *; print('cattrs' in sys.modules)"
 
 
 def test_imports() -> None:
@@ -19,3 +32,9 @@ def test_imports() -> None:
     assert "txtopo.spark.worker" in loaded
     packages = {name for module in loaded for name in (module.split(".")[0], ".".join(module.split(".")[:2]))}
     assert packages & NOT_OF_AN_EXECUTOR == set()
+
+
+def test_what_a_module_of_bolts_names() -> None:
+    """A module with bolts may name states and spouts, too: an executor imports them without what only records need."""
+    done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

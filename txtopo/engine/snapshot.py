@@ -20,13 +20,12 @@ import socket
 import time
 import urllib.parse
 from pathlib import Path
-from typing import Any
 
 import attrs
 
-from txtopo.attempts import TransactionAttempt
-from txtopo.core.story import Happening, Story, StoryEntry
+from txtopo.core.story import Story
 from txtopo.errors import ConfigError
+from txtopo.records import DAMAGE, from_json, to_json
 
 logger = logging.getLogger("txtopo")
 
@@ -146,7 +145,7 @@ class SnapshotWriter:
             writer = Writer(
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
-            draft.write_text(f"{json.dumps(attrs.asdict(writer))}\n{_encode(snapshot)}\n", encoding="utf-8")
+            draft.write_text(f"{json.dumps(to_json(writer))}\n{json.dumps(to_json(snapshot))}\n", encoding="utf-8")
             draft.replace(self._path)
             self._has_begun = True
         except OSError as error:  # the run is what counts; a metadata directory that is gone stops it elsewhere
@@ -156,8 +155,8 @@ class SnapshotWriter:
 
     def _is_succeeded(self) -> bool:
         """Whether a later coordinator has written its own."""
-        with contextlib.suppress(OSError, ValueError, TypeError), self._path.open("rb") as file:
-            writer = Writer(**json.loads(file.readline()))
+        with contextlib.suppress(OSError, *DAMAGE), self._path.open("rb") as file:
+            writer = from_json(json.loads(file.readline()), Writer)
             return writer.incarnation == self._incarnation and writer.epoch > self._epoch
         return False
 
@@ -175,39 +174,11 @@ def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
     """
     try:
         first, second = path.read_text(encoding="utf-8").splitlines()
-        return Writer(**json.loads(first)), _decode(json.loads(second))
+        return from_json(json.loads(first), Writer), from_json(json.loads(second), Snapshot)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, *DAMAGE) as error:
         raise ConfigError(f"the snapshot {path} can't be read ({error}); remove it: nothing depends on it") from error
-
-
-def _encode(snapshot: Snapshot) -> str:
-    def plain(_owner: Any, _field: Any, value: Any) -> Any:
-        return value.value if isinstance(value, Happening) else value
-
-    return json.dumps(attrs.asdict(snapshot, value_serializer=plain))
-
-
-def _decode(value: dict[str, Any]) -> Snapshot:
-    transactions = tuple(
-        TransactionSnapshot(**{**each, "story": _decode_story(each["story"])}) for each in value["transactions"]
-    )
-    return Snapshot(**{**value, "transactions": transactions})
-
-
-def _decode_story(value: dict[str, Any]) -> Story:
-    entries = tuple(
-        StoryEntry(
-            **{
-                **each,
-                "what": Happening(each["what"]),
-                "attempt": None if each["attempt"] is None else TransactionAttempt(**each["attempt"]),
-            }
-        )
-        for each in value["entries"]
-    )
-    return Story(value["txid"], entries, value["left_out"])
 
 
 def _start_of(pid: int) -> int | None:

@@ -20,18 +20,14 @@ from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
     JournalTable,
-    decode_entry,
-    decode_header,
     journal_files,
 )
+from txtopo.records import DAMAGE, from_json
 
 METADATA_DIR = "_txtopo"
 """The folder beside the tables where a topology keeps its own files."""
 
 _BLOCK_BYTES = 64 * 1024
-
-_DAMAGE = (ValueError, TypeError, KeyError)
-"""What a line raises that is not what was written."""
 
 
 @attrs.frozen
@@ -76,9 +72,10 @@ def read_end(folder: Path) -> JournalEnd | None:
             last = _last_line(file, len(first))
         try:
             return JournalEnd(
-                decode_header(json.loads(first)), None if last is None else decode_entry(json.loads(last))
+                from_json(json.loads(first), JournalHeader),
+                None if last is None else from_json(json.loads(last), JournalEntry),
             )
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _damaged(path, error) from error
     return None
 
@@ -105,7 +102,7 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
             if not first.endswith(b"\n"):
                 continue
             try:
-                header = decode_header(json.loads(first))
+                header = from_json(json.loads(first), JournalHeader)
                 if header.epoch != epoch or header.committed > txid:
                     return None
                 found: dict[str, int | None] = {}
@@ -113,14 +110,14 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
                 for line in _lines_backwards(file, len(first)):
                     if not any(text in line for text in wanted.values()):  # most of a table that rests for long
                         continue
-                    entry = decode_entry(json.loads(line))
+                    entry = from_json(json.loads(line), JournalEntry)
                     if entry.last <= txid:
                         own = wanted.keys() & entry.states.keys()
                         found |= dict.fromkeys(own, entry.last)
                         wanted = {name: text for name, text in wanted.items() if name not in own}
                     if not wanted:
                         break
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 raise _damaged(path, error) from error
             return {name: found.get(name, header.states.get(name)) for name in names}
     return None

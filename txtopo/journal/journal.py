@@ -27,17 +27,13 @@ import attrs
 
 from txtopo.durable import sync_path
 from txtopo.errors import DivergenceError, StopError
+from txtopo.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
 
 FOLDER = "journal"
 """Its place in the folder that a topology keeps its own files in."""
 
 PART_BYTES_MAX = 64 * 1024 * 1024
 """A file that is longer is followed by another."""
-
-_WRITTEN_NAMES = {"incarnation": "life"}
-"""Fields that are written under another name than they have here: files of earlier versions have it."""
-
-_FIELD_NAMES = {written: name for name, written in _WRITTEN_NAMES.items()}
 
 _NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
 
@@ -56,7 +52,7 @@ class JournalHeader:
     """What stood fast when a file was begun."""
 
     topology: str
-    incarnation: str
+    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
     epoch: int
     spout: str
     """``repeatable`` or ``opaque``."""
@@ -142,7 +138,7 @@ class JournalWriter:
             )
         if self._file.tell() > PART_BYTES_MAX:
             self._next_part()
-        self._append(_encode(entry))
+        self._append(entry)
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
         self._header = attrs.evolve(self._header, committed=last.txid, metadata=last.metadata, states=states)
@@ -155,7 +151,7 @@ class JournalWriter:
         path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
         draft = path.with_suffix(".draft")  # a reader never sees a file without its header
         self._file = draft.open("wb")
-        self._append(_encode(self._header))
+        self._append(self._header)
         draft.rename(path)
         sync_path(self._folder)
         self._path = path
@@ -180,7 +176,8 @@ class JournalWriter:
             path.unlink(missing_ok=True)
             sizes.remove(size)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, record: JournalHeader | JournalEntry) -> None:
+        line = json.dumps(to_json(record), separators=(",", ":")).encode()
         try:
             self._file.write(line + b"\n")
             self._file.flush()
@@ -290,48 +287,12 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
         try:
             value = json.loads(line)
             if header is None:
-                header = decode_header(value)
+                header = from_json(value, JournalHeader)
             else:
-                entries.append(decode_entry(value))
-        except (ValueError, TypeError, KeyError) as error:
+                entries.append(from_json(value, JournalEntry))
+        except DAMAGE as error:
             raise DivergenceError(
                 f"line {number} of the journal's file {path} can't be read ({error}); the file is damaged: "
                 "restore it, or move the journal's folder away to begin a new one"
             ) from error
     return header, entries
-
-
-def decode_header(value: Mapping[str, Any]) -> JournalHeader:
-    """Return a file's first line, decoded from JSON, as what it says."""
-    tables = {name: JournalTable(**table) for name, table in value["tables"].items()}
-    return JournalHeader(**{**read_fields(value), "tables": tables})
-
-
-def decode_entry(value: Mapping[str, Any]) -> JournalEntry:
-    """Return a further line, decoded from JSON, as what it says."""
-    transactions = tuple(
-        JournalTransaction(
-            txid=each["txid"],
-            attempt=each["attempt"],
-            metadata=each["metadata"],
-            fingerprints={name: (tuples, checksum) for name, (tuples, checksum) in each["fingerprints"].items()},
-            ranges=None if each["ranges"] is None else {p: (s, e) for p, (s, e) in each["ranges"].items()},
-            is_dead_letter=each["is_dead_letter"],
-        )
-        for each in value["transactions"]
-    )
-    return JournalEntry({name: (put, removed) for name, (put, removed) in value["states"].items()}, transactions)
-
-
-def _encode(value: JournalHeader | JournalEntry) -> bytes:
-    return json.dumps(written_fields(value), separators=(",", ":")).encode()
-
-
-def written_fields(value: attrs.AttrsInstance) -> dict[str, Any]:
-    """Return the fields of a value, by the names that they are written under."""
-    return {_WRITTEN_NAMES.get(name, name): each for name, each in attrs.asdict(value).items()}
-
-
-def read_fields(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`written_fields` has made, by the names that the fields have."""
-    return {_FIELD_NAMES.get(name, name): each for name, each in value.items()}

@@ -31,6 +31,7 @@ from txtopo.api.state import StagedWrite
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, RuleError
+from txtopo.records import from_json, to_json
 
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
 _REPAIR = "repair"
@@ -58,14 +59,6 @@ class CommittedMark:
     metadata: Any = None
     states: Mapping[str, StateMark] = attrs.field(factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what is kept of it: said field by field, for attrs' own way takes five times as long."""
-        states = {
-            name: {"identity": mark.identity, "txid": mark.txid, "version": mark.version}
-            for name, mark in self.states.items()
-        }
-        return {"txid": self.txid, "metadata": self.metadata, "states": states}
-
 
 @attrs.frozen
 class GroupMark:
@@ -79,16 +72,6 @@ class GroupMark:
     """What a group with several states has staged; empty for one state."""
     metadata: Any
     """The metadata of its last transaction."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what is kept of it."""
-        return {
-            "first": self.first,
-            "last": self.last,
-            "states": self.states,
-            "staged": [{"state": each.state, "txid": each.txid, "location": each.location} for each in self.staged],
-            "metadata": self.metadata,
-        }
 
 
 class CoordinatorState:
@@ -135,10 +118,7 @@ class CoordinatorState:
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""
         value = self._read(_COMMITTED)
-        if value is None:
-            return CommittedMark()
-        states = {name: StateMark(**mark) for name, mark in value["states"].items()}
-        return CommittedMark(value["txid"], value["metadata"], states)
+        return CommittedMark() if value is None else from_json(value, CommittedMark)
 
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
         """Return the transactions that were begun and are not committed, in order.
@@ -162,10 +142,7 @@ class CoordinatorState:
     def group(self) -> GroupMark | None:
         """Return the commit group that was under way, or None."""
         value = self._read(_GROUP)
-        if value is None:
-            return None
-        staged = tuple(StagedWrite(**write) for write in value["staged"])
-        return GroupMark(value["first"], value["last"], tuple(value["states"]), staged, value["metadata"])
+        return None if value is None else from_json(value, GroupMark)
 
     def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
         """Make the metadata of begun transactions durable."""
@@ -173,7 +150,7 @@ class CoordinatorState:
 
     def begin_group(self, mark: GroupMark) -> None:
         """Write down that a group's writes are about to begin."""
-        self._lead.write([Put(self._path(_GROUP), _encode(mark.as_json()))])
+        self._lead.write([Put(self._path(_GROUP), _encode(to_json(mark)))])
 
     def confirm_recovery(self) -> None:
         """Write that this epoch has recovered, which it can only while it leads: so what it has read is true."""
@@ -186,7 +163,7 @@ class CoordinatorState:
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Count the transactions from ``first`` to that of ``mark`` as committed, and forget their metadata."""
         changes: list[Change] = [
-            Put(self._path(_COMMITTED), _encode(mark.as_json())),
+            Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Delete(self._path(_GROUP)),
         ]
         changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
@@ -249,7 +226,7 @@ class CoordinatorState:
 
     def end_repair(self, mark: CommittedMark) -> None:
         """Count a repair as done that has left what is begun and under way as it was."""
-        self._lead.write([Put(self._path(_COMMITTED), _encode(mark.as_json())), Delete(self._path(_REPAIR))])
+        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
 
     def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
         """Replace the coordinator state; what was there is kept aside. Ends a repair.
@@ -265,7 +242,7 @@ class CoordinatorState:
             *self._set_aside_changes(names, number),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
-        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(mark.as_json()))]
+        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(to_json(mark)))]
         self._lead.write([*changes, Delete(self._path(_REPAIR))])
 
     def set_aside(self, number: int) -> None:

@@ -22,7 +22,8 @@ import attrs
 from txtopo.api.state import State
 from txtopo.backend.table import StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.journal.journal import JournalPart, find_journal, read_fields, read_journal, written_fields
+from txtopo.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.recovery.coordinator_state import CoordinatorState
 from txtopo.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind, find_divergences
@@ -70,7 +71,7 @@ class GoTo:
 
     txid: int
     metadata: Any
-    incarnation: str
+    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
     spout: str
     states: Mapping[str, int]
     is_as_it_is: bool
@@ -181,16 +182,14 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
 
 def encode_plan(plan: GoTo | StartAnew) -> Any:
     """Return a plan as JSON, to be finished from."""
-    return {"plan": type(plan).__name__, **written_fields(plan)}
+    return {"plan": type(plan).__name__, **to_json(plan)}
 
 
 def decode_plan(value: Any) -> GoTo | StartAnew | None:
     """Return the plan that :func:`encode_plan` encoded; None for None."""
     if value is None:
         return None
-    rest = read_fields(value)
-    del rest["plan"]
-    return GoTo(**rest) if value["plan"] == GoTo.__name__ else StartAnew(**rest)
+    return from_json(value, GoTo) if value["plan"] == GoTo.__name__ else from_json(value, StartAnew)
 
 
 @attrs.frozen
