@@ -16,7 +16,7 @@ from txtopo.audit.checks import AuditReport, TableProof, audit
 from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import folder_or_topology, set_option
+from txtopo.cli.target import Target, takes_folder_or_target
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.errors import ConfigError
 from txtopo.journal.ending import metadata_dir_below, metadata_dir_with_journal
@@ -29,18 +29,17 @@ Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
 
 
 @click.command("audit", cls=Command)
-@click.argument("target", metavar="MODULE[:ATTRIBUTE]|OUTPUT")
-@set_option
+@takes_folder_or_target
 @click.option("--quick", is_flag=True, help="Leave out what the rows of each table version are.")
 @click.pass_context
-def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick: bool) -> None:  # noqa: FBT001
+def audit_command(ctx: click.Context, target: Path | Target, quick: bool) -> None:  # noqa: FBT001
     """Prove from journal and tables that every transaction was committed once, in order, without a gap.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
     topology. Nothing is run or written, and the topology may be running. What was proved is printed; if anything
     is not as it must be, it is named, and the exit status is 1.
     """
-    journal, spout = _journal(target, pairs)
+    journal, spout = _journal(target)
     parts, histories = _evidence(journal, with_rows=not quick)
     report = audit(parts, histories)
     console = Console(highlight=False)
@@ -68,14 +67,13 @@ def audit_command(ctx: click.Context, target: str, pairs: tuple[str, ...], quick
     console.print(Text("✔ every transaction was committed once, in order, without a gap", "bold green"))
 
 
-def _journal(target: str, pairs: tuple[str, ...]) -> tuple[Path, AnySpout | None]:
+def _journal(target: Path | Target) -> tuple[Path, AnySpout | None]:
     """Return a topology's journal, and its spout where the topology is given."""
-    loaded = folder_or_topology(target, pairs)
-    if isinstance(loaded, Path):
-        return find_journal(metadata_dir_below(loaded)), None
-    plan = loaded.topology.plan
-    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, loaded.config))
-    return find_journal(metadata_dir, loaded.topology.id), spout_as_written(plan.spout.component)
+    if isinstance(target, Path):
+        return find_journal(metadata_dir_below(target)), None
+    plan = target.topology.plan
+    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
+    return find_journal(metadata_dir, target.topology.id), spout_as_written(plan.spout.component)
 
 
 def _evidence(journal: Path, *, with_rows: bool) -> Evidence:

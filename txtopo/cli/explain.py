@@ -15,7 +15,7 @@ from rich.text import Text
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
-from txtopo.cli.target import folder_or_topology, set_option
+from txtopo.cli.target import Target, takes_folder_or_target
 from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
 from txtopo.core.transitions import Status
 from txtopo.engine.runner import metadata_dir_of
@@ -57,17 +57,16 @@ class _Known:
 
 
 @click.command("explain", cls=Command)
-@click.argument("target", metavar="MODULE[:ATTRIBUTE]|OUTPUT")
+@takes_folder_or_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
-@set_option
-def explain_command(target: str, txid: int, pairs: tuple[str, ...]) -> None:
+def explain_command(target: Path | Target, txid: int) -> None:
     """Say where a transaction stands: since when, what it waits for or failed in, and what happens next.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
     topology. Of what is committed the journal tells; of what is not, a small file that a run keeps beside it, about
     as it was a second ago. Nothing is run or written.
     """
-    known = _known(target, pairs)
+    known = _known(target)
     console = Console(highlight=False)
     head, *lines = _lines(known, txid)
     console.print(Text(head, "bold"), soft_wrap=True)
@@ -75,13 +74,13 @@ def explain_command(target: str, txid: int, pairs: tuple[str, ...]) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _known(target: str, pairs: tuple[str, ...]) -> _Known:
+def _known(target: Path | Target) -> _Known:
     """Read journal and snapshot of a topology, those of its present incarnation.
 
     Raises:
         ConfigError: there are none.
     """
-    metadata_dir, topology_id = _metadata_dir(target, pairs)
+    metadata_dir, topology_id = _metadata_dir(target)
     parts = read_journal(find_journal(metadata_dir, topology_id))
     if topology_id is None and parts:
         topology_id = parts[-1].header.topology
@@ -102,15 +101,14 @@ def _is_of(writer: Writer, part: JournalPart) -> bool:
     return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
 
 
-def _metadata_dir(target: str, pairs: tuple[str, ...]) -> tuple[Path, str | None]:
+def _metadata_dir(target: Path | Target) -> tuple[Path, str | None]:
     """Return the folder of a topology's own files, and its id where the topology is given."""
-    loaded = folder_or_topology(target, pairs)
-    if isinstance(loaded, Path):
-        for metadata_dir in (loaded / METADATA_DIR, loaded):
+    if isinstance(target, Path):
+        for metadata_dir in (target / METADATA_DIR, target):
             if any(metadata_dir.glob("run-*.json")):  # without a journal there is still this
                 return metadata_dir, None
-        return metadata_dir_below(loaded), None
-    return metadata_dir_of(loaded.topology.plan, loaded.config), loaded.topology.id
+        return metadata_dir_below(target), None
+    return metadata_dir_of(target.topology.plan, target.config), target.topology.id
 
 
 def _lines(known: _Known, txid: int) -> list[str]:

@@ -11,7 +11,7 @@ import click
 
 from txtopo.api.store import Store
 from txtopo.cli.command import Command, CommandLineError
-from txtopo.cli.target import Target, load_target, set_option, target_argument
+from txtopo.cli.target import Target, takes_target
 from txtopo.engine.runner import address_from, make_store, metadata_dir_of, states_of
 from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
@@ -25,8 +25,7 @@ NOTHING_CHANGED = "nothing was changed"
 
 
 @click.command(cls=Command)
-@target_argument
-@set_option
+@takes_target
 @click.option("--yes", "-y", is_flag=True, help="Agree beforehand to what is asked.")
 @click.option(
     "--accept-foreign-writes",
@@ -40,7 +39,7 @@ NOTHING_CHANGED = "nothing was changed"
     is_flag=True,
     help="Move tables, journal and coordinator state aside, so that all begins at transaction 1.",
 )
-def repair(target: str, pairs: tuple[str, ...], yes: bool, is_accepting: bool, is_anew: bool) -> None:  # noqa: FBT001 - click
+def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None:  # noqa: FBT001 - click
     """Bring coordinator state and tables together again, where a run refuses to begin.
 
     MODULE, ATTRIBUTE and --set are as for 'txtopo run'. A topology that is running is left alone.
@@ -53,10 +52,9 @@ def repair(target: str, pairs: tuple[str, ...], yes: bool, is_accepting: bool, i
     """
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
-    loaded = load_target(target, pairs)
-    subject = _subject(loaded)
+    subject = _subject(target)
     with contextlib.ExitStack() as stack:
-        store = make_store(loaded.topology.plan, loaded.config)
+        store = make_store(target.topology.plan, target.config)
         stack.callback(store.close)
         coordinator_state = _lead(store, subject, stack, 1)
         diagnosis = diagnose(subject, coordinator_state)
@@ -69,20 +67,19 @@ def repair(target: str, pairs: tuple[str, ...], yes: bool, is_accepting: bool, i
         _agree(diagnosis, plan, is_agreed=yes)
         if coordinator_state.epoch < diagnosis.epoch_min:
             stack.pop_all().close()
-            store = make_store(loaded.topology.plan, loaded.config)
+            store = make_store(target.topology.plan, target.config)
             stack.callback(store.close)
             coordinator_state = _lead(store, subject, stack, diagnosis.epoch_min)
             again = _choose(diagnose(subject, coordinator_state), is_accepting=is_accepting, is_anew=is_anew)
             if again is not None and again != plan:
                 raise StopError(f"something changed meanwhile, {NOTHING_CHANGED} here; look again")
         carry_out(subject, coordinator_state, plan)
-    options = [option for pair in pairs for option in ("--set", pair)]
-    click.echo(f"done; to go on: {shlex.join(['txtopo', 'run', target, *options])}")
+    click.echo(f"done; to go on: {shlex.join(['txtopo', 'run', *target.words])}")
 
 
-def _subject(loaded: Target) -> RepairSubject:
-    plan, metadata_dir = loaded.topology.plan, metadata_dir_of(loaded.topology.plan, loaded.config)
-    states = states_of(plan, loaded.config)
+def _subject(target: Target) -> RepairSubject:
+    plan, metadata_dir = target.topology.plan, metadata_dir_of(target.topology.plan, target.config)
+    states = states_of(plan, target.config)
     return RepairSubject(
         topology_id=plan.topology_id,
         spout=plan.semantics.name,

@@ -14,7 +14,7 @@ from txtopo.audit.replay import Replay
 from txtopo.backend.replay_report import ReplayReport
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import load_target, set_option, target_argument
+from txtopo.cli.target import Target, takes_target
 from txtopo.config import Config
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.journal.ending import metadata_dir_with_journal
@@ -27,18 +27,16 @@ from txtopo.topology.plan import Plan
 
 
 @click.command("replay", cls=Command)
-@target_argument
+@takes_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
-@set_option
 @click.pass_context
-def replay_command(ctx: click.Context, target: str, txid: int, pairs: tuple[str, ...]) -> None:
+def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
     """Run a committed transaction again, write nothing, and say whether it comes out the same.
 
     If it does not, the first component is named whose output differs: the spout, whose source is not repeatable,
     or a bolt that is not deterministic; the exit status is 1 then. The topology may be running meanwhile.
     """
-    loaded = load_target(target, pairs)
-    plan, config = loaded.topology.plan, loaded.config
+    plan, config = target.topology.plan, target.config
     parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
     prototypes = prototypes_of(plan)
     with user_output_logged(), _runner(plan, config, prototypes) as runner:

@@ -18,7 +18,7 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
-from txtopo.cli.target import load_target, set_option, target_argument
+from txtopo.cli.target import Target, takes_target
 from txtopo.config import Config
 from txtopo.engine.report import Progress
 from txtopo.engine.runner import run as run_topology
@@ -35,8 +35,7 @@ LOG_LEVELS = {
 
 
 @click.command(cls=Command)
-@target_argument
-@set_option
+@takes_target
 @click.option("--until", type=WholeNumber(0), metavar="TXID", help="Stop when this transaction is committed.")
 @click.option(
     "--log-level",
@@ -45,20 +44,19 @@ LOG_LEVELS = {
     show_default=True,
     help="The least level of what spouts and bolts log that is shown; 'print' is what they print, and warnings.",
 )
-def run(target: str, pairs: tuple[str, ...], until: int | None, log_level: str) -> None:
+def run(target: Target, until: int | None, log_level: str) -> None:
     """Run a topology until its input is exhausted.
 
     MODULE is searched in the current folder first. ATTRIBUTE is a topology or a function that returns one,
     'topology' unless given; --set sets the function's parameters, too. A run that was stopped or killed goes
     on where it was when it is started again. Ctrl-C stops in good order, a second one at once.
     """
-    loaded = load_target(target, pairs)
     gc.freeze()  # modules live as long as the process: to look for garbage among them at its end takes a while
     console = Console(highlight=False)
-    _log_to(console, loaded.config, LOG_LEVELS[log_level])
+    _log_to(console, target.config, LOG_LEVELS[log_level])
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
-        display = LiveDisplay(console, loaded.config.max_spout_pending)
+        display = LiveDisplay(console, target.config.max_spout_pending)
     interrupts = Interrupts(display.stopping)
 
     def on_progress(progress: Progress) -> None:
@@ -67,20 +65,15 @@ def run(target: str, pairs: tuple[str, ...], until: int | None, log_level: str) 
 
     with display, interrupts:
         report = run_topology(
-            loaded.topology, loaded.config, until=until, on_progress=on_progress, on_stage=display.stage
+            target.topology, target.config, until=until, on_progress=on_progress, on_stage=display.stage
         )
     display.finish(report)
     if is_stopped_early(report):
-        console.print(f"stopped; to go on: {_command_line(target, pairs, until)}", soft_wrap=True)
+        options = [] if until is None else ["--until", str(until)]
+        again = shlex.join(["txtopo", "run", *target.words, *options])
+        console.print(f"stopped; to go on: {again}", soft_wrap=True)
         return
-    loaded.call_hook("show_results", console)
-
-
-def _command_line(target: str, pairs: tuple[str, ...], until: int | None) -> str:
-    options = [option for pair in pairs for option in ("--set", pair)]
-    if until is not None:
-        options += ["--until", str(until)]
-    return shlex.join(["txtopo", "run", target, *options])
+    target.call_hook("show_results", console)
 
 
 def _log_to(console: Console, config: Config, user_level: int) -> None:

@@ -7,26 +7,22 @@ from rich.console import Console
 
 from txtopo.cli.command import Command
 from txtopo.cli.formats import format_option
-from txtopo.cli.graph.dot import draw_dot
-from txtopo.cli.graph.json_lines import draw_json
-from txtopo.cli.graph.mermaid import draw_mermaid
-from txtopo.cli.graph.text import draw_text
-from txtopo.cli.target import load_target, set_option, target_argument
+from txtopo.cli.graph import draw_dot, draw_json, draw_mermaid, draw_text
+from txtopo.cli.target import Target, takes_target
 
 PIPE_WIDTH = 1000
 """Off a terminal lines stay whole, so that they can be searched."""
 
 
 @click.command(cls=Command)
-@target_argument
-@set_option
+@takes_target
 @format_option("text", "mermaid", "dot", "json")
-def show(target: str, pairs: tuple[str, ...], form: str) -> None:
+def show(target: Target, form: str) -> None:
     """Show a topology's graph: what works ahead, what waits for the commit phase, and the states.
 
     MODULE and ATTRIBUTE are as for 'txtopo run'. Nothing is run.
     """
-    plan = load_target(target, pairs).topology.plan
+    plan = target.topology.plan
     match form:
         case "mermaid":
             click.echo(draw_mermaid(plan))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
-from txtopo.cli.target import Target, load_target, set_option, target_argument
+from txtopo.cli.target import Target, takes_target
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.schedules import (
     Failure,
@@ -30,8 +30,7 @@ UNTIL = 12
 
 
 @click.command(cls=Command)
-@target_argument
-@set_option
+@takes_target
 @click.option("--seeds", type=WholeNumber(1), default=1_000, show_default=True, help="How many schedules.")
 @click.option("--first-seed", type=WholeNumber(0), default=1, show_default=True, help="Where to begin.")
 @click.option("--seed", type=WholeNumber(0), help="Run this schedule alone, and print all that happens in it.")
@@ -50,8 +49,7 @@ UNTIL = 12
 @click.pass_context
 def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     context: click.Context,
-    target: str,
-    pairs: tuple[str, ...],
+    target: Target,
     seeds: int,
     first_seed: int,
     seed: int | None,
@@ -77,16 +75,15 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     something else. Attempts that differ in their epoch alone count as the same, until a bolt is found that depends on
     it. Schedules are the same either way, unless a bolt does; --run-all always runs them.
     """
-    loaded = load_target(target, pairs)
     console = Console(highlight=False, soft_wrap=True)
     logger = logging.getLogger("txtopo")
     context.call_on_close(functools.partial(logger.setLevel, logger.level))
     logger.setLevel(logging.CRITICAL)
-    subject = _subject(loaded, until)
+    subject = _subject(target, until)
     if run_all:
         subject = attrs.evolve(subject, memory=JobMemory(is_on=False))
     workloads = _workloads(kinds)
-    command = ["txtopo", "simulate", target, *(option for pair in pairs for option in ("--set", pair))]
+    command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
     command += ["--run-all"] if run_all else []
@@ -102,11 +99,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     console.print("[bold green]every promise held[/]")
 
 
-def _subject(loaded: Target, until: int) -> Subject:
-    plan = loaded.topology.plan
+def _subject(target: Target, until: int) -> Subject:
+    plan = target.topology.plan
     if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark, and can't be simulated")
-    return make_subject(loaded.topology, until=until, invariant=getattr(loaded.module, INVARIANT, None))
+    return make_subject(target.topology, until=until, invariant=getattr(target.module, INVARIANT, None))
 
 
 def _workloads(kinds: tuple[str, ...]) -> tuple[type[Workload], ...]:

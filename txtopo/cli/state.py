@@ -63,15 +63,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     rows = read_table(table, txid, nearest)
     last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
     found = _sorted(_with_keys(rows, keys))
-    shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
-    match form:
-        case "jsonl":
-            for row in shown.to_pylist():
-                click.echo(json.dumps(row, default=str, ensure_ascii=False))
-        case "csv":
-            _write_csv(shown)
-        case _:
-            _print(shown)
+    shown = _show(found, limit, form)
     written = "nothing is written yet" if last is None else f"the last transaction is {last}"
     _say(f"{_count(shown, found, rows)}; {written}")
 
@@ -87,18 +79,26 @@ def _show_all(  # noqa: PLR0913 - as above
             f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format jsonl"
         )
     for name, rows in sorted(view.tables.items()):
-        shown = _sorted(rows).slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
-        match form:
-            case "jsonl":
-                for row in shown.to_pylist():
-                    click.echo(json.dumps({"state": name, "row": row}, default=str, ensure_ascii=False))
-            case "csv":
-                _write_csv(shown)
-            case _:
-                Console(highlight=False).print(Text(name, "bold"))
-                _print(shown)
+        shown = _show(_sorted(rows), limit, form, name)
         _say(f"{name}: {_count(shown, rows, rows)}")
     _say(f"all tables as of transaction {view.txid}")
+
+
+def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
+    """Show some rows, as those of a state where its name is given; return them."""
+    shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
+    match form:
+        case "jsonl":
+            for row in shown.to_pylist():
+                told = row if name is None else {"state": name, "row": row}
+                click.echo(json.dumps(told, default=str, ensure_ascii=False))
+        case "csv":
+            _write_csv(shown)
+        case _:
+            if name is not None:
+                Console(highlight=False).print(Text(name, "bold"))
+            _print(shown)
+    return shown
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

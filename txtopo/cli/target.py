@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import inspect
 import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,22 +26,13 @@ from txtopo.topology.plan import Topology
 
 DEFAULT_ATTRIBUTE = "topology"
 
-target_argument = click.argument("target", metavar="MODULE[:ATTRIBUTE]")
-
-set_option = click.option(
-    "--set",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the topology's function, or a setting, as in 'max_spout_pending=8' or "
-    "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given often.",
-)
-
 
 @attrs.frozen
 class Target:
     """A topology with the module it comes from and what ``--set`` gave."""
 
+    words: tuple[str, ...]
+    """What it is named by on the command line, ``--set`` included."""
     module: ModuleType
     topology: Topology
     config: Config
@@ -55,7 +47,7 @@ class Target:
             _call(f"{self.module.__name__}.{name}()", hook, *positional, **taken)
 
 
-def load_target(text: str, pairs: Iterable[str]) -> Target:
+def load_target(text: str, pairs: Sequence[str]) -> Target:
     """Import the module that ``text`` names, and make its topology.
 
     Args:
@@ -67,7 +59,7 @@ def load_target(text: str, pairs: Iterable[str]) -> Target:
         YourCodeError: the module or its function raises an exception.
         TxtopoError: the graph or the configuration has a mistake.
     """
-    values = parse_pairs(list(pairs))
+    values = parse_pairs(pairs)
     name, _, attribute = text.partition(":")
     module = import_module(name)
     found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
@@ -80,10 +72,40 @@ def load_target(text: str, pairs: Iterable[str]) -> Target:
             f"{module.__name__}:{attribute or DEFAULT_ATTRIBUTE} {what} of type {type(topology).__name__}; "
             "it must be a Topology, as build() returns it, or a function that returns one"
         )
-    return Target(module, topology, given.config, all_arguments(function, given.arguments))
+    words = (text, *(word for pair in pairs for word in ("--set", pair)))
+    return Target(words, module, topology, given.config, all_arguments(function, given.arguments))
 
 
-def folder_or_topology(target: str, pairs: tuple[str, ...]) -> Path | Target:
+def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the :class:`Target` that its first argument and ``--set`` name, as ``target``."""
+    return _takes("MODULE[:ATTRIBUTE]", load_target, function)
+
+
+def takes_folder_or_target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the folder that holds a topology's tables, or a :class:`Target`, as ``target``."""
+    return _takes("MODULE[:ATTRIBUTE]|OUTPUT", _folder_or_target, function)
+
+
+def _takes(
+    metavar: str, load: Callable[[str, tuple[str, ...]], Any], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    @click.argument("target", metavar=metavar)
+    @click.option(
+        "--set",
+        "pairs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A parameter of the topology's function, or a setting, as in 'max_spout_pending=8' or "
+        "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given often.",
+    )
+    @functools.wraps(function)
+    def command(target: str, pairs: tuple[str, ...], **options: Any) -> Any:
+        return function(target=load(target, pairs), **options)
+
+    return command
+
+
+def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
     """Return what a command was given: the folder that holds a topology's tables, or a topology.
 
     Args:

@@ -1,0 +1,245 @@
+"""A topology's graph, drawn: as a tree in the terminal, as a flowchart of Mermaid or Graphviz, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from rich.text import Text
+from rich.tree import Tree
+
+from txtopo.api.fields import Fields
+from txtopo.api.state import State
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.types import ddl_name
+from txtopo.topology.plan import Edge, Phase, Plan, PlannedComponent
+from txtopo.topology.probe import find_state_mistakes
+
+_PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
+
+
+def draw_text(plan: Plan) -> Tree:
+    """Return the graph: each phase with its components, each component with inputs, outputs and states."""
+    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {plan.semantics.summary}", "dim")))
+    for phase, title in PHASE_TITLES.items():
+        components = plan.of_phase(phase)
+        if components:
+            branch = tree.add(Text(title, _PHASE_STYLES[phase]))
+            for component in components:
+                _add_component(branch, plan, component)
+    if plan.states:
+        branch = tree.add(Text("states", "cyan"))
+        for name, state in plan.states.items():
+            node = branch.add(Text.assemble((name, "bold"), f"  {state_text(state)}"))
+            if address_of(state):
+                node.add(Text.assemble(("in ", "dim"), address_of(state)))
+    return tree
+
+
+def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:
+    head = Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {class_of(component)}", "dim"))
+    node = branch.add(head)
+    for edge in plan.inputs(component.id):
+        node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
+    for stream, fields in component.streams.items():
+        taken = "" if plan.outputs(component.id, stream) else "  nobody takes it"
+        node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (taken, "yellow")))
+    states = states_of(plan, component)
+    if states:
+        node.add(Text.assemble(("keeps ", "dim"), (", ".join(states), "cyan")))
+
+
+_DOT_COLORS = {Phase.PROCESSING: "goldenrod", Phase.COMMIT: "forestgreen"}
+
+
+def draw_dot(plan: Plan) -> str:
+    """Return a ``digraph`` in the language of Graphviz, with a cluster for each phase."""
+    return "\n".join(_dot_lines(plan))
+
+
+def _dot_lines(plan: Plan) -> Iterator[str]:
+    yield f"digraph {_dot_quoted(plan.topology_id)} {{"
+    yield '  rankdir=LR; fontname="sans-serif"; node [shape=box, fontname="sans-serif"];'
+    yield '  edge [fontname="sans-serif", fontsize=10];'
+    for phase, title in PHASE_TITLES.items():
+        components = plan.of_phase(phase)
+        if components:
+            yield f"  subgraph {_dot_quoted(f'cluster_{phase.value}')} {{"
+            yield f"    label={_dot_quoted(title)}; color={_DOT_COLORS[phase]};"
+            yield from (f"    {_dot_node(component)}" for component in components)
+            yield "  }"
+    for name, state in plan.states.items():
+        label = _dot_quoted(name, state_text(state), address_of(state))
+        yield f"  {_dot_quoted(f'state {name}')} [shape=cylinder, label={label}];"
+    for edge in plan.edges:
+        fields = plan.by_id[edge.source].streams[edge.stream]
+        label = _dot_quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
+        yield f"  {_dot_quoted(edge.source)} -> {_dot_quoted(edge.target)} [label={label}];"
+    for component in plan.of_phase(Phase.COMMIT):
+        for kept in states_of(plan, component):
+            yield f"  {_dot_quoted(component.id)} -> {_dot_quoted(f'state {kept}')} [style=dashed, dir=none];"
+    yield "}"
+
+
+def _dot_node(component: PlannedComponent) -> str:
+    peripheries = 2 if component.is_committer else 1
+    label = _dot_quoted(component.id, title_of(component))
+    return f"{_dot_quoted(component.id)} [label={label}, peripheries={peripheries}];"
+
+
+def _dot_quoted(*lines: str) -> str:
+    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines if line)
+    return '"' + "\\n".join(escaped) + '"'
+
+
+def draw_mermaid(plan: Plan) -> str:
+    """Return a ``flowchart LR`` for Markdown pages, with a subgraph for each phase."""
+    return "\n".join(_mermaid_lines(plan))
+
+
+def _mermaid_lines(plan: Plan) -> Iterator[str]:
+    names = {component.id: f"c{index}" for index, component in enumerate(plan.components)}
+    states = {state: f"s{index}" for index, state in enumerate(plan.states)}
+    yield "flowchart LR"
+    for phase, title in PHASE_TITLES.items():
+        components = plan.of_phase(phase)
+        if components:
+            yield f"  subgraph {phase.value}_phase[{_mermaid_quoted(title)}]"
+            yield from (f"    {_mermaid_node(names[component.id], component)}" for component in components)
+            yield "  end"
+    yield from (
+        f"  {states[name]}[({_mermaid_quoted(name, state_text(state), address_of(state))})]"
+        for name, state in plan.states.items()
+    )
+    for edge in plan.edges:
+        fields = plan.by_id[edge.source].streams[edge.stream]
+        label = _mermaid_quoted(edge_text(plan, edge), stream_text(edge.stream, fields))
+        yield f"  {names[edge.source]} -->|{label}| {names[edge.target]}"
+    for component in plan.of_phase(Phase.COMMIT):
+        for state in states_of(plan, component):
+            yield f"  {names[component.id]} -.- {states[state]}"
+
+
+def _mermaid_node(name: str, component: PlannedComponent) -> str:
+    label = _mermaid_quoted(component.id, title_of(component))
+    return f"{name}[[{label}]]" if component.is_committer else f"{name}[{label}]"
+
+
+def _mermaid_quoted(*lines: str) -> str:
+    escaped = (
+        line.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+        for line in lines
+        if line
+    )
+    return f'"{"<br/>".join(escaped)}"'
+
+
+def draw_json(plan: Plan) -> str:
+    """Return components, edges and states as one JSON object."""
+    graph: dict[str, Any] = {
+        "topology": plan.topology_id,
+        "components": [
+            {
+                "id": component.id,
+                "kind": component.kind.value,
+                "class": class_of(component),
+                "tasks": component.tasks,
+                "phase": component.phase.value,
+                "committer": component.is_committer,
+                "streams": {stream: fields_text(fields) for stream, fields in component.streams.items()},
+                "states": states_of(plan, component),
+            }
+            for component in plan.components
+        ],
+        "edges": [
+            {"source": edge.source, "stream": edge.stream, "target": edge.target, "grouping": str(edge.grouping)}
+            for edge in plan.edges
+        ],
+        "states": {
+            name: {
+                "class": type(state).__name__,
+                "kind": state.kind.value,
+                "key": fields_text(state.key),
+                "value": fields_text(state.value),
+                "path": address_of(state),
+            }
+            for name, state in plan.states.items()
+        },
+    }
+    return json.dumps(graph, indent=2, ensure_ascii=False)
+
+
+PHASE_TITLES: Mapping[Phase, str] = {
+    Phase.PROCESSING: "processing phase: works ahead, many transactions at once",
+    Phase.COMMIT: "commit phase: one transaction after another, in txid order",
+}
+"""The phases in the order that data takes."""
+
+
+def title_of(component: PlannedComponent) -> str:
+    """Return how a component is run, and by how many tasks."""
+    kind = component.kind.value
+    tasks = "1 task" if component.tasks == 1 else f"{component.tasks} tasks"
+    return f"{f'committer, {kind}' if component.is_committer else kind}, {tasks}"
+
+
+def class_of(component: PlannedComponent) -> str:
+    """Return the name of a component's class; empty where that is one of txtopo's own wrappers."""
+    name = type(component.component).__name__
+    return "" if name.startswith("_") else name
+
+
+def fields_text(fields: Fields) -> str:
+    """Return fields as they are declared."""
+    pairs = zip(fields.names, fields.types, strict=True)
+    return ", ".join(name if kind is None else f"{name}: {ddl_name(kind)}" for name, kind in pairs)
+
+
+def stream_text(stream: str, fields: Fields) -> str:
+    """Return a stream with its fields; the default stream goes without a name."""
+    text = f"({fields_text(fields)})"
+    return text if stream == DEFAULT_STREAM else f"{stream} {text}"
+
+
+def edge_text(plan: Plan, edge: Edge) -> str:
+    """Return an edge's grouping, the stream where it is not the default one, and whether tuples travel."""
+    parts = [f"{edge.grouping} grouping"]
+    if edge.stream != DEFAULT_STREAM:
+        parts.append(f"stream {edge.stream}")
+    if not edge.grouping.moves(plan.by_id[edge.source].tasks, plan.by_id[edge.target].tasks):
+        parts.append("in the same task")
+    return ", ".join(parts)
+
+
+def state_text(state: State) -> str:
+    """Return what a state keeps."""
+    if not len(state.key):
+        return f"{type(state).__name__}, {state.kind.value}: ({fields_text(state.value)})"
+    fields = f"({fields_text(state.key)}) to ({fields_text(state.value)})"
+    return f"{type(state).__name__}, {state.kind.value}: {fields}"
+
+
+def address_of(state: State) -> str:
+    """Return where a state's table lies; empty for a state that has none."""
+    return str(getattr(state, "path", ""))
+
+
+def states_of(plan: Plan, component: PlannedComponent) -> list[str]:
+    """Return the names of the states that a component asks for in its ``prepare``.
+
+    It asks for a state if the graph would have a mistake without it.
+    """
+    if component.phase is Phase.PROCESSING:
+        return []
+    alone = tuple(c if c is component else attrs.evolve(c, phase=Phase.PROCESSING) for c in plan.components)
+    return [
+        name
+        for name in plan.states
+        if any(find_state_mistakes(attrs.evolve(plan, components=alone, states=_without(plan.states, name))))
+    ]
+
+
+def _without(states: Mapping[str, State], name: str) -> dict[str, State]:
+    return {each: state for each, state in states.items() if each != name}

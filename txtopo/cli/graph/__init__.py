@@ -1,1 +1,0 @@
-"""The graph of a topology, as text, Mermaid, Graphviz and JSON."""
