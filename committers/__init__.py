@@ -1,7 +1,6 @@
 """Committers: ready-made bolts that write a state exactly once."""
 
-from committers.append import AppendCommitter
 from committers.reduce import ReduceCommitter
-from committers.replace import ReplaceCommitter
+from committers.rows import AppendCommitter, ReplaceCommitter
 
 __all__ = ["AppendCommitter", "ReduceCommitter", "ReplaceCommitter"]

@@ -1,4 +1,4 @@
-"""What committers of rows have in common: they gather a batch as Arrow columns, and put it into a table at its end."""
+"""Committers of rows: they gather a batch as Arrow columns, and append it to a table, or replace partitions of it."""
 
 from __future__ import annotations
 
@@ -98,3 +98,43 @@ class RowsCommitter(SpillingCommitter):
         if self._tuples:
             tuples, self._tuples = self._tuples, []
             self._rows.append(self._state.as_rows(tuples))
+
+
+class AppendCommitter(RowsCommitter):
+    """Appends every tuple of a stream to a table of rows, with the txid of its transaction.
+
+    *You* set the state to a ``DeltaRows``, and give a stream with its fields; any grouping will do. A stream
+    whose fields have types stays in Arrow columns the whole way into the table.
+    *txtopo* guarantees that the rows of each transaction are in the table once, in one version of it, and those of
+    one that fails not at all.
+
+    Args:
+        state: the name of the state, set by ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
+            if those are the table's, else in their order.
+    """
+
+    def put(self, state: MapState, rows: Rows) -> None:
+        """Append some rows of the batch."""
+        state.append(rows)
+
+
+class ReplaceCommitter(RowsCommitter):
+    """Replaces, as a whole, each partition that occurs among a transaction's tuples by just those tuples.
+
+    *You* set the state to a ``DeltaRows`` with ``partition_by``, and give a stream with its fields; any grouping
+    will do, for the tuples of all tasks count together. The last transaction that has a partition wins, so let one
+    transaction hold the whole of a partition, and let the spout be repeatable: an opaque one may cut the same input
+    otherwise when it is replayed.
+    *txtopo* guarantees that no version of the table has rows of two transactions in a partition that both have
+    replaced, and that partitions which do not occur stay as they are.
+
+    Args:
+        state: the name of the state, set by ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
+            if those are the table's, else in their order.
+    """
+
+    def put(self, state: MapState, rows: Rows) -> None:
+        """Replace the partitions of some rows of the batch."""
+        state.replace_partitions(rows)

@@ -274,7 +274,7 @@ BUGS = (
     ),
     Bug(
         "tuples that come as columns of whole numbers, whatever their values are",
-        "txtopo/columnar/combinable.py",
+        "txtopo/columnar/chunks.py",
         "set(map(type, values)) != {int}",
         "False",
         subjects=(),
@@ -953,11 +953,11 @@ BUGS = (
     ),
     Bug(
         "a traceback of a user's code left out of what Spark's workers print",
-        "txtopo/spark/last_output.py",
+        "txtopo/spark/starting.py",
         "is_parting = all(_PARTING.match(held) for held in self._held)",
         "is_parting = any(_PARTING.match(held) for held in self._held)",
         subjects=(),
-        tests=("tests/spark/test_last_output.py",),
+        tests=("tests/spark/test_starting.py",),
     ),
     Bug(
         "many nested values checked at once, for longer than the timeout",

@@ -13,7 +13,7 @@ from spouts import MemoryTransactionalSpout
 from tests.acceptance.topologies import Identity
 from txtopo import Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import ConfigError
-from txtopo.spark.executor_python import error_in
+from txtopo.spark.errors import error_of_python
 
 NOWHERE = "a_module_of_the_driver_alone"
 
@@ -54,9 +54,9 @@ def test_other_version() -> None:
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark "
         "cannot run with different minor versions."
     )
-    assert str(error_in(text)).startswith("the executors run Python 3.12, and the driver 3.11")
+    assert str(error_of_python(text)).startswith("the executors run Python 3.12, and the driver 3.11")
 
 
 def test_other_losses() -> None:
     """A job that was lost for any other reason says nothing of the Python: it is run again."""
-    assert error_in("ExecutorLostFailure (executor 0 exited caused by one of the running tasks)") is None
+    assert error_of_python("ExecutorLostFailure (executor 0 exited caused by one of the running tasks)") is None

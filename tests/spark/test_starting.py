@@ -1,4 +1,4 @@
-"""A Spark that does not start says why in one line, and prints nothing else."""
+"""A Spark that does not start says why in one line; what its workers print when it leaves them is left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from txtopo.spark.starting import is_chatter, why_it_did_not_start
+from txtopo.spark.starting import PartingWords, is_chatter, why_it_did_not_start
 
 DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 
@@ -85,3 +85,40 @@ def test_command_line(tmp_path: pathlib.Path, setting: str, cause: str) -> None:
     assert done.stderr.startswith("error: Spark did not start: ")
     assert cause in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+HEADER = b"Traceback (most recent call last):\n"
+FRAMES = [
+    b'  File "/s/lib/pyspark.zip/pyspark/daemon.py", line 262, in manager\n',
+    b'  File "/s/site-packages/pyspark/util.py", line 1019, in wrapper\n',
+    b"    return func(*args, **kwargs)\n",
+    b"           ^^^^^^^^^^^^^^^^^^^^^\n",
+]
+END = b"EOFError\n"
+
+
+def passed(lines: list[bytes]) -> list[bytes]:
+    words = PartingWords()
+    return [printed for line in lines for printed in words.without(line)] + words.rest()
+
+
+def test_parting_words() -> None:
+    """Two workers' words that come in turns are left out, and nothing around them is."""
+    both = [HEADER, HEADER, *FRAMES, *FRAMES, END, FRAMES[0], END]
+    assert passed([b"before\n", *both, b"after\n"]) == [b"before\n", b"after\n"]
+
+
+def test_other_tracebacks() -> None:
+    """A traceback of a user's code, or with another end, or one that never ends, comes whole and in order."""
+    yours = [HEADER, *FRAMES, b'  File "/home/you/bolts.py", line 1, in f\n', END]
+    others = [HEADER, *FRAMES, b"MemoryError\n"]
+    unended = [HEADER, *FRAMES]
+    for lines in (yours, others, unended, [*yours, *others, *unended]):
+        assert passed(lines) == lines
+
+
+def test_endless() -> None:
+    """No more than some hundred lines are held back."""
+    words, yours = PartingWords(), b'  File "/home/you/bolts.py", line 1, in f\n'
+    printed = [line for _ in range(1000) for part in (HEADER, yours) for line in words.without(part)]
+    assert len(printed) >= 1600

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txtopo.api.copying import Copying, copying_of_rows
 from txtopo.api.fields import Fields
+from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
@@ -123,6 +124,39 @@ class Chunk:
         if self._batch is None:
             self._batch = _to_batch(self.columns(), self.source)
         return self._batch
+
+    def combinable(self, combiner: Combiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
+        """Return the key and value fields as columns, for a bolt that combines rows with equal keys.
+
+        Where their values are texts and whole numbers and nothing else, columns say the same as tuples, and nothing
+        has to be done tuple by tuple. None if they would not say the same.
+
+        Args:
+            combiner: which fields are the key, and which the value.
+            attempt: whose tuples they are.
+        """
+        fields, positions = combiner.fields, self.source.positions
+        if len(set(fields)) < len(fields) or not set(fields) <= positions.keys():
+            return None
+        first = self.rows(attempt)[0]
+        *keys, value = (type(first[positions[name]]) for name in fields)
+        if value is not int or not {str, int}.issuperset(keys):  # seen before anything is made of all the others
+            return None
+        arrays = [self._to_array(positions[name] - 1) for name in fields]
+        if any(array is None for array in arrays):
+            return None
+        return pa.RecordBatch.from_arrays(arrays, names=list(fields))
+
+    def _to_array(self, position: int) -> pa.Array | None:
+        """Return a column of texts, or of whole numbers of 64 bits; None if there is another value among them."""
+        encoded, values = self.column_as_bytes(position), self.columns()[position]
+        array = None if encoded is None else encoded.to_array(len(values))
+        if array is not None or set(map(type, values)) != {int}:
+            return array
+        try:
+            return pa.array(values, pa.int64())
+        except (pa.ArrowException, OverflowError):  # more than 64 bits
+            return None
 
     def encode(self) -> bytes:
         """Return the chunk's tuples as bytes: Arrow's stream format for columnar streams, else a pickle."""

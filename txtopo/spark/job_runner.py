@@ -21,8 +21,7 @@ from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
 from txtopo.processing.job_runner import JobRunner
 from txtopo.processing.stage_run import Job, Report
-from txtopo.spark.errors import line_that_matters
-from txtopo.spark.executor_python import error_in
+from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.frame_code import error_of_function
@@ -161,7 +160,7 @@ class SparkJobRunner(JobRunner):
         logger.debug("Spark lost a job", exc_info=error)
         if self._is_spark_gone():
             raise _spark_is_gone(error) from error
-        wrong = error_in(str(error))
+        wrong = error_of_python(str(error))
         if wrong is not None:
             raise wrong from error
 

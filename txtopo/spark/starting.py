@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from py4j.protocol import Py4JJavaError
 
 from txtopo.spark.errors import line_that_matters
-from txtopo.spark.last_output import PartingWords
 
 _CHATTER = re.compile(
     rb"Using incubator modules|Using Spark's default log4j profile|Setting Spark log level|Setting default log level"
@@ -150,3 +149,46 @@ def why_it_did_not_start(error: Exception, output: str) -> str:
         cause = next((match["what"].strip() for match in found if match is not None), cause)
     hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause)]
     return "; ".join([f"Spark did not start: {cause}", *hints[:1]])
+
+
+_HEADER = b"Traceback (most recent call last):"
+_PARTING = re.compile(
+    rb'Traceback \(most recent call last\):|  File "[^"]*(?:/pyspark/|pyspark\.zip)|    '
+    rb"|(?:EOFError|BrokenPipeError|ConnectionResetError)\b"
+)
+_HELD_LINES_MAX = 400
+"""Lines that are held back while tracebacks are not at their ends."""
+
+
+class PartingWords:
+    """Leaves out of lines what Python workers print when Spark leaves them; other tracebacks stay whole.
+
+    A job that is lost or cancelled leaves tasks of its own behind. Spark closes their connections, and their workers
+    print how they have found out, several at once: lines of their tracebacks come in turns. They are of Spark's own
+    code, and tell nobody anything.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._open = 0
+        """Tracebacks that have begun and not ended."""
+
+    def without(self, line: bytes) -> list[bytes]:
+        """Return what is to be printed now that this line has come."""
+        if line.startswith(_HEADER):
+            self._open += 1
+        elif not self._open:
+            return [line]
+        elif not line[:1].isspace():
+            self._open -= 1
+        self._held.append(line)
+        if self._open and len(self._held) < _HELD_LINES_MAX:
+            return []
+        is_parting = all(_PARTING.match(held) for held in self._held)
+        held = self.rest()
+        return [] if is_parting else held
+
+    def rest(self) -> list[bytes]:
+        """Return what is held back, at the end of all lines."""
+        held, self._held, self._open = self._held, [], 0
+        return held

@@ -20,7 +20,6 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
-from txtopo.columnar.combinable import combinable_columns
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath, reach
 from txtopo.tasks.collector import TaskCollector
@@ -217,7 +216,7 @@ class _BatchTask(BoltTask):
         if chunk.source.fields.columnar:
             return chunk.batch()
         combiner = self._bolt.combiner()
-        return None if combiner is None else combinable_columns(chunk, combiner, self._attempt)
+        return None if combiner is None else chunk.combinable(combiner, self._attempt)
 
     def _finish(self) -> None:
         self._bolt.finish_batch()
