@@ -16,8 +16,6 @@ from txtopo.api.fields import Fields
 class GroupingKind(enum.Enum):
     """The groupings of Storm."""
 
-    __hash__ = object.__hash__  # members are looked up often, and Enum's own is a Python function
-
     SHUFFLE = "shuffle"
     """Evenly over the tasks."""
     FIELDS = "fields"

@@ -19,8 +19,6 @@ from txtopo.errors import InternalError, StalledCommit
 class Role(enum.Enum):
     """Whose work it is."""
 
-    __hash__ = object.__hash__  # members are looked up often, and Enum's own is a Python function
-
     SOURCE = "source"
     """Asks the spout; one at a time, in order."""
     JOB = "job"
