@@ -21,7 +21,15 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, FileWrites, files_of, moved_file
+from state.delta.log.data_files import (
+    DATA_FOLDER,
+    WAITING_FOLDER,
+    DataFile,
+    DataFolder,
+    FileWrites,
+    files_of,
+    moved_file,
+)
 from state.delta.log.entries import change_since
 from state.delta.log.location import Location
 from state.delta.log.sync import write_durably
@@ -32,7 +40,6 @@ from txtopo.errors import ConfigError, DivergenceError
 
 __all__ = ["Staging", "staged_obstacle"]
 
-_FOLDER = "_txtopo"
 _STAGED = re.compile(r"^staged-(\d+)-(\d+)\.(?:arrow|json)(\.draft)?$")
 
 
@@ -56,7 +63,7 @@ class Staging:
         Raises:
             ConfigError: the table lies in an object store, where txtopo cannot stage.
         """
-        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.arrow"
+        name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.arrow"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -78,7 +85,7 @@ class Staging:
 
     def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
         """Make a note durable, which tells of data files that are durable already; it is JSON."""
-        name = f"{_FOLDER}/staged-{self._epoch}-{txid}.json"
+        name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.json"
         folder = self._folder()
         if (folder / DATA_FOLDER).is_dir():
             sync_path(folder / DATA_FOLDER)
@@ -123,14 +130,14 @@ class Staging:
 
     def data_files(self) -> set[str]:
         """Return the data files that staged writes are to put into a local table, of whichever epoch."""
-        notes = [json.loads(path.read_bytes()) for path in (self._folder() / _FOLDER).glob("staged-*.json")]
+        notes = [json.loads(path.read_bytes()) for path in (self._folder() / WAITING_FOLDER).glob("staged-*.json")]
         return {file.path for note in notes for file in _data_files(note)}
 
     def discard(self) -> None:
         """Remove the staged writes of this epoch and of those before; a newer coordinator's stay."""
         if self._location.folder is None:
             return
-        for path in (self._location.folder / _FOLDER).glob("staged-*"):
+        for path in (self._location.folder / WAITING_FOLDER).glob("staged-*"):
             name = _STAGED.match(path.name)
             if name is not None and int(name[1]) <= self._epoch:
                 path.unlink(missing_ok=True)

@@ -21,9 +21,11 @@ from deltalake.exceptions import DeltaError
 
 from txtopo.errors import StateFailure
 
-__all__ = ["damage_of_data", "damage_of_log", "empty_version", "plain_text", "state_failure"]
+__all__ = ["LOG_FOLDER", "damage_of_data", "damage_of_log", "empty_version", "plain_text", "state_failure"]
 
-_LOG_FOLDER = "_delta_log"
+LOG_FOLDER = "_delta_log"
+"""The folder of a table that makes it a Delta table."""
+
 _VERSION = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint(\..*)?\.parquet$")
 _FRAME = re.compile(r"^\s*\d+: \S")
@@ -46,7 +48,7 @@ def damage_of_log(folder: Path) -> str | None:
     Args:
         folder: the table's folder.
     """
-    log = folder / _LOG_FOLDER
+    log = folder / LOG_FOLDER
     if not log.is_dir():
         return None
     names = sorted((path.name for path in log.iterdir()), reverse=True)
@@ -67,7 +69,7 @@ def damage_of_log(folder: Path) -> str | None:
 
 def empty_version(folder: Path, version: int) -> str | None:
     """Return in words that the log file of a version is empty, which delta-rs takes for a version that did nothing."""
-    path = folder / _LOG_FOLDER / f"{version:020d}.json"
+    path = folder / LOG_FOLDER / f"{version:020d}.json"
     is_empty = path.is_file() and path.stat().st_size == 0
     return f"{path} is damaged: it is empty, whatever made that version is lost" if is_empty else None
 

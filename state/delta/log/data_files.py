@@ -38,6 +38,7 @@ from txtopo.columnar.rows_file import write_rows_file
 __all__ = [
     "BUCKET_ROWS",
     "DATA_FOLDER",
+    "WAITING_FOLDER",
     "DataFile",
     "DataFolder",
     "FileChange",
@@ -51,8 +52,8 @@ __all__ = [
 DATA_FOLDER = "_data"
 """The folder of a table's own that txtopo writes data files into."""
 
-_WAITING_FOLDER = "_txtopo"
-"""Where rows wait, in the table's folder: readers and vacuum leave it alone."""
+WAITING_FOLDER = "_txtopo"
+"""Where rows and staged writes wait, in the table's folder: readers and vacuum leave it alone."""
 
 PORTION_ROWS = 250_000
 """Rows of a file that are read at a time."""
@@ -230,7 +231,7 @@ class DataFolder:
             for part in parts:
                 file = part.rows
                 if not isinstance(file, RowsFile):
-                    file = write_rows_file(str(self._local() / _WAITING_FOLDER), f"{part.txid}-rows", file, keys)
+                    file = write_rows_file(str(self._local() / WAITING_FOLDER), f"{part.txid}-rows", file, keys)
                     held.append(file)
                 files.append(file)
             yield files

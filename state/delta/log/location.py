@@ -10,12 +10,9 @@ import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from state.delta.log.damage import damage_of_log, plain_text
+from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
-
-LOG_FOLDER = "_delta_log"
-"""The folder of a table that makes it a Delta table."""
 
 _FILE_SCHEME = "file://"
 
