@@ -1,9 +1,7 @@
 """What a Delta table's log says of each version: who made it, by which operation, and as of which transaction.
 
-So it is told whether others have changed what the table holds.
-
 Each Delta write of txtopo notes its epoch, and the txid that it makes visible, in the log. So a version without
-such a note was made by somebody else.
+such a note was made by somebody else, and may have changed what the table holds.
 
 The log's files are read where that can be done. delta-rs' ``history`` numbers its entries from the handle's
 version down, whatever the log has got since, and leaves out versions whose writer told nothing of itself.

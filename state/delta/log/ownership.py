@@ -4,10 +4,9 @@ The *owner* is written into the table's configuration when it is made, and compa
 another topology, another state, another incarnation of the topology, another kind or other columns is refused before
 anything is written, and so is whatever txtopo did not make.
 
-The *fence*: a coordinator that has lost its lead writes nothing more.
-Every Delta write carries two application transactions: ``<topology>/<state>`` → txid and
-``<topology>/epoch`` → epoch. Opening a state writes the second one alone, the *marker*. Then a coordinator
-of an older epoch cannot write, however the two interleave:
+The *fence*: a coordinator that has lost its lead writes nothing more. Every Delta write carries two application
+transactions: ``<topology>/<state>`` → txid and ``<topology>/epoch`` → epoch. Opening a state writes the second one
+alone, the *marker*. Then a coordinator of an older epoch cannot write, however the two interleave:
 
 1. Old looks at its handle, brought up to date: the marker is newer than its epoch. It stops.
 2. Old looks, sees no marker, is paused. New writes the marker. Old writes: the version after the one that
