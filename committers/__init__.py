@@ -1,4 +1,4 @@
-"""Committers: ready-made bolts that write a state exactly once."""
+"""Ready-made committers that write a state exactly once."""
 
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter

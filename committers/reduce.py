@@ -1,4 +1,4 @@
-"""Reduces a stream into a keyed table: a running sum, count, minimum or whatever a function makes of two values."""
+"""``ReduceCommitter``: fold a stream into a keyed table by a sum, a minimum or any associative function."""
 
 from __future__ import annotations
 
@@ -17,36 +17,39 @@ from txtopo.api.state import pairs_of
 from txtopo.api.tuples import TupleSource
 
 ROWS_WAITING_MAX = 1_000_000
-"""Rows that wait to be reduced together, at least."""
+"""The minimum number of rows that wait to be reduced together."""
 
 ROWS_REDUCED_MIN = 10_000
-"""Rows of a task from which on they are reduced before they travel; fewer are sooner reduced with their whole group."""
+"""The number of rows from which a task reduces them before they move; it is faster to reduce fewer with their group."""
 
 
 _ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
-"""Classes whose values fit a type all or none, but for numbers that are too large; what counts there is the sum."""
+"""Classes of which either all values fit a type or none, except for numbers that are too large. Those need no check
+here, because only the sum must fit."""
 
 
 class ReduceCommitter(SpillingCommitter):
     """Folds each key's values into a state, first within the batch, then into what the state holds.
 
-    *You* group the stream by the key fields, so that a key is one task's business, and give a function that
-    is associative: batches are folded on the executors before the state's value is known. Whole numbers are folded
-    by ``operator.add``, ``min`` and ``max`` as Arrow columns the whole way into the table, if the stream's fields
-    have types, or else if its keys are texts or whole numbers.
+    *You* must group the stream by the key fields, so that one task has all values of a key, and give an associative
+    function, because batches are folded on the executors before the state's value is known.
+    *txtopo* guarantees that each transaction is folded into each key exactly once.
 
-    Keys and values obey the types that the state declares, whichever way they come: numpy's numbers are folded as
-    Python's, which never wrap round, and one that does not fit, ``1.0`` for a ``long``, is refused.
+    Integers are folded by ``operator.add``, ``min`` and ``max`` as Arrow columns all the way into the table, if the
+    stream's fields have types or its keys are strings or integers. Keys and values must fit the types that the state
+    declares, in whatever form they arrive: numpy numbers are folded as Python numbers, which never overflow, and a
+    value that does not fit, such as ``1.0`` for a ``long``, raises a ``FieldsError``.
 
     Args:
-        state: the name of the state, set by ``builder.set_state``.
-        key: the fields that make up the key.
+        state: the name of the state in ``builder.set_state``.
+        key: the field or fields of the key.
         value: the field to fold.
-        function: makes one value of two; the sum unless given. A function of a module, so that it pickles.
+        function: combines two values into one; the sum by default. It must be defined in a module so that it can be
+            pickled.
     """
 
     _source: TupleSource | None = None
-    """Where the last tuple came from, whose fields are found."""
+    """The source of the last tuple; the positions of its fields are known."""
 
     _known: frozenset[tuple[type, type]] = frozenset()
     """Classes of keys and values that fit."""
@@ -70,7 +73,7 @@ class ReduceCommitter(SpillingCommitter):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Begin with nothing folded."""
+        """Start with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
         self._rows = []
@@ -79,7 +82,7 @@ class ReduceCommitter(SpillingCommitter):
         self._files = []
 
     def combiner(self) -> Combiner | None:
-        """Let equal keys be made one row where that comes to the same; not where a subclass folds in its own way."""
+        """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
         own = ("execute", "execute_batch", "fold")
         is_plain = all(getattr(type(self), name) is getattr(ReduceCommitter, name) for name in own)
         reduction = None if self._value in self._key else Reduction.of(self._function)
@@ -93,10 +96,10 @@ class ReduceCommitter(SpillingCommitter):
         self.fold(self._key_of(values), values[self._value_at])
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Fold the rows of a batch: as columns where their order does not matter, else value by value."""
+        """Fold the rows of a record batch: as columns if their order does not matter, otherwise value by value."""
         rows = pa.Table.from_batches([batch]).select([*self._key, self._value])
         is_alike = not self._rows or rows.schema.equals(self._rows[0].schema)
-        is_of_keys = self._value in self._key  # columns that are reduced need names of their own
+        is_of_keys = self._value in self._key  # reduced columns need distinct names
         if Reduction.of(self._function) is None or is_of_keys or not is_alike or not is_reducible(rows, [self._value]):
             self._fold_rows(rows)
             return
@@ -113,24 +116,24 @@ class ReduceCommitter(SpillingCommitter):
             self._state.multi_reduce(rows, self._function)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Reduce what waits before it travels to the commit phase; what is large stays behind, in a file."""
+        """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
         if self.__dict__.get("_rows"):
             if self._rows_waiting >= ROWS_REDUCED_MIN:
                 self._reduce()
             self._spill(self._key)
         state = super().__getstate__()
-        for name in ("_source", "_key_of", "_value_at", "_known"):  # how tuples of the processing phase are read
+        for name in ("_source", "_key_of", "_value_at", "_known"):  # only used in the processing phase
             state.pop(name, None)
         return state
 
     def _look_at(self, source: TupleSource) -> None:
-        """Find the fields where they stand in the tuples of a source: tuples come by the thousand from one."""
+        """Find the positions of the fields, once for the thousands of tuples from one source."""
         self._source = source
         self._key_of = operator.itemgetter(*map(source.fields.index, self._key))
         self._value_at = source.fields.index(self._value)
 
     def _reduce(self) -> None:
-        """Make one row a key of all that waits."""
+        """Reduce the waiting rows to one row per key."""
         reduction = Reduction.of(self._function)
         assert reduction is not None, "only what can be reduced waits"
         rows = pa.concat_tables(self._rows)
@@ -147,14 +150,18 @@ class ReduceCommitter(SpillingCommitter):
             self.fold(key, value)
 
     def fold(self, key: Any, value: Any) -> None:
-        """Fold one value; for subclasses whose ``execute`` makes key and value another way."""
+        """Fold one value; subclasses may call it from their own ``execute``."""
         if (key.__class__, value.__class__) not in self._known:
             key, value = self._fitted(key, value)
         folded = self._folded
         folded[key] = self._function(folded[key], value) if key in folded else value
 
     def _fitted(self, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value as they are folded; refuse what does not fit the state's types."""
+        """Return key and value in the form in which they are folded.
+
+        Raises:
+            FieldsError: one of them does not fit the state's types.
+        """
         key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
         value = _plain(value)
         kinds = type(key), type(value)
@@ -167,5 +174,5 @@ class ReduceCommitter(SpillingCommitter):
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of numpy's as Python's own."""
+    """Return a numpy number as a Python number, and any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""Committers of rows: they gather a batch as Arrow columns, and append it to a table, or replace partitions of it."""
+"""Committers of rows: collect a batch as Arrow columns, and append it to a table or replace partitions with it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from txtopo.api.reduction import Rows
 from txtopo.api.state import MapState
 
 TUPLES_WAITING_MAX = 10_000
-"""Tuples that wait to be made columns of."""
+"""The maximum number of tuples that wait to be converted to columns."""
 
 
 class RowsCommitter(SpillingCommitter):
-    """Gathers the rows of a batch for a table of rows.
+    """Collects the rows of a batch for a table of rows.
 
     Args:
-        state: the name of the state, a table of rows set by ``builder.set_state``.
-        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
-            if those are the table's, else in their order.
+        state: the name of the state, a table of rows, in ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's fields. None: all except the attempt, matched
+            by name if the names are the table's, otherwise by position.
     """
 
     def __init__(self, state: str, fields: Sequence[str] | None = None) -> None:
@@ -37,7 +37,7 @@ class RowsCommitter(SpillingCommitter):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Begin with no rows."""
+        """Start with no rows."""
         self._state = context.state(self._state_name)
         self._stream_fields: Fields | None = None
         self._positions: list[int] = []
@@ -46,7 +46,7 @@ class RowsCommitter(SpillingCommitter):
         self._files = []
 
     def execute(self, tuple: Tuple) -> None:
-        """Take one tuple."""
+        """Collect one tuple."""
         if tuple.fields is not self._stream_fields:
             self._stream_fields = tuple.fields
             self._positions = self._positions_in(tuple.fields)
@@ -56,13 +56,13 @@ class RowsCommitter(SpillingCommitter):
             self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch."""
+        """Collect the rows of a record batch."""
         rows = pa.Table.from_batches([batch])
         names = rows.column_names[1:]
         if self._fields is None:
             rows = rows.select(names)
         else:  # by position, whatever their names
-            order = [f" {position}" for position in range(len(self._fields))]  # no field is named so
+            order = [f" {position}" for position in range(len(self._fields))]  # no field has such a name
             rows = rows.select(list(self._fields)).rename_columns(order)
         self._rows.append(self._state.as_rows(rows))
 
@@ -79,14 +79,14 @@ class RowsCommitter(SpillingCommitter):
         """Put some rows of the batch into the table."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Make columns of what waits before it travels to the commit phase; what is large stays behind, in a file."""
+        """Convert waiting tuples to columns before the object moves to the commit phase; spill large ones to a file."""
         if "_rows" in self.__dict__:
             self._make_columns()
             self._spill(self._state.partition_by)
         return super().__getstate__()
 
     def _positions_in(self, fields: Fields) -> list[int]:
-        """Return where a stream's tuples have the values to take."""
+        """Return the positions of the values to take in a stream's tuples."""
         names = self._fields
         if names is None:
             own = fields.names[1:]
@@ -94,7 +94,11 @@ class RowsCommitter(SpillingCommitter):
         return [fields.index(name) for name in names]
 
     def _make_columns(self) -> None:
-        """Make columns of the tuples that wait; a value that does not fit is told of here."""
+        """Convert the waiting tuples to columns.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+        """
         if self._tuples:
             tuples, self._tuples = self._tuples, []
             self._rows.append(self._state.as_rows(tuples))
@@ -103,15 +107,15 @@ class RowsCommitter(SpillingCommitter):
 class AppendCommitter(RowsCommitter):
     """Appends every tuple of a stream to a table of rows, with the txid of its transaction.
 
-    *You* set the state to a ``DeltaRows``, and give a stream with its fields; any grouping will do. A stream
-    whose fields have types stays in Arrow columns the whole way into the table.
-    *txtopo* guarantees that the rows of each transaction are in the table once, in one version of it, and those of
-    one that fails not at all.
+    *You* must set the state to a ``DeltaRows`` and subscribe to a stream with its fields, with any grouping. If the
+    stream's fields have types, the rows stay in Arrow columns all the way into the table.
+    *txtopo* guarantees that the rows of each transaction are in the table exactly once, in one version of it, and that
+    the rows of a failed transaction are not in it.
 
     Args:
-        state: the name of the state, set by ``builder.set_state``.
-        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
-            if those are the table's, else in their order.
+        state: the name of the state in ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's fields. None: all except the attempt, matched
+            by name if the names are the table's, otherwise by position.
     """
 
     def put(self, state: MapState, rows: Rows) -> None:
@@ -120,19 +124,19 @@ class AppendCommitter(RowsCommitter):
 
 
 class ReplaceCommitter(RowsCommitter):
-    """Replaces, as a whole, each partition that occurs among a transaction's tuples by just those tuples.
+    """Replaces every partition that occurs in a transaction's tuples with exactly those tuples.
 
-    *You* set the state to a ``DeltaRows`` with ``partition_by``, and give a stream with its fields; any grouping
-    will do, for the tuples of all tasks count together. The last transaction that has a partition wins, so let one
-    transaction hold the whole of a partition, and let the spout be repeatable: an opaque one may cut the same input
-    otherwise when it is replayed.
+    *You* must set the state to a ``DeltaRows`` with ``partition_by`` and subscribe to a stream with its fields, with
+    any grouping, because the tuples of all tasks are combined. The last transaction that has a partition wins, so one
+    transaction must hold a whole partition. The spout must be repeatable, because an opaque one may divide the same
+    input differently when it is replayed.
     *txtopo* guarantees that no version of the table has rows of two transactions in a partition that both have
-    replaced, and that partitions which do not occur stay as they are.
+    replaced, and that partitions which do not occur are unchanged.
 
     Args:
-        state: the name of the state, set by ``builder.set_state``.
-        fields: the stream's fields to take, in the order of the table's; None: all but the attempt, by their names
-            if those are the table's, else in their order.
+        state: the name of the state in ``builder.set_state``.
+        fields: the stream's fields to take, in the order of the table's fields. None: all except the attempt, matched
+            by name if the names are the table's, otherwise by position.
     """
 
     def put(self, state: MapState, rows: Rows) -> None:

@@ -1,7 +1,7 @@
-"""Storm's TransactionalGlobalCount: how many tuples there were, counted exactly once.
+"""Storm's TransactionalGlobalCount: counts all tuples exactly once.
 
-Run it with ``txtopo run examples.global_count``. Run it again: every transaction is committed already, so the
-count stays as it is.
+Run it with ``txtopo run examples.global_count``. Run it again: every transaction is already committed, so the
+count does not change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OUTPUT = "txtopo-data/global-count"
 
 
 class BatchCount(BatchBolt):
-    """Counts the tuples of one batch that reach one task; works ahead of the commit phase."""
+    """Counts the tuples of one batch that reach one task, in the processing phase."""
 
     output_fields = Fields("attempt", "count")
 
@@ -59,16 +59,16 @@ class UpdateGlobalCount(BatchBolt, ICommitter):
     """Adds the parts to the total, one transaction after another."""
 
     def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
-        """Get the state that the total is kept in."""
+        """Get the state that holds the total."""
         self.state = context.state("global-count")
         self.sum = 0
 
     def execute(self, tuple: Tuple) -> None:
-        """Add one part; this runs ahead too, many transactions at once."""
+        """Add one part; this still runs in the processing phase, for many transactions at once."""
         self.sum += tuple["count"]
 
     def finish_batch(self) -> None:
-        """Update the total, in the commit phase. A replay adds nothing: the txid rule is the state's."""
+        """Update the total in the commit phase. A replay adds nothing, because the state compares txids."""
         self.state.update("total", lambda old: (old or 0) + self.sum)
 
 
@@ -84,10 +84,10 @@ def topology(output: str = OUTPUT) -> Topology:
 
 
 def show_results(console: Console, output: str) -> None:
-    """Print the total, and where it is."""
+    """Print the total and the path of its table."""
     table = Path(output) / "global_count"
     total = read_table(table)["n"][0].as_py()
-    console.print(f"[bold]{total}[/] tuples in all; the table is {table}", soft_wrap=True)
+    console.print(f"[bold]{total}[/] tuples in total; the table is {table}", soft_wrap=True)
 
 
 if __name__ == "__main__":

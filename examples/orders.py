@@ -1,9 +1,9 @@
-"""Orders of a shop, read from SQLite: eleven components, every grouping, several streams, and three tables that agree.
+"""Orders of a shop, read from SQLite: eleven components, every grouping, several streams, and tables that must agree.
 
-A spout of its own reads orders by their numbers. The bolts below it check and price them, and a committer keeps each
-customer's balance; below that, in the commit phase, a ledger adds up the changes of the balances. Another committer
-counts what was sold of each product, a third what was refused and why. Money that customers owe is money in the
-ledger, whatever fails: ``check_state`` says so to the simulator.
+A custom spout reads orders by number. The bolts after it check and price them, and a committer keeps each customer's
+balance; after that, in the commit phase, a ledger adds up the changes of the balances. Another committer counts the
+pieces sold of each product, and a third counts the refused orders by reason. Whatever fails, the customers' balances
+must equal the ledger: the simulator calls ``check_state`` to check it.
 
 Run it with ``txtopo run examples.orders``, or through disasters: ``txtopo simulate examples.orders``.
 """
@@ -44,13 +44,13 @@ ORDERS = 120
 ORDERS_PER_TRANSACTION = 10
 CUSTOMERS, PRODUCTS = 7, 5
 LARGE = 80
-"""Pieces from which on an order is a large one."""
+"""The number of pieces from which an order counts as large."""
 
 ORDER = Fields("attempt", "number", "customer", "product", "pieces")
 
 
 def make_database(path: Path, orders: int) -> None:
-    """Write orders to a new SQLite file, complete or not at all."""
+    """Write orders to a new SQLite file, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     rows = [
@@ -76,7 +76,7 @@ class OrdersCoordinator(Coordinator):
         self._taken = 0
 
     def resume(self, txid: int, metadata: Any) -> None:
-        """Go on behind the last range."""
+        """Continue after the last range."""
         self._taken = metadata["last"] if metadata else 0
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
@@ -86,11 +86,11 @@ class OrdersCoordinator(Coordinator):
         return {"first": first, "last": self._taken}
 
     def is_ready(self) -> bool:
-        """Whether there are orders that were not taken."""
+        """Whether there are orders that have not been taken."""
         return self._newest() > self._taken
 
     def is_exhausted(self) -> bool:
-        """Whether all orders were taken: this shop is closed."""
+        """Whether all orders have been taken; no new ones arrive."""
         return not self.is_ready()
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class OrdersCoordinator(Coordinator):
 
 
 class OrdersEmitter(Emitter):
-    """Emits the orders of a range, every other one in each of two tasks; its first task also tells the prices."""
+    """Emits a range of orders, each task its share; task 0 also emits the prices."""
 
     def __init__(self, path: str, context: TopologyContext) -> None:
         self._database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
@@ -110,7 +110,7 @@ class OrdersEmitter(Emitter):
         self._tasks = len(context.component_tasks(context.this_component_id))
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
-        """Read the range anew; orders do not change."""
+        """Read the range again for each attempt; orders do not change."""
         if self._task == 0:
             for product, cents in self._database.execute("SELECT product, cents FROM prices ORDER BY product"):
                 collector.emit((attempt, product, cents), "prices")
@@ -128,31 +128,31 @@ class OrdersEmitter(Emitter):
 
 
 class OrdersSpout(TransactionalSpout):
-    """Orders by their numbers, from a SQLite file."""
+    """Emits orders from a SQLite file, in order of their numbers."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Orders, and the prices of the day on a stream of their own."""
+        """Declare orders, and prices on a stream of their own."""
         declarer.declare(ORDER)
         declarer.declare_stream("prices", Fields("attempt", "product", "cents"))
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> OrdersCoordinator:
-        """Return what decides on ranges."""
+        """Return the coordinator, which decides on ranges."""
         return OrdersCoordinator(self.path)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OrdersEmitter:
-        """Return what reads them."""
+        """Return the emitter, which reads them."""
         return OrdersEmitter(self.path, context)
 
     def input_ranges(self, metadata: Any, previous_metadata: Any) -> dict[str, tuple[int, int]]:
-        """Tell which numbers a transaction took, for ``txtopo audit``."""
+        """Return the order numbers that a transaction took, for ``txtopo audit``."""
         return {"orders": (metadata["first"] - 1, metadata["last"])}
 
 
 class Check(BasicBolt):
-    """Lets good orders pass, and sends the others to the stream of refusals."""
+    """Passes good orders on, and emits a refusal for each of the others."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare good orders, and refusals."""
@@ -160,7 +160,7 @@ class Check(BasicBolt):
         declarer.declare_stream("refused", Fields("attempt", "reason"))
 
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
-        """Look at one order."""
+        """Check one order."""
         if tuple["pieces"] > 0:
             collector.emit(tuple.values)
         else:
@@ -168,7 +168,7 @@ class Check(BasicBolt):
 
 
 class Trim(BasicBolt):
-    """Makes names short."""
+    """Shortens names."""
 
     output_fields = ORDER
 
@@ -179,14 +179,14 @@ class Trim(BasicBolt):
 
 
 class Size(BasicBolt):
-    """Sends each order to a till of its own choice: large ones to the first."""
+    """Chooses the till for each order: large ones go to the first."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare a stream whose tuples name their task."""
         declarer.declare_stream("tills", ORDER, direct=True)
 
     def prepare(self, config: Any, context: TopologyContext) -> None:
-        """See how many tills there are."""
+        """Get the tasks that serve as tills."""
         self.tills = context.component_tasks("price")
 
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
@@ -197,7 +197,7 @@ class Size(BasicBolt):
 
 
 class Price(BatchBolt):
-    """Prices orders once all prices of the batch are known; every till gets all of them."""
+    """Prices orders once all prices of the batch are known; every till receives all prices."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare sales, and refusals."""
@@ -205,12 +205,12 @@ class Price(BatchBolt):
         declarer.declare_stream("refused", Fields("attempt", "reason"))
 
     def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.cents: dict[str, int] = {}
         self.orders: list[tuple[str, str, int]] = []
 
     def execute(self, tuple: Tuple) -> None:
-        """Note a price, or an order."""
+        """Store a price or an order."""
         if tuple.source_stream == "prices":
             self.cents[tuple["product"].split()[-1]] = tuple["cents"]
         else:
@@ -227,7 +227,7 @@ class Price(BatchBolt):
 
 
 class ByProduct(CustomStreamGrouping):
-    """Sends a product to the task of its number."""
+    """Chooses the task by the product's number."""
 
     def prepare(self, context: TopologyContext, stream: str, target_tasks: Sequence[int]) -> None:
         """Keep the tasks."""
@@ -244,7 +244,7 @@ class CountProducts(BatchBolt):
     output_fields = Fields("attempt", "product", "pieces")
 
     def prepare(self, config: Any, context: TopologyContext, collector: BatchOutputCollector, attempt: Any) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.pieces: Counter[str] = Counter()
 
     def execute(self, tuple: Tuple) -> None:
@@ -252,18 +252,18 @@ class CountProducts(BatchBolt):
         self.pieces[tuple["product"]] += tuple["pieces"]
 
     def finish_batch(self) -> None:
-        """Emit what was counted."""
+        """Emit the count of each product."""
         for product, pieces in self.pieces.items():
             self.collector.emit((self.attempt, product, pieces))
 
 
 class Adder(BatchBolt, ICommitter):
-    """Adds amounts to a state, key by key, and emits by how much each has changed.
+    """Adds amounts to a state, key by key, and emits the change of each key.
 
     Args:
         state: the state's name.
         key: the field with the key.
-        amount: the field with the amount; None: each tuple counts one.
+        amount: the field with the amount; None: each tuple counts as 1.
     """
 
     output_fields = Fields("attempt", "key", "change")
@@ -277,18 +277,18 @@ class Adder(BatchBolt, ICommitter):
         self.amounts: Counter[str] = Counter()
 
     def execute(self, tuple: Tuple) -> None:
-        """Gather; works ahead."""
+        """Add up by key; runs in the processing phase."""
         self.amounts[tuple[self.key]] += 1 if self.amount is None else tuple[self.amount]
 
     def finish_batch(self) -> None:
-        """Update each key, and tell."""
+        """Update each key, and emit its change."""
         self.state.multi_update(list(self.amounts), lambda key, old: (old or 0) + self.amounts[key])
         for key, amount in self.amounts.items():
             self.collector.emit((self.attempt, key, amount))
 
 
 class Book(BasicBolt):
-    """Says which account a change belongs to; runs in the commit phase, below the balances."""
+    """Assigns each change to an account; runs in the commit phase, after the balances."""
 
     output_fields = Fields("attempt", "account", "cents")
 
@@ -298,7 +298,7 @@ class Book(BasicBolt):
 
 
 def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
-    """What customers owe is what the ledger says, at every transaction."""
+    """Check that the balances equal the ledger, after every transaction."""
     owed = sum(tables["balances"].values())
     booked = tables["ledger"].get("owed", 0)
     assert owed == booked, f"customers owe {owed} cents, and {booked} are in the ledger"
@@ -310,8 +310,8 @@ def topology(database: str | None = None, output: str = OUTPUT, orders: int = OR
     Args:
         database: a SQLite file with the tables ``orders`` and ``prices``; by default one is made beside the tables.
         output: the folder of the tables.
-        orders: how many orders are made.
-        parallelism: tasks of the components that can have several.
+        orders: the number of orders to make.
+        parallelism: the number of tasks of the components that can have several.
     """
     path = Path(output) / "orders.sqlite" if database is None else Path(database)
     if database is None and not path.exists():
@@ -340,7 +340,7 @@ def topology(database: str | None = None, output: str = OUTPUT, orders: int = OR
 
 
 def show_results(console: Console, output: str) -> None:
-    """Print the ledger, and what was sold."""
+    """Print the ledger and the pieces sold."""
     (owed,) = read_table(Path(output) / "ledger").to_pylist()
     console.print(f"customers owe {owed['n'] / 100:,.2f}")
     for row in sorted(read_table(Path(output) / "sold").to_pylist(), key=lambda row: str(row["product"])):

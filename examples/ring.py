@@ -1,8 +1,8 @@
-"""A ring that transactions re-thread: does every one of them run once, in order, and whole?
+"""A ring that transactions rewire, to check that each of them runs exactly once, in order and in both tables.
 
-A ring of nodes lies in two tables, ``next`` and ``back``. A transaction takes three neighbours and swaps the
-first two of them, as FoundationDB's Cycle workload does. So each transaction depends on all before it: if one
-ran twice, or out of order, or reached one table and not the other, the ring would be another one, or none.
+Two tables, ``next`` and ``back``, hold a ring of nodes. Like FoundationDB's Cycle workload, a transaction takes three
+neighbours and swaps the first two. So each transaction depends on all earlier ones: if one ran twice, ran out of order
+or reached only one of the tables, the ring would differ or be broken.
 
 Run it with ``txtopo run examples.ring``, or through a thousand disasters: ``txtopo simulate examples.ring``.
 """
@@ -43,11 +43,11 @@ class Rethread(BatchBolt, ICommitter):
         self.turns: list[tuple[int, int]] = []
 
     def execute(self, tuple: Tuple) -> None:
-        """Note where to turn; works ahead."""
+        """Record where to swap; runs in the processing phase."""
         self.turns.append((tuple["turn"], tuple["node"]))
 
     def finish_batch(self) -> None:
-        """Turn ``before → a → b → after`` into ``before → b → a → after``."""
+        """Swap two neighbours: ``before → a → b → after`` becomes ``before → b → a → after``."""
         if not self.turns:
             return
         ring = threaded({node: kept.value for node in range(NODES) if (kept := self.next.get(node)) is not None})
@@ -60,12 +60,12 @@ class Rethread(BatchBolt, ICommitter):
 
 
 def threaded(ring: Mapping[int, int]) -> dict[int, int]:
-    """Return a ring as it is kept, or as it is at first: each node followed by the next one."""
+    """Return the stored ring, or the initial one, in which each node is followed by the next number."""
     return dict(ring) or {node: (node + 1) % NODES for node in range(NODES)}
 
 
 def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
-    """See that the tables hold one ring, threaded both ways; the simulator calls it at every transaction."""
+    """Check that both tables hold the same ring; the simulator calls this after every transaction."""
     ring = threaded(tables["next"])
     node, seen = 0, []
     for _ in range(NODES):
@@ -81,8 +81,8 @@ def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> 
 
     Args:
         output: the folder of the tables ``next`` and ``back``.
-        turns: how often two neighbours are swapped, one to three times a transaction.
-        parallelism: tasks of the spout.
+        turns: the number of swaps in all; each transaction makes one to three of them.
+        parallelism: the number of tasks of the spout.
     """
     rows = [[turn, (turn * turn + turn // 3) % NODES] for turn in range(turns)]
     spout = MemoryTransactionalSpout({0: rows[0::2], 1: rows[1::2]}, Fields("turn: long", "node: long"), 2)

@@ -1,4 +1,4 @@
-"""Text to count words in: the files of a folder, or the sources of Python's own standard library."""
+"""Input for word counts: the files of a folder, or the sources of Python's standard library."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _NOT_SOURCES = {"__pycache__", "dist-packages", "idlelib", "site-packages", "tes
 
 
 def standard_library_sources() -> list[str]:
-    """Return the Python files of the running Python's standard library, tests left out."""
+    """Return the source files of the running Python's standard library, without tests."""
     root = Path(sysconfig.get_path("stdlib"))
     return [str(path) for path in _walk(root, _NOT_SOURCES) if path.suffix == ".py" and _is_utf8(path)]
 
 
 def all_files(folder: str) -> list[str]:
-    """Return a folder and all files below it, whatever their names; anything else as it is.
+    """Return a folder and all files below it, whatever their names; if it is no folder, return the path alone.
 
-    The spout itself passes over names that begin with ``.`` or ``_``, unless they are given. The folder is
-    given too, so that files may be added to it between two runs.
+    The spout skips names that begin with ``.`` or ``_`` unless they are listed explicitly. The folder itself is
+    in the list so that files may be added to it between two runs.
     """
     return [folder, *(str(path) for path in _walk(Path(folder), set()))]
 

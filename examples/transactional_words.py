@@ -1,7 +1,7 @@
-"""Storm's TransactionalWords: how often each word occurs, and how many words occur 0-9, 10-19 … times.
+"""Storm's TransactionalWords: counts how often each word occurs, and how many words occur 0-9, 10-19 … times.
 
-Run it with ``txtopo run examples.transactional_words``, on other text with ``--set input=DIR``. Kill it at
-any moment and run it again: it goes on where it was, and both tables are as if nothing had happened.
+Run it with ``txtopo run examples.transactional_words``; ``--set input=DIR`` reads other text. Kill it at
+any moment and run it again: it resumes where it was, and both tables end up as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class CountUpdater(BatchBolt):
         self.counts: Counter[str] = Counter()
 
     def execute(self, tuple: Tuple) -> None:
-        """Add the count from one task; works ahead."""
+        """Add the count from one task; runs in the processing phase."""
         self.counts[tuple["word"]] += tuple["count"]
 
     def finish_batch(self) -> None:
-        """Update all totals of the batch, and emit each before and after."""
+        """Update all totals of the batch, and emit the new and old total of each word."""
 
         def add(word: Any, old: int | None) -> int:
             return (old or 0) + self.counts[word]
@@ -82,12 +82,12 @@ class CountUpdater(BatchBolt):
 
 
 class Bucketize(BasicBolt):
-    """Tells which bucket a word has come into, and which it has left; runs in the commit phase, too."""
+    """Emits the bucket that a word enters and the bucket that it leaves; runs in the commit phase too."""
 
     output_fields = Fields("attempt", "bucket: long", "delta: long")
 
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
-        """Compare the buckets of one word's new and old total; an old total of 0 is a word never seen."""
+        """Compare the buckets of one word's new and old total; an old total of 0 means a new word."""
         new, old = tuple["new"] // BUCKET_SIZE, tuple["old"] // BUCKET_SIZE
         if tuple["old"] == 0:
             collector.emit((tuple.attempt, new, 1))
@@ -109,7 +109,7 @@ class BucketUpdater(BatchBolt):
         self.deltas[tuple["bucket"]] += tuple["delta"]
 
     def finish_batch(self) -> None:
-        """Update the buckets, and remove those that their last word has left."""
+        """Update the buckets, and remove those that no word is left in."""
 
         def add(bucket: Any, old: int | None) -> int:
             return (old or 0) + self.deltas[bucket]
@@ -124,7 +124,7 @@ def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 
     Args:
         input: a folder of UTF-8 text; by default the sources of Python's standard library.
         output: the folder of the tables ``word_counts`` and ``buckets``.
-        parallelism: tasks of each spout and bolt.
+        parallelism: the number of tasks of each spout and bolt.
     """
     files = standard_library_sources() if input is None else all_files(input)
     spout = FilesTransactionalSpout(files, Fields("line: string"), "text", batch_bytes=BATCH_BYTES)
@@ -141,10 +141,10 @@ def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 
 
 
 def config() -> Config:
-    """Return the configuration that ``txtopo run`` starts from: a window of 32 transactions."""
+    """Return the default configuration for ``txtopo run``: a window of 32 transactions."""
     return Config(max_spout_pending=32)
 
 
 def show_results(console: Console, output: str) -> None:
-    """Print the commonest words, the buckets as a chart, and where the tables are."""
+    """Print the most common words, a chart of the buckets, and the paths of the tables."""
     print_report(console, Path(output), BUCKET_SIZE)

@@ -1,4 +1,4 @@
-"""What TransactionalWords shows at its end: the commonest words, and how many words are how common."""
+"""The report of TransactionalWords: the most common words, and how many words occur how often."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUCKETS_SHOWN = 12
 
 
 def print_report(console: Console, output: Path, bucket_size: int) -> None:
-    """Print the commonest words and the buckets below ``output``, and where their tables are."""
+    """Print the most common words, the buckets, and the paths of their tables in ``output``."""
     words = read_table(output / "word_counts")
     buckets = read_table(output / "buckets")
     counts = dict(zip(words["word"].to_pylist(), words["count"].to_pylist(), strict=True))
@@ -34,7 +34,7 @@ def print_report(console: Console, output: Path, bucket_size: int) -> None:
 
 def _commonest(counts: Mapping[str, int]) -> Table:
     total = sum(counts.values())
-    table = _table(f"The {WORDS_SHOWN} commonest of {len(counts):,} words ({total:,} occurrences)")
+    table = _table(f"The {WORDS_SHOWN} most common of {len(counts):,} words ({total:,} occurrences)")
     table.add_column("word", style="bold cyan")
     table.add_column("count", justify="right")
     table.add_column("")
@@ -45,8 +45,8 @@ def _commonest(counts: Mapping[str, int]) -> Table:
 
 
 def _chart(sizes: Mapping[int, int], bucket_size: int) -> Table:
-    """Return a chart with bars in logarithmic scale, for the first bucket holds nearly all words."""
-    table = _table("How many words occur so often (logarithmic bars)")
+    """Return a chart with logarithmic bars, because the first bucket holds nearly all words."""
+    table = _table("Words by number of occurrences (logarithmic bars)")
     table.add_column("times", justify="right")
     table.add_column("words", justify="right")
     table.add_column("")

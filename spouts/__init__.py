@@ -1,4 +1,4 @@
-"""Spouts: ready-made sources of transactions, and the contracts to subclass for your own."""
+"""Ready-made spouts, and the contracts to subclass for your own."""
 
 from typing import TYPE_CHECKING
 

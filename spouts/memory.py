@@ -1,4 +1,4 @@
-"""Spouts over rows held in memory: for tests, examples and small inputs, as in Storm."""
+"""Spouts over rows in memory, for tests, examples and small inputs, as in Storm."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
 
 Partition = int | str
-"""What names a partition of rows in memory."""
+"""The name of a partition of rows in memory."""
 
 Data = Mapping[Any, Sequence[Any]] | Sequence[Any]
 """Rows by partition, or the rows of partition 0. With a single field a row may be the bare value."""
 
 
 class MemoryTransactionalSpout(TransactionalSpout):
-    """Emits rows in memory, some of each partition in a transaction.
+    """Emits rows in memory; each transaction takes some rows of each partition.
 
-    The rows are read when a run starts: rows that are added later are seen by the next run, which goes on
-    where this one ended. So rows may be added at a partition's end, and never taken away.
+    The rows are read when a run starts. If you add rows later, the next run sees them and continues where this one
+    ended. *You* may add rows at the end of a partition, but must never remove any.
 
     Args:
         data: rows by partition, ``{0: [["cat"], ["dog"]], 1: …}``, or a plain sequence of rows, which is
-            one partition. Partitions are named by numbers or strings. With a single field a row may be the
-            bare value, unless that is a list or tuple itself.
-        fields: the values' fields, without the attempt. With types, the rows travel as Arrow columns.
-        take_per_batch: rows of each partition in a transaction, at most.
+            one partition. Partition names are numbers or strings. With a single field, a row may be the
+            bare value, unless the value is itself a list or tuple.
+        fields: the fields of the values, without the attempt. If they have types, the rows travel as Arrow columns.
+        take_per_batch: the maximum number of rows of each partition in a transaction, at least 1.
 
     Raises:
         FieldsError: a row does not fit the fields; the message names partition and row.
@@ -47,28 +47,28 @@ class MemoryTransactionalSpout(TransactionalSpout):
         self.take_per_batch = checked_take(take_per_batch)
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return the coordinator of the rows there are now."""
+        """Read the rows again, and return a coordinator of them."""
         del config, context
         self.rows.read()
         return _MemoryCoordinator(self.rows.lengths(), self.take_per_batch)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return the emitter of every n-th partition from ``this_task_index`` on, n being the tasks."""
+        """Return the emitter of every n-th partition from ``this_task_index`` on, where n is the number of tasks."""
         del config
         tasks = len(context.component_tasks(context.this_component_id))
         return _MemoryEmitter(self.rows, context.this_task_index, tasks)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Return the numbers of the first row and the one after the last, by partition."""
+        """Return, by partition, the index of the first row and the index after the last row."""
         del previous_metadata
         return {partition: (start, end) for partition, (start, end) in metadata.items()}
 
 
 class MemoryRows:
-    """Checked rows by partition: what there was at the last reading, here and in every pickled copy.
+    """Checked rows by partition, as of the last :meth:`read`, here and in every pickled copy.
 
     Args:
-        data: as for the spouts; its rows are copied when they are read.
+        data: as for the spouts; the rows are copied when they are read.
         fields: the fields of a row, without the attempt.
 
     Raises:
@@ -84,11 +84,11 @@ class MemoryRows:
         self.read()
 
     def read(self) -> None:
-        """Take in the rows that there are now.
+        """Read and check the current rows.
 
         Raises:
             FieldsError: a row does not fit the fields.
-            InputError: rows were taken away.
+            InputError: rows were removed, or partition names are neither distinct numbers nor strings.
         """
         names: dict[str, Partition] = {}
         for partition in self._data:
@@ -112,14 +112,14 @@ class MemoryRows:
         """Emit the rows ``start`` to ``end - 1`` of a partition.
 
         Raises:
-            InputError: they are not there (any more).
+            InputError: the rows are missing.
         """
         checked = self._checked.get(partition)
         if checked is None or end > len(checked.rows):
             have = 0 if checked is None else len(checked.rows)
             raise InputError(
-                f"rows {start} to {end - 1} of partition {partition!r} are to be emitted, but there are "
-                f"{have}; rows in memory may be added, not taken away",
+                f"the transaction holds rows {start} to {end - 1} of partition {partition!r}, which has only "
+                f"{have}; rows in memory may be added, but not removed",
                 txid=attempt.txid,
             )
         if isinstance(checked.rows, pa.RecordBatch):
@@ -130,7 +130,7 @@ class MemoryRows:
             emit(first + row)
 
     def _check(self, partition: Partition) -> _CheckedRows:
-        """Return a partition's rows as they are emitted, checking those only that were added since."""
+        """Return a partition's rows in the form in which they are emitted; only new rows are checked."""
         data = self._data[partition]
         before = self._checked.get(partition)
         count = 0 if before is None else len(before.rows)
@@ -151,7 +151,7 @@ class MemoryRows:
             values = (row,)
         else:
             raise FieldsError(
-                f"row {index} of partition {partition!r} is {row!r}; give a list of one value for each of "
+                f"row {index} of partition {partition!r} is {row!r}; give a list with one value for each of "
                 f"the fields {', '.join(self.fields)}",
             )
         if len(values) != len(self.fields):
@@ -173,8 +173,8 @@ class MemoryRows:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             index, value = next((index, value) for index, value in enumerate(values) if not _fits(value, field.type))
             raise FieldsError(
-                f"row {first + index} of partition {partition!r}: {value!r} is no {field.type} as field "
-                f"{field.name!r} asks for",
+                f"row {first + index} of partition {partition!r}: {value!r} does not fit field "
+                f"{field.name!r} of type {field.type}",
                 cause=str(error),
             ) from error
 
@@ -189,7 +189,7 @@ class MemoryRows:
 
 @attrs.frozen
 class _CheckedRows:
-    """A list of value tuples, or a record batch where the fields are columnar; a row each, either way."""
+    """The rows of a partition: a list of value tuples, or a record batch if the fields are columnar."""
 
     rows: Any
 
@@ -211,7 +211,7 @@ class _MemoryCoordinator(Coordinator):
         for partition, length in self._lengths.items():
             start = ends.get(partition, 0)
             end = min(length, start + self._take)
-            # A partition that has come to its end stays in, as [end, end]: it may grow before the next run.
+            # An exhausted partition stays in the metadata, as [end, end], because it may grow before the next run.
             if end > 0:
                 metadata[partition] = [start, end]
         self._ends = self._ends_of(metadata)
@@ -233,8 +233,8 @@ class _MemoryCoordinator(Coordinator):
         for partition, end in ends.items():
             if end > self._lengths.get(partition, 0):
                 raise InputError(
-                    f"{end} rows of partition {partition!r} are taken, but it has "
-                    f"{self._lengths.get(partition, 0)}; rows in memory may be added, not taken away",
+                    f"{end} rows of partition {partition!r} have been taken, but it has "
+                    f"{self._lengths.get(partition, 0)}; rows in memory may be added, but not removed",
                 )
         return ends
 
@@ -246,11 +246,11 @@ class _MemoryEmitter(Emitter):
         self._tasks = tasks
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
-        # The shares follow from the metadata alone, so partitions that come meanwhile shift none.
+        # The shares depend on the metadata alone, so that partitions added meanwhile do not shift them.
         partitions = [partition for partition in self._rows.lengths() if str(partition) in metadata]
         if len(partitions) != len(metadata):
             lost = set(metadata) - {str(partition) for partition in partitions}
-            raise InputError(f"partition {min(lost)!r} is gone; put its rows back", txid=attempt.txid)
+            raise InputError(f"partition {min(lost)!r} is missing; put its rows back", txid=attempt.txid)
         for partition in partitions[self._task :: self._tasks]:
             start, end = metadata[str(partition)]
             if start < end:
@@ -258,7 +258,7 @@ class _MemoryEmitter(Emitter):
 
 
 class _Frozen(Sequence[Any]):
-    """Stands for a number of rows that were checked in another process."""
+    """A placeholder with the length of rows that were checked in another process."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -267,17 +267,17 @@ class _Frozen(Sequence[Any]):
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
-        raise IndexError("these rows came from another process, and were checked there")
+        raise IndexError("these rows come from another process and were checked there")
 
 
 def checked_take(take_per_batch: int) -> int:
-    """Return ``take_per_batch``.
+    """Check and return ``take_per_batch``.
 
     Raises:
-        ConfigError: it is no whole number above 0.
+        ConfigError: it is not a whole number, at least 1.
     """
     if not isinstance(take_per_batch, int) or take_per_batch < 1:
-        raise ConfigError(f"take_per_batch is {take_per_batch!r}; give a whole number of rows, 1 or more")
+        raise ConfigError(f"take_per_batch is {take_per_batch!r}; give a whole number of rows, at least 1")
     return take_per_batch
 
 

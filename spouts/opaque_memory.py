@@ -1,4 +1,4 @@
-"""A spout over rows in memory whose partitions can be switched off and on, for opaque topologies."""
+"""A spout over rows in memory whose partitions can be switched off and on, to test opaque topologies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from txtopo.errors import InputError
 
 
 class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
-    """Emits rows in memory, and other rows at another attempt when a partition was switched meanwhile.
+    """Emits rows in memory; if a partition is switched meanwhile, another attempt emits other rows.
 
-    The rows are read when a run starts, as :class:`spouts.MemoryTransactionalSpout` reads them.
+    The rows are read when a run starts, as for :class:`spouts.MemoryTransactionalSpout`.
 
     Args:
         data: rows by partition, or a plain sequence of rows, which is partition 0.
-        fields: the values' fields, without the attempt. With types, the rows travel as Arrow columns.
-        take_per_batch: rows of each partition in a transaction, at most.
+        fields: the fields of the values, without the attempt. If they have types, the rows travel as Arrow columns.
+        take_per_batch: the maximum number of rows of each partition in a transaction, at least 1.
 
     Raises:
         FieldsError: a row does not fit the fields; the message names partition and row.
@@ -42,9 +42,9 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self._disabled: set[Partition] = set()
 
     def set_disabled(self, partition: Partition, disabled: bool) -> None:  # noqa: FBT001 - Storm's signature
-        """Switch a partition off (True) or on (False); it holds from the next transaction on.
+        """Switch a partition off (True) or on (False), with effect from the next transaction.
 
-        Call it on the object that the running topology was built from.
+        Call it on the object from which the running topology was built.
 
         Raises:
             InputError: there is no such partition.
@@ -57,18 +57,18 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
             self._disabled.discard(partition)
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
-        """Return the coordinator of the rows there are now."""
+        """Read the rows again, and return a coordinator of them."""
         del config, context
         self.rows.read()
         return _OpaqueMemoryCoordinator(self.rows.lengths(), self._disabled)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
-        """Return an emitter."""
+        """Return the emitter of a task."""
         del config, context
         return _OpaqueMemoryEmitter(self.rows, self.take_per_batch)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Return the numbers of the first row and the one after the last, for partitions that emitted something."""
+        """Return the index of the first row and the index after the last row, for partitions that emitted rows."""
         previous = previous_metadata or {}
         moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
         return {key: (start, end) for key, (start, end) in moved.items()}
@@ -90,8 +90,8 @@ class _OpaqueMemoryCoordinator(PartitionedCoordinator):
         for key, end in ends.items():
             if end > lengths.get(key, 0):
                 raise InputError(
-                    f"{end} rows of partition {key} are taken, but it has {lengths.get(key, 0)}; rows in "
-                    "memory may be added, not taken away",
+                    f"{end} rows of partition {key} have been taken, but it has {lengths.get(key, 0)}; rows in "
+                    "memory may be added, but not removed",
                 )
         self._ends = ends
 

@@ -1,9 +1,9 @@
-"""State: keyed tables that remember transactions, and stores for what coordinators keep.
+"""States: tables that record transactions, and stores for coordinator state.
 
-``DeltaState``, ``DeltaRows`` and ``MemoryState`` are what ``builder.set_state`` takes. ``TransactionalState`` and
+Pass a ``DeltaState``, ``DeltaRows`` or ``MemoryState`` to ``builder.set_state``. ``TransactionalState`` and
 ``RotatingTransactionalState`` are for your own coordinators and emitters, over a ``SqliteStore`` (one file,
 no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without a topology, and
-``read_tables`` all of a topology as of one transaction.
+``read_tables`` reads all tables of a topology as of one transaction.
 """
 
 from typing import TYPE_CHECKING

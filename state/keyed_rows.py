@@ -1,4 +1,4 @@
-"""What every state of keys and values says by the format of its rows, wherever they lie."""
+"""The base of opened keyed states: everything that depends only on the format of their rows."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class KeyedRows(OpenedState):
         self._copying = copying_of_value(rows.value)
 
     def make_value(self, txid: int, value: object) -> KeptValue:
-        """Return what is kept when transaction ``txid`` is the first to put ``value`` for a key."""
+        """Return the value to keep when transaction ``txid`` is the first to put ``value`` for a key."""
         return first_value(self._rows.kind, txid, value)
 
     @property
     def copying(self) -> Copying | None:
-        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        """How its values are copied before bolts receive them; None: they are immutable."""
         return self._copying
 
     @property
     def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, where there are some."""
+        """The rules of its kind for many keys at once, if it has any."""
         return bulk_rules(self._rows.kind)
 
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
-        """Return key and value of each of the rows to reduce."""
+        """Return the key and value of each row to reduce."""
         return pairs_of(in_memory(rows), len(self._rows.key))
 
     def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Refuse a key or value that does not fit."""
+        """Raise a ``FieldsError`` if a key or value does not fit."""
         self._rows.check(values, new_keys)

@@ -1,7 +1,7 @@
-"""MemoryState: keyed state in this process, for tests and for trying things out.
+"""``MemoryState``: keyed state in this process, for tests and experiments.
 
-The :class:`MemoryState` object keeps the data, so two runs with one object in one process go on from each
-other. Its copies in other processes are empty.
+The :class:`MemoryState` object holds the data, so a second run with the same object in the same process continues from
+the first. Its copies in other processes are empty.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessErr
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
 
 SNAPSHOT_WRITES_MAX = 1_000
-"""A snapshot goes back so many writes, no further."""
+"""The number of writes that a snapshot can go back."""
 
 _KEY, _VALUE = Fields("key"), Fields("value")
 
@@ -56,7 +56,7 @@ class _Row:
 
 @attrs.frozen(eq=False)
 class _Undo:
-    """What takes one write back: the last txid before it, and the rows it touched as they were."""
+    """The data to undo one write: the last txid before it, and the former rows that it touched."""
 
     txid: int
     last_txid: int | None
@@ -65,7 +65,7 @@ class _Undo:
 
 @attrs.define(eq=False)
 class _Table:
-    """The data of a state, shared by all who open it."""
+    """The data of a state, shared by all its opened states."""
 
     identity: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     owner: _Owner | None = None
@@ -77,15 +77,15 @@ class _Table:
 
 
 class MemoryState(State):
-    """A state in this process's memory. Pickling it leaves its data behind.
+    """A state in this process's memory. Pickling it drops its data.
 
     Args:
         key: the key fields; fields without a type take any hashable value.
         value: the value fields; fields without a type take any value.
-        kind: what is kept beside each value.
+        kind: the kind of state, which decides what is kept beside each value.
 
     Raises:
-        FieldsError: a field has no name of its own, or a type that keys cannot have.
+        FieldsError: two fields have the same name, or a key field has a type that keys cannot have.
     """
 
     def __init__(self, key: Fields = _KEY, value: Fields = _VALUE, kind: StateKind = StateKind.TRANSACTIONAL) -> None:
@@ -101,7 +101,7 @@ class MemoryState(State):
         return False
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key as it is kept.
+        """Return a key in the form in which it is kept.
 
         Raises:
             FieldsError: the key or the value does not fit its field.
@@ -109,19 +109,19 @@ class MemoryState(State):
         return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedMemoryState:
-        """Open the state for writing, and fence whoever opened it with an earlier epoch.
+        """Open the state for writing, and fence every coordinator of an earlier epoch.
 
         Raises:
-            DivergenceError: it was opened for another topology, state name or incarnation before.
+            DivergenceError: it was opened before for another topology, state name or incarnation.
             LostLead: a newer epoch has opened it.
         """
         if name == "epoch":
-            raise ConfigError("a state cannot be named 'epoch', for a DeltaState has a use for that name; rename it")
+            raise ConfigError("a state cannot be named 'epoch', because DeltaState reserves that name; rename it")
         owner = _Owner(topology_id, name, incarnation)
         table = self._table
         if table.owner is not None and table.owner != owner:
             raise DivergenceError(
-                f"the MemoryState of {table.owner} was opened for {owner}; its last transaction is "
+                f"the MemoryState of {table.owner} is opened for {owner}; its last transaction is "
                 f"{table.last_txid}; make a new MemoryState",
                 txid=table.last_txid,
             )
@@ -138,12 +138,12 @@ class MemoryState(State):
         return OpenedMemoryState(self._table, rows, owner, self._table.epoch).snapshot(txid)
 
     def get(self, key: Key) -> KeptValue | None:
-        """Return what is kept for ``key``, or None."""
+        """Return the kept value of ``key``, or None."""
         row = self._table.rows.get(key)
         return None if row is None else self._handed(row.kept)
 
     def items(self) -> dict[Key, KeptValue]:
-        """Return what is kept for each key, as of the last write."""
+        """Return the kept value of each key, as of the last write."""
         return {key: self._handed(row.kept) for key, row in self._table.rows.items()}
 
     def _handed(self, kept: KeptValue) -> KeptValue:
@@ -159,7 +159,7 @@ class MemoryState(State):
 
 
 class OpenedMemoryState(KeyedRows, StagesWrites):
-    """A MemoryState in the hands of one coordinator; made by :meth:`MemoryState.open`."""
+    """A MemoryState opened by one coordinator; made by :meth:`MemoryState.open`."""
 
     def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
         super().__init__(rows)
@@ -169,7 +169,7 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
 
     @property
     def identity(self) -> str:
-        """What tells this MemoryState from another one."""
+        """A unique id of this MemoryState."""
         return self._table.identity
 
     @property
@@ -199,7 +199,7 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
         return [None if row is None else row.kept for row in rows]
 
     def write(self, txid: int, values: Writes) -> None:
-        """Insert or replace the row of each key; do nothing if ``txid`` is written already.
+        """Insert or replace the row of each key; do nothing if ``txid`` is already written.
 
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
@@ -232,11 +232,11 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
         return StagedWrite(self._owner.state, txid, location)
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible; do nothing if it is visible already.
+        """Make a staged write visible; do nothing if it is already visible.
 
         Raises:
             LostLead: a newer epoch has opened the state.
-            DivergenceError: it is gone, and it is not visible.
+            DivergenceError: the staged write is missing, and it is not visible.
         """
         self.check_fence()
         if self._table.last_txid is not None and self._table.last_txid >= staged.txid:
@@ -251,7 +251,7 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
         self.write(staged.txid, values)
 
     def discard_staged(self) -> None:
-        """Forget what this coordinator and earlier ones have staged."""
+        """Drop the staged writes of this coordinator and of earlier ones."""
         self._table.staged = {
             location: values
             for location, values in self._table.staged.items()
@@ -261,11 +261,11 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
-        Transactions that were written together are seen together. Values of fields without a type that
-        Arrow has no type for are shown by their ``repr``.
+        Transactions that were written together can only be seen together. If Arrow has no type for the values of a
+        field without a type, their ``repr`` is shown.
 
         Raises:
-            StateAccessError: the state has not got so far yet, or it was too many writes ago.
+            StateAccessError: the state has not reached the transaction yet, or it was too many writes ago.
         """
         rows = self._table.rows if txid is None else self._rows_as_of(txid)
         parts = [
@@ -297,7 +297,7 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
             last = undo.last_txid
         if last is not None and last > txid:
             raise StateAccessError(
-                f"what state {self._owner.state!r} held as of transaction {txid} is no longer kept; ask for "
+                f"state {self._owner.state!r} no longer keeps its rows as of transaction {txid}; ask for "
                 f"one of its last {SNAPSHOT_WRITES_MAX} writes",
                 txid=txid,
             )

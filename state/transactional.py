@@ -1,12 +1,12 @@
-"""Storm's state for coordinators and emitters of spouts: a tree of JSON values, and one rotating by txid.
+"""Storm's state for coordinators and emitters of spouts: a tree of JSON values, and one that rotates by txid.
 
-Source: Storm's ``TransactionalState.java`` and ``RotatingTransactionalState.java``; the rules of the latter
-are kept to the letter, and ``tests/storm/test_rotating_state.py`` is its own test. Two things differ. A value
-is durable before it is remembered here, so that a failed write leaves nothing behind. And what is returned
-is always what a restart would read back: values are kept as JSON, so a tuple comes back as a list from the
-first call on, and changing what was returned changes nothing in the state.
+Source: Storm's ``TransactionalState.java`` and ``RotatingTransactionalState.java``. The rules of the latter are kept
+exactly; ``tests/storm/test_rotating_state.py`` is Storm's own test of it. There are two differences. A value is durable
+before it is cached here, so that a failed write has no effect. And every returned value equals the value that a restart
+would read: values are kept as JSON, so a tuple is returned as a list from the first call on, and a change of a returned
+value does not change the state.
 
-Not for several threads at once; a coordinator is one thread.
+Not thread-safe; a coordinator is one thread.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from txtopo.errors import StateAccessError
 __all__ = ["ENTRIES_MAX", "Initializer", "RotatingTransactionalState", "TransactionalState"]
 
 ENTRIES_MAX = 10_000
-"""How many transactions a rotating state remembers, unless it is told otherwise."""
+"""The default maximum number of entries of a rotating state."""
 
 Initializer = Callable[[int, Any], Any]
-"""Makes the state of a transaction from its txid and the state before it (None if there is none)."""
+"""Returns the state of a transaction, given its txid and the previous state (None if there is none)."""
 
 
 class TransactionalState:
     """A tree of JSON values below one path of a store.
 
-    It works over every :class:`~txtopo.api.store.Store`. Reads go to the store, writes through the
-    lead, which fences them. It owns neither: closing it leaves both open.
+    It works over every :class:`~txtopo.api.store.Store`. Reads go to the store, writes go through the
+    lead, which fences them. It owns neither of them: closing it leaves both open.
 
     Args:
-        store: where the values lie.
-        lead: the right to write, of the topology that ``root`` belongs to; None for reading only.
-        root: the path that all others are below, ``"<topology id>/user/<component>"`` by custom.
+        store: the store that holds the values.
+        lead: the lead of the topology that ``root`` belongs to; None for reading only.
+        root: the path above all values, ``"<topology id>/user/<component>"`` by convention.
     """
 
     def __init__(self, store: Store, lead: Lead | None, root: str) -> None:
@@ -53,23 +53,22 @@ class TransactionalState:
 
         Args:
             path: relative to the root, for example ``"meta/17"``.
-            value: anything JSON can hold.
+            value: any value that JSON can represent.
 
         Raises:
-            StateAccessError: the value is not JSON-able or too long, or the state is closed, or for reading
-                only.
+            StateAccessError: JSON cannot represent the value, it is too long, or the state is closed or read-only.
             LostLead: another process leads the topology; nothing was written.
         """
         encoded = self._encoded(path, value)
         self._writer().write([Put(self._full(path), encoded)])
 
     def get_data(self, path: str) -> Any:
-        """Return the value at ``path``; None where there is none."""
+        """Return the value at ``path``, or None."""
         data = self._open().read(self._full(path))
         return None if data is None else json.loads(data)
 
     def delete(self, path: str) -> None:
-        """Remove the value at ``path`` and all below it; it is no error if there is nothing."""
+        """Remove the value at ``path`` and all values below it; do nothing if there are none."""
         self.delete_all([path])
 
     def delete_all(self, paths: Sequence[str]) -> None:
@@ -77,11 +76,11 @@ class TransactionalState:
         self._writer().write([Delete(self._full(path)) for path in paths])
 
     def list(self, path: str) -> builtins.list[str]:
-        """Return the sorted names directly below ``path``; empty where there are none."""
+        """Return the sorted names directly below ``path``; empty if there are none."""
         return self._open().children(self._full(path))
 
     def close(self) -> None:
-        """End the use of this state; the store and the lead stay open."""
+        """Close this state; the store and the lead stay open."""
         self._closed = True
 
     def _full(self, path: str) -> str:
@@ -89,15 +88,15 @@ class TransactionalState:
 
     def _open(self) -> Store:
         if self._closed:
-            raise StateAccessError(f"the state {self.root!r} was closed: use it before close() only")
+            raise StateAccessError(f"the state {self.root!r} is closed: use it only before close()")
         return self._store
 
     def _writer(self) -> Lead:
         self._open()
         if self._lead is None:
             raise StateAccessError(
-                f"the state {self.root!r} was opened for reading only, without a lead: "
-                "write it in the coordinator, which has one"
+                f"the state {self.root!r} is read-only, because it was opened without a lead: "
+                "write it in the coordinator, which has a lead"
             )
         return self._lead
 
@@ -107,21 +106,24 @@ class TransactionalState:
         except (TypeError, ValueError, RecursionError) as error:
             raise StateAccessError(
                 f"the value for {self._full(path)!r} cannot be kept as JSON: {error}; "
-                "use dicts with text keys, lists, text, numbers, booleans and None"
+                "use dicts with string keys, lists, strings, numbers, booleans and None"
             ) from error
 
 
 class RotatingTransactionalState:
-    """A map from txid to a value, from which old txids are removed once they are committed.
+    """A map from txid to a value; old txids are removed once they are committed.
+
+    *You* must call :meth:`cleanup_before` as transactions are committed.
+    *txtopo* guarantees that every entry is durable before a method returns it.
 
     Args:
-        state: where the entries are kept; those of an earlier run are read back here.
-        subdir: the path in ``state`` that they lie below, used for nothing else.
-        strict_order: whether each txid may only be created right after the one before it, from 1 on.
-        entries_max: how many entries there may be; more means that nobody calls :meth:`cleanup_before`.
+        state: the state that holds the entries; those of an earlier run are read here.
+        subdir: the path of the entries in ``state``; must not be used for anything else.
+        strict_order: whether each txid may only be created directly after the one before it, starting at 1.
+        entries_max: the maximum number of entries; a bound for the case that :meth:`cleanup_before` is not called.
 
     Raises:
-        StateAccessError: what lies below ``subdir`` are not txids, or there are too many.
+        StateAccessError: names below ``subdir`` are not txids, or there are too many entries.
     """
 
     def __init__(
@@ -139,11 +141,11 @@ class RotatingTransactionalState:
         self._read_back()
 
     def get_last_state(self) -> Any:
-        """Return the value of the highest txid; None if there are no entries."""
+        """Return the value of the highest txid, or None if there are no entries."""
         return self._value(max(self._entries)) if self._entries else None
 
     def override_state(self, txid: int, value: Any) -> None:
-        """Set the value of ``txid``, whatever the order."""
+        """Set the value of ``txid``, in any order."""
         self._set(txid, value)
 
     def remove_state(self, txid: int) -> None:
@@ -153,13 +155,14 @@ class RotatingTransactionalState:
             del self._entries[txid]
 
     def get_state(self, txid: int, initializer: Initializer) -> Any:
-        """Return the value of ``txid``, made by ``initializer(txid, previous)`` if there is none.
+        """Return the value of ``txid``, or create it with ``initializer(txid, previous)``.
 
-        A txid below one that has an entry already is *skipped*: it gets None, without the initializer.
+        If a higher txid already has an entry, ``txid`` is *skipped*: its value is None, and the initializer is not
+        called.
 
         Raises:
-            StateAccessError: strict order is asked for, and the txid before is not the last entry; or there
-                are too many entries.
+            StateAccessError: with ``strict_order``, the last entry is not that of ``txid - 1``; or there are too many
+                entries.
         """
         if txid not in self._entries:
             txids = sorted(self._entries)
@@ -177,7 +180,7 @@ class RotatingTransactionalState:
         return self._value(txid)
 
     def get_state_or_create(self, txid: int, initializer: Initializer) -> Any:
-        """Return the value of ``txid``; None if it was created, or skipped, by this call."""
+        """Return the value of ``txid``; None if this call created or skipped it."""
         if txid in self._entries:
             return self._value(txid)
         self.get_state(txid, initializer)
@@ -199,14 +202,14 @@ class RotatingTransactionalState:
         if previous_txid is None and txid != FIRST_TXID:
             problem = f"there is no state of transaction {txid - 1}"
         elif previous_txid is not None and previous_txid != txid - 1:
-            problem = f"the state before it is that of transaction {previous_txid}, not of {txid - 1}"
+            problem = f"the previous state is that of transaction {previous_txid}, not of {txid - 1}"
         elif next_txid is not None:
-            problem = f"the later transaction {next_txid} has a state already"
+            problem = f"the later transaction {next_txid} already has a state"
         else:
             return
         raise StateAccessError(
-            f"the state {self._name()} is strictly ordered, and that of transaction {txid} cannot "
-            f"be made: {problem}; ask for them one after another, from {FIRST_TXID} on",
+            f"the state {self._name()} is strictly ordered, so that of transaction {txid} cannot "
+            f"be created: {problem}; create them one after another, starting at {FIRST_TXID}",
             txid=txid,
         )
 
@@ -214,7 +217,7 @@ class RotatingTransactionalState:
         if len(self._entries) >= self.entries_max:
             raise StateAccessError(
                 f"the state {self._name()} holds {len(self._entries):,} transactions, from "
-                f"{min(self._entries)} on, and takes no more than {self.entries_max:,}: "
+                f"{min(self._entries)} on; its limit is {self.entries_max:,}: "
                 "call cleanup_before(txid) as transactions are committed, or raise entries_max",
                 txid=txid,
             )

@@ -26,7 +26,7 @@ class Kind:
     """What a setting's value is.
 
     Args:
-        words: what it must be, as in "a whole number from 1 on".
+        words: the values it accepts, as in "a whole number, at least 1".
         convert: returns a value, or the text of one, as it is kept; raises ValueError or TypeError for any other.
     """
 
@@ -41,7 +41,7 @@ def _whole(low: int) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a whole number from {low} on", convert)
+    return Kind(f"a whole number, at least {low}", convert)
 
 
 def _whole_or_none(low: int) -> Kind:
@@ -89,10 +89,10 @@ def _one_of(*choices: str) -> Kind:
 
 
 _seconds = Kind("a number of seconds above 0", _to_seconds)
-_text = Kind("a text that is not empty", _to_text)
-_text_or_none = Kind("a text that is not empty, or none", lambda value: None if value is None else _to_text(str(value)))
+_text = Kind("a non-empty string", _to_text)
+_text_or_none = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
 _flag = Kind("true or false", _to_flag)
-_servers = Kind("host names, or host:port, with commas between them", _to_servers)
+_servers = Kind("host names or host:port, separated by commas", _to_servers)
 
 
 @attrs.frozen
@@ -137,19 +137,19 @@ SETTINGS: Mapping[str, Setting] = {
             _whole(1),
             "transactions begun and not yet committed: the window",
         ),
-        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may make no progress"),
-        Setting("topology.acker.executors", 1, _whole(0), "0 turns the check of sent against received tuples off"),
+        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may go without progress"),
+        Setting("topology.acker.executors", 1, _whole(0), "0 turns off the check of sent against received tuples"),
         Setting(
             "topology.transaction.max.attempts",
             None,
             _whole_or_none(1),
-            "tries of a transaction; none: no bound",
+            "attempts at a transaction; none: no limit",
         ),
         Setting(
             "topology.transaction.max.attempts.policy",
             "WAIT",
             _one_of("WAIT", "SKIP"),
-            "what follows then: stop and say so, or go on without it",
+            "then: stop with an error, or skip the transaction",
         ),
         Setting(
             "topology.dead.letter.path",
@@ -161,18 +161,18 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
             _whole(0),
-            "bytes of the journal that audit, replay and repair read; the oldest part goes first; 0: no journal",
+            "size of the journal that audit, replay and repair read; the oldest part is removed first; 0: no journal",
         ),
         Setting("topology.debug", False, _flag, "log every event and action"),
         Setting(
             "topology.state.dir",
             None,
             _text_or_none,
-            "where coordinator state and staged tuples lie, shared with executors; by default beside the tables",
+            "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
         ),
-        Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "what keeps coordinator state"),
+        Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),
-        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers that name none"),
+        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers that are given without one"),
         Setting("transactional.zookeeper.root", "/txtopo", _text, "ZooKeeper node above all topologies"),
         Setting(
             "transactional.zookeeper.session.timeout.secs",
@@ -187,31 +187,31 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.received.bytes.max",
             256 << 20,
             _whole(1),
-            "bytes that wait for their commit in the driver",
+            "bytes in the driver that wait for their commit",
         ),
         Setting(
             "topology.driver.rows.max",
             1_000_000,
             _whole(0),
-            "rows of a commit group that the driver folds at a time; the executors fold them if the keys stay many",
+            "rows of a commit group that the driver folds at a time; with too many keys, the executors fold them",
         ),
         Setting(
             "topology.layout",
             "auto",
             _one_of("auto", "together", "spread"),
-            "a transaction's tasks in one place?",
+            "tasks of a transaction in one slot (together) or spread over the slots",
         ),
         Setting(
             "topology.spark.master",
             None,
             _text_or_none,
-            "Spark master URL; by default every core of this machine",
+            "Spark master URL; by default this machine with all its cores",
         ),
         Setting(
             "topology.spark.delta",
             False,
             _flag,
-            "give the Spark session Delta, as a component with uses_delta = True does by itself",
+            "start the Spark session with Delta, as for a component with uses_delta = True",
         ),
         Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
     )

@@ -1,1 +1,1 @@
-"""FilesTransactionalSpout: files of a folder as transactions, with exact ranges of each file."""
+"""``FilesTransactionalSpout``: reads the files of a folder in transactions with exact ranges of each file."""

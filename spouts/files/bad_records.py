@@ -1,8 +1,8 @@
 """Bad records of text formats: refused, which is the default, or kept in a table of dead letters.
 
-A record is bad if Arrow, given that record alone, does not take it: so it is bad or good whatever stands around it,
-wherever its file is cut, and at every attempt. Formats read whole blocks and look for bad records only in a block that
-Arrow has refused (:func:`sieve`); input without them costs nothing.
+A record is bad if Arrow refuses that record alone. So the result does not depend on the records around it, on where its
+file is cut, or on the attempt. Formats read whole blocks and search for bad records only in a block that Arrow has
+refused (:func:`sieve`); input without bad records costs nothing.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, InputError
 
 BAD_RECORDS = "bad-records"
-"""The stream that bad records are emitted on, and the name of the table they go to."""
+"""The stream of bad records, and the name of their table."""
 
 BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
 
 TEXT_BYTES_MAX = 64 * 1024
-"""How much of a bad record is in its dead letter, at most."""
+"""The maximum length of a bad record's text in its dead letter."""
 
 KEPT_BYTES = TEXT_BYTES_MAX + 1
-"""How much is kept of a record that is too long: one byte more shows whether the text ends at a character's end."""
+"""The bytes kept of a record that is too long; the extra byte shows whether the text ends with a whole character."""
 
 TOO_LONG = "it is longer than {} bytes; is this the file's format?"
-"""What is wrong with a record that is longer than one may be."""
+"""The reason for a record that exceeds the maximum length."""
 
 TEXT_SHOWN_MAX = 200
-"""How much of a bad record an error shows."""
+"""The maximum length of a bad record's text in an error."""
 
-_REMEDY = "mend the file, or the spout's fields, or give the spout dead_letter=PATH to go on without bad records"
+_REMEDY = "fix the file or the spout's fields, or give the spout dead_letter=PATH to skip bad records"
 
 MISFITS = (pa.ArrowInvalid, UnicodeDecodeError)
-"""What Arrow raises for values that do not fit; an error with bytes in it that are not UTF-8 is the latter."""
+"""Arrow's errors for values that do not fit; the latter if the error's text has bytes that are not UTF-8."""
 
 ROWS_WAITING_MAX = 4096
-"""Bad records that wait to be emitted."""
+"""The maximum number of bad records that wait to be emitted."""
 
 TEXTS_WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of bad records that wait to be emitted."""
+"""The maximum number of bytes of bad records that wait to be emitted."""
 
 SIEVED_RECORDS_MAX = 4096
-"""Records of a block with bad ones that are looked at before they are emitted."""
+"""The number of records that are checked at a time in a block with bad ones, before they are emitted."""
 
 _COUNTED_BYTES = 1024 * 1024
-"""How much lines are counted in at a time."""
+"""The number of bytes in which lines are counted at a time."""
 
 _NUMBERS = re.compile(r"Row #\d+: | in row \d+$|In chunk \d+: Invalid: ")
 
 _WHOLE_TRIES_MAX = 4
-"""Records taken out of a whole block, one by one, before it is looked at in pieces."""
+"""The number of bad records removed one by one from a whole block before it is divided into pieces."""
 
 _PIECE_RECORDS = 64
 
@@ -67,30 +67,30 @@ Parse = Callable[[Sequence[bytes]], pa.Table]
 """Parses records; raises one of ``MISFITS`` if any of them is bad."""
 
 Suspect = Callable[[str, Sequence[bytes]], int | None]
-"""Says by Arrow's message which of some records is likely to be bad; only ever a hint, and checked."""
+"""Derives from Arrow's message the index of the record that is probably bad; only a hint, which is then checked."""
 
 
 @attrs.frozen
 class Record:
-    """A record as it stands in its file, without what ends it."""
+    """A record as in its file, without its line end."""
 
     offset: int
-    """Where it begins."""
+    """The offset of its first byte."""
     line: int
-    """The lines between the beginning of its block and its own first one."""
+    """The number of lines between the beginning of its block and its own first line."""
     content: bytes
-    """Its bytes; of one that is longer than a record may be, the first ones only."""
+    """Its bytes; only the first ones if it is too long."""
     size: int
-    """Its length."""
+    """Its full length in bytes."""
 
     @property
     def is_too_long(self) -> bool:
-        """Whether it is longer than a record may be."""
+        """Whether it exceeds the maximum length."""
         return self.size > len(self.content)
 
 
 class LineNumbers:
-    """Counts the lines of files, each byte about once as long as one is asked for file by file, front to back."""
+    """Counts the lines of files; reads each byte about once if asked file by file, from front to back."""
 
     def __init__(self) -> None:
         self._file: tuple[str, int, int] | None = None
@@ -98,7 +98,7 @@ class LineNumbers:
         """The newlines before each multiple of ``_COUNTED_BYTES``."""
 
     def before(self, path: str, piece: FileRange, offset: int) -> int:
-        """Return how many lines end before an offset."""
+        """Return the number of lines that end before an offset."""
         file = (path, piece.size, piece.mtime_ns)
         if file != self._file:
             self._file, self._counts = file, [0]
@@ -112,7 +112,7 @@ class LineNumbers:
 
 
 class BadRecords:
-    """Takes the bad records of one range: refuses the first.
+    """Receives the bad records of one range, and refuses the first.
 
     Args:
         path: the file.
@@ -126,12 +126,12 @@ class BadRecords:
         self._numbers = numbers
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
-        """Take a bad record.
+        """Receive a bad record.
 
         Args:
-            block_offset: where the block begins that the record is in.
+            block_offset: the offset of the record's block.
             record: the record.
-            reason: what is wrong with it, the same whatever stands around it.
+            reason: why it is bad; must not depend on the records around it.
 
         Raises:
             InputError: bad records are refused.
@@ -147,8 +147,8 @@ class BadRecords:
         """Refuse a record as soon as it is known to be too long, before its end is found.
 
         Args:
-            offset: a byte of it.
-            size_max: how long a record may be.
+            offset: the offset of one of its bytes.
+            size_max: the maximum length of a record in bytes.
 
         Raises:
             InputError: bad records are refused.
@@ -157,25 +157,25 @@ class BadRecords:
         raise InputError(f"{self.path}, line {line}: {TOO_LONG.format(size_max)} {_REMEDY}")
 
     def add_all(self, block_offset: int, records: Sequence[Record], reasons: Mapping[int, str]) -> None:
-        """Take those of the records of a block that have a reason to be bad, in their order."""
+        """Receive, in order, those records of a block that have a reason."""
         for index in sorted(reasons):
             self.add(block_offset, records[index], reasons[index])
 
     def finish(self) -> None:
-        """Hand on what waits: the range is read."""
+        """Emit the records that wait, at the end of the range."""
 
     def _line(self, block_offset: int, record: Record) -> int:
         return self._numbers.before(self.path, self.piece, block_offset) + record.line + 1
 
 
 class DeadLetters(BadRecords):
-    """Takes the bad records of one range: emits them.
+    """Receives the bad records of one range, and emits them.
 
     Args:
         path: the file.
         piece: the range.
         numbers: counts lines.
-        emit: takes batches of :data:`BAD_RECORDS_FIELDS`.
+        emit: called with batches of :data:`BAD_RECORDS_FIELDS`.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ class DeadLetters(BadRecords):
         self._rows: list[tuple[str, int, int, str, str]] = []
         self._text_bytes = 0
         self._block: tuple[int, int] | None = None
-        """Where the last block begins, and how many lines end before it."""
+        """The offset of the last block, and the number of lines that end before it."""
 
     def add(self, block_offset: int, record: Record, reason: str) -> None:
-        """Take a bad record."""
+        """Receive a bad record."""
         kept = _cut(record.content)
         if len(kept) < record.size:
             reason = f"{reason} (the text is its first {len(kept)} bytes of {record.size})"
@@ -199,10 +199,10 @@ class DeadLetters(BadRecords):
             self.finish()
 
     def refuse_long(self, offset: int, size_max: int) -> None:
-        """Refuse nothing: its end is looked for."""
+        """Do nothing: the reader continues to the end of the record."""
 
     def finish(self) -> None:
-        """Emit what waits."""
+        """Emit the records that wait."""
         if self._rows:
             columns = [list(column) for column in zip(*self._rows, strict=True)]
             self._rows, self._text_bytes = [], 0
@@ -216,14 +216,14 @@ class DeadLetters(BadRecords):
 
 
 def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> str:
-    """Return the path of a dead-letter table, which must not be among the files that are read.
+    """Return the path of a dead-letter table, after a check that it is not among the input files.
 
     Args:
-        path: as it was given.
-        inputs: absolute paths and globs of what is read.
+        path: the path as given by the user.
+        inputs: absolute paths and globs of the input.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: the spout would read the table as input.
     """
     text = os.fspath(path)
     if "://" not in text:
@@ -231,7 +231,7 @@ def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> 
         within = next((each for each in inputs if _is_read(table, each)), None)
         if within is not None:
             raise ConfigError(
-                f"dead_letter={text!r} lies in {within}, whose files are read; put the table elsewhere, or below a "
+                f"dead_letter={text!r} is in {within}, which the spout reads; put the table elsewhere, or below a "
                 "name that begins with '_'"
             )
     return text
@@ -257,17 +257,17 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
     suspect: Suspect,
     bad: BadRecords,
 ) -> Iterator[pa.Table]:
-    """Yield the good ones of a block's records, and hand on the bad ones.
+    """Yield the good records of a block, and pass the bad ones to ``bad``.
 
-    A few thousand at a time: what is emitted shows that the transaction makes progress.
+    Works on a few thousand records at a time, because each emitted batch reports progress of the transaction.
 
     Args:
-        block_offset: where the block begins.
+        block_offset: the offset of the block.
         records: its records.
-        fault: says what is wrong with a record that Arrow need not, or must not, be asked about.
-        parse: reads some of the others.
-        suspect: reads Arrow's messages.
-        bad: takes the bad ones.
+        fault: returns why a record is bad if that is known without Arrow, else None.
+        parse: parses some of the other records.
+        suspect: interprets Arrow's messages.
+        bad: receives the bad ones.
     """
     for start in range(0, len(records), SIEVED_RECORDS_MAX):
         some = records[start : start + SIEVED_RECORDS_MAX]
@@ -281,19 +281,19 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
 
 
 def sieve(records: Sequence[bytes], parse: Parse, suspect: Suspect) -> tuple[list[pa.Table], dict[int, str]]:
-    """Tell good records from bad ones, by what Arrow makes of them alone.
+    """Separate good records from bad ones, by whether Arrow accepts each of them alone.
 
-    A record that Arrow's message leads to is tried alone, and left out if it is bad; where a message leads nowhere,
-    the block is halved. Every good record is read by Arrow in a block that it takes, every bad one has been refused
-    on its own. The tries are at most a few for each bad record, however many there are.
+    If Arrow's message points to a record, that record is parsed alone and removed if it is bad. If the message points
+    nowhere, the block is halved. In the end Arrow has parsed every good record in a block that it accepts, and has
+    refused every bad one on its own. Each bad record takes only a few tries.
 
     Args:
         records: the records of a block.
-        parse: reads some of them.
-        suspect: reads Arrow's messages.
+        parse: parses some of them.
+        suspect: interprets Arrow's messages.
 
     Returns:
-        The good records in their order; and by its index what is wrong with each bad one.
+        The good records in their order, and the reason of each bad one by its index.
     """
     tables: list[pa.Table] = []
     reasons: dict[int, str] = {}
@@ -330,7 +330,7 @@ def sieve(records: Sequence[bytes], parse: Parse, suspect: Suspect) -> tuple[lis
 
 
 def _fault(record: bytes, parse: Parse) -> str | None:
-    """Return what Arrow says of a record alone; None if it takes it."""
+    """Return Arrow's reason for refusing a record alone; None if it accepts it."""
     try:
         parse([record])
     except MISFITS as error:
@@ -339,12 +339,12 @@ def _fault(record: bytes, parse: Parse) -> str | None:
 
 
 def _reason(message: str) -> str:
-    """Return what Arrow says of a record alone, without the numbers of rows and chunks, which mean nothing then."""
+    """Return Arrow's message about a single record without row and chunk numbers, which are meaningless there."""
     return f"it does not fit: {_NUMBERS.sub('', message)}"
 
 
 def _cut(content: bytes) -> bytes:
-    """Return what is kept of a record: whole characters."""
+    """Return the first bytes of a record that a dead letter keeps, cut at the end of a character."""
     end = TEXT_BYTES_MAX
     if len(content) <= end:
         return content

@@ -1,8 +1,8 @@
-"""CSV files: records of values between delimiters, with or without quotes.
+"""CSV files: records with delimited values, with or without quotes.
 
-Whether a newline ends a record depends, where values may be quoted, on every quote before it. So with a
-quote character a file is one range and read by one task as a whole; with ``quote=None`` a record is a line,
-and large files are cut as text files are.
+If values may be quoted, every quote before a newline decides whether it ends a record. So with a quote character a
+file is one range, which one task reads as a whole. With ``quote=None`` each line is a record, and large files are cut
+like text files.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _ROW = re.compile(r"Row #(\d+): ")
 
 @attrs.frozen
 class CsvOptions:
-    """How a CSV file is written."""
+    """The dialect of a CSV file."""
 
     header: bool = True
     """Whether the first record of each file names the columns; fields are then found by name."""
     delimiter: str = ","
     quote: str | None = '"'
-    """What may stand around a value, doubled within; None: nothing, and a record is a line."""
+    """The character that may enclose a value, doubled inside it; None: none, and each line is a record."""
 
 
 class CsvFormat(ByteRangeFormat):
-    """UTF-8 CSV. An empty value is null, or the empty string in a field of strings; blank lines do not count.
+    """UTF-8 CSV. An empty value is null, or the empty string in a string field; blank lines are ignored.
 
     Raises:
         FieldsError: a field has no type, or a nested one.
@@ -87,24 +87,24 @@ class CsvFormat(ByteRangeFormat):
         )
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
-        """Return the next bytes of a file without quotes, the whole of one with quotes."""
+        """Return the next bytes of a file without quotes, or the whole of a file with quotes."""
         if self.options.quote is None:
             return super().next_span(file, start, bytes_max)
         return Span(0, file.size, file.size) if start == 0 else None
 
     def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
-        """Cut a byte range of a file without quotes evenly; leave a whole file as it is."""
+        """Cut a byte range of a file without quotes evenly; keep a file with quotes whole."""
         return super().cut(file, span, pieces) if self.options.quote is None else [span]
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the records; one with other columns than the header, or a value of another type, is a bad record."""
+        """Yield the records; a record is bad if it has another number of columns or a value of another type."""
         names = self._column_names(handle, bad.path)
         if self.options.quote is None:
             yield from self._read_lines(handle, piece, names, bad)
             return
         start = self._records_start(handle)
         if _has_records(handle, start):
-            # Arrow's reader takes a header alone, or nothing but blank lines, for a mistake.
+            # Arrow's reader fails on a file that has only a header or blank lines.
             yield from self._read_whole(handle, piece, names, start, bad)
 
     def _read_lines(
@@ -142,13 +142,13 @@ class CsvFormat(ByteRangeFormat):
             for batch in reader:
                 yield from in_batches(check_decimals(pa.Table.from_batches([batch]).select(self._schema.names)))
                 rows += batch.num_rows
-        except MISFITS:  # so there is a bad record, and all rows so far stand before it
+        except MISFITS:  # there is a bad record, and all rows emitted so far come before it
             yield from self._read_records(handle, names, start, rows, bad)
 
     def _read_records(
         self, handle: IO[bytes], names: Sequence[str], start: int, rows_emitted: int, bad: BadRecords
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the good records of a file with quotes, without the first ones, which are emitted already."""
+        """Yield the good records of a file with quotes, except for the first ones, which were already emitted."""
         for block in self._quoted.read(handle, start, RECORD_BYTES_MAX):
             if block.is_open:
                 raise self._open_quote(bad, block.offset, block.records[-1])
@@ -167,7 +167,7 @@ class CsvFormat(ByteRangeFormat):
         return read_each(block_offset, records, _length_fault, parse, _suspect, bad)
 
     def _parse(self, content: bytes, names: Sequence[str]) -> pa.Table:
-        if content.startswith(codecs.BOM_UTF8):  # Arrow takes it for a mark, which it is at a file's beginning only
+        if content.startswith(codecs.BOM_UTF8):  # Arrow would remove it, but it is a mark only at a file's beginning
             content = b"\n" + content
         table = pacsv.read_csv(
             pa.BufferReader(content),
@@ -178,22 +178,22 @@ class CsvFormat(ByteRangeFormat):
         return check_decimals(table.select(self._schema.names))
 
     def _column_names(self, handle: IO[bytes], path: str) -> list[str]:
-        """Return the names of a file's columns: those of its header, or the fields'.
+        """Return a file's column names: from its header, or the names of the fields.
 
         Raises:
-            InputError: the header lacks a field, or names one twice.
+            InputError: the header lacks a field or has it twice.
         """
         if not self.options.header:
             return list(self.fields.names)
         number, names = next(self._records(handle), (1, []))
         for name in self.fields.names:
             if names.count(name) != 1:
-                found = "is twice" if name in names else "is not"
+                found = "occurs twice" if name in names else "is not"
                 raise misfit(path, number, f"column {name!r} {found} in the header {', '.join(names)}")
         return names
 
     def _records(self, handle: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each record that is not blank, with the line that it begins in."""
+        """Yield each record that is not blank, with the number of its first line."""
         handle.seek(0)
         text = io.TextIOWrapper(io.BufferedReader(_Lent(handle)), encoding="utf-8-sig", errors="replace", newline="")
         reader = csv.reader(
@@ -203,14 +203,14 @@ class CsvFormat(ByteRangeFormat):
             quoting=csv.QUOTE_NONE if self.options.quote is None else csv.QUOTE_MINIMAL,
         )
         begins = 1
-        with contextlib.suppress(csv.Error):  # what cannot be read here, Arrow's reader reports
+        with contextlib.suppress(csv.Error):  # Arrow's reader reports records that cannot be read here
             for record in reader:
                 if record:
                     yield begins, record
                 begins = reader.line_num + 1
 
     def _records_start(self, handle: IO[bytes]) -> int:
-        """Return where the first record of a file with quotes begins: behind its header, if it has one."""
+        """Return the offset of the first record of a file with quotes, after its header if it has one."""
         begin = _file_start(handle)
         if self.options.header:
             for block in self._quoted.read(handle, begin, RECORD_BYTES_MAX, records_max=1):
@@ -218,7 +218,7 @@ class CsvFormat(ByteRangeFormat):
         return begin
 
     def _check_quotes(self, handle: IO[bytes], bad: BadRecords) -> None:
-        """Refuse a file with a quote that stays open, which takes in the rest of the file, or with an odd number."""
+        """Refuse a file with an open quote, which swallows the rest of the file, or with an odd number of quotes."""
         begin = _file_start(handle)
         if self._quoted.are_in_pairs(handle, begin):
             return
@@ -237,13 +237,13 @@ class CsvFormat(ByteRangeFormat):
     def _open_quote(self, bad: BadRecords, block_offset: int, record: Record) -> InputError:
         return InputError(
             f"{bad.place(block_offset, record)}: a quote {self.options.quote} of the record that begins here is never "
-            "closed, and takes in what follows; quote the value it is in and double it, or give quote=None for files "
+            "closed and swallows the following records; quote its value and double it, or give quote=None for files "
             "without quoting",
         )
 
 
 class _Lent(io.RawIOBase):
-    """Lends a handle to a text wrapper, which would close what it is given."""
+    """Wraps a handle for a text wrapper, which would otherwise close it."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class _Lent(io.RawIOBase):
 
 
 def _header_end(handle: IO[bytes], path: str) -> int:
-    """Return where the first line that is not blank ends."""
+    """Return the end of the first line that is not blank."""
     handle.seek(0)
     line = b"\n"
     while line and not line.strip(b"\r\n"):
@@ -270,24 +270,24 @@ def _header_end(handle: IO[bytes], path: str) -> int:
 
 
 def _file_start(handle: IO[bytes]) -> int:
-    """Return where a file begins behind its byte order mark."""
+    """Return the offset after a file's byte order mark, if it has one."""
     handle.seek(0)
     return len(codecs.BOM_UTF8) if handle.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
 
 def _has_records(handle: IO[bytes], start: int) -> bool:
-    """Whether there is anything but blank lines from an offset on."""
+    """Whether there is a line that is not blank after an offset."""
     handle.seek(start)
     return any(chunk.strip(b"\r\n") for chunk in iter(lambda: handle.read(CHUNK_BYTES), b""))
 
 
 def _length_fault(record: Record) -> str | None:
-    """Return that a record is too long; None if Arrow may look at it."""
+    """Return the reason if a record is too long; None if Arrow can decide."""
     return TOO_LONG.format(RECORD_BYTES_MAX) if record.is_too_long else None
 
 
 def _suspect(message: str, records: Sequence[bytes]) -> int | None:
-    """Return the record that an error of Arrow's is likely to be about: by its row."""
+    """Return the index of the record that Arrow's error is probably about: by its row."""
     row = _ROW.search(message)
     index = int(row.group(1)) - 1 if row is not None else len(records)
     return index if index < len(records) else None

@@ -1,8 +1,8 @@
-"""Where the records of a CSV file with quotes begin and end, so that they can be looked at one by one.
+"""Find the records of a CSV file with quotes, so that they can be checked one by one.
 
-Only files that hold a bad record are cut like this: Arrow finds the ends of records itself. It opens a quote at the
-beginning of a value alone, and takes a doubled one within for a quote; what follows the closing one is read as
-without quotes, up to the next delimiter. So is it here. A record ends with a line in which no quote is open.
+Only files that hold a bad record are divided like this; otherwise Arrow finds the ends of records. The rules are
+Arrow's: a quote opens only at the beginning of a value; inside, a doubled quote stands for a quote; text after the
+closing quote is read as unquoted up to the next delimiter. A record ends with the first line in which no quote is open.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 @attrs.frozen
 class QuotedBlock:
-    """Records that stand one after another."""
+    """Consecutive records."""
 
     offset: int
-    """Where the block begins."""
+    """The offset of the block."""
     end: int
-    """Where the next one begins."""
+    """The offset of the next block."""
     records: list[Record]
-    """The records that are not blank, one at least."""
+    """The records that are not blank, at least one."""
     is_open: bool
     """Whether the last record's quote is still open at the file's end."""
 
 
 @attrs.frozen
 class _Found:
-    """A record, or a blank line, or at the end of the file nothing."""
+    """A record or a blank line; empty at the end of the file."""
 
     content: bytes
-    """Without its end; of one that is too long, the first bytes only."""
+    """Its bytes without its line end; only the first ones if it is too long."""
     size: int
-    """Its length, with its end."""
+    """Its length in bytes, including its line end."""
     end_size: int
     lines: int
     """The newlines in it."""
@@ -54,8 +54,8 @@ class QuotedRecords:
     """Finds the records of files.
 
     Args:
-        delimiter: what stands between two values.
-        quote: what may stand around a value.
+        delimiter: the character between two values.
+        quote: the character that may enclose a value.
     """
 
     def __init__(self, delimiter: str, quote: str) -> None:
@@ -63,13 +63,14 @@ class QuotedRecords:
         self._delimiter = delimiter.encode()
         self._before_opening = np.array([*b"\r\n", ord(delimiter), ord(quote)], np.uint8)
         self._undecided = {self._quote, self._delimiter, b"\r"}
-        """What a part of a line does not end with: what it means depends on what follows."""
+        """Characters that must not end a part of a line, because their meaning depends on the next one."""
         self._opening = re.compile(b"[\\r\\n" + re.escape(self._delimiter) + b"]" + re.escape(self._quote))
 
     def are_in_pairs(self, handle: IO[bytes], start: int) -> bool:
-        """Whether all quotes from an offset on open and close values, or are doubled within; if not, some may not be.
+        """Whether all quotes from an offset on certainly open or close values, or are doubled inside them.
 
-        It is so if each second quote, from the first on, begins a value, or follows another one at once.
+        This is certain if every other quote, from the first on, begins a value or directly follows another quote. False
+        only means that it is uncertain.
         """
         handle.seek(start)
         quote = ord(self._quote)
@@ -91,9 +92,9 @@ class QuotedRecords:
 
         Args:
             handle: the file.
-            start: where a record begins.
-            size_max: of a record that is longer, only its beginning is kept.
-            records_max: records of a block, at most.
+            start: the offset of a record.
+            size_max: the maximum length of a record; of a longer one, only the beginning is kept.
+            records_max: the maximum number of records in a block; None: no limit.
         """
         handle.seek(start)
         parts = self._parts(handle, size_max)
@@ -134,7 +135,7 @@ class QuotedRecords:
         return _Found(_without_end(content) if size == len(content) else content, size, end_size, lines, is_open)
 
     def _parts(self, handle: IO[bytes], size_max: int) -> Iterator[bytes]:
-        """Yield the lines, which may end with carriage returns too; of very long ones parts."""
+        """Yield the lines, which may also end with a carriage return; yield very long ones in parts."""
         while data := handle.readline(size_max + 1):
             while data[-1:] in self._undecided and (more := handle.readline(1)):
                 data += more

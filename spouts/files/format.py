@@ -1,4 +1,4 @@
-"""What a file format has to know for the files spout: how its files are cut, and how a piece is read."""
+"""The contract of a file format: how its files are cut, and how a piece is read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError, InputError
 
 BATCH_ROWS_MAX = 65_536
-"""The most rows of a record batch that is emitted."""
+"""The maximum number of rows in an emitted record batch."""
 
 RECORD_BYTES_MAX = 16 * 1024 * 1024
-"""The longest record of a text, CSV or JSON file."""
+"""The maximum length of a record of a text, CSV or JSON file."""
 
 
 @attrs.frozen
 class Span:
-    """A stretch of one file, from ``start`` to before ``end`` in the units of its format."""
+    """A part of one file, from ``start`` to before ``end``, in the units of its format (bytes or row groups)."""
 
     start: int
     end: int
@@ -35,8 +35,8 @@ class Span:
 class FileFormat(ABC):
     """Cuts and reads the files of one format.
 
-    *An implementation* cuts without looking at records, or at as few bytes as it can; spans that follow one
-    another hold, together, every record exactly once, wherever the cuts fall.
+    *An implementation* should cut files without reading records, or with as few reads as possible. Consecutive spans
+    must together hold every record exactly once, wherever the cuts are.
     """
 
     name: str
@@ -48,11 +48,11 @@ class FileFormat(ABC):
 
     @abstractmethod
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
-        """Return what comes next in a file: up to ``bytes_max`` or the least that can be; None at its end."""
+        """Return the next span of a file: up to ``bytes_max`` or the smallest possible; None at the end of the file."""
 
     @abstractmethod
     def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
-        """Cut a span into up to ``pieces`` of about equal size."""
+        """Cut a span into at most ``pieces`` spans of about equal size."""
 
     @abstractmethod
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
@@ -60,8 +60,8 @@ class FileFormat(ABC):
 
         Args:
             handle: the file.
-            piece: which part of it.
-            bad: takes, or refuses, each record that does not fit the fields; knows the file's path.
+            piece: the part to read.
+            bad: receives each record that does not fit the fields, and may refuse it; knows the file's path.
 
         Raises:
             InputError: the file cannot be read; the message says where.
@@ -69,7 +69,7 @@ class FileFormat(ABC):
 
 
 class ByteRangeFormat(FileFormat):
-    """A format whose records are lines: any byte range is a span, cut at line ends when it is read."""
+    """A format whose records are lines: any byte range is a span; its ends move to line ends when it is read."""
 
     def next_span(self, file: InputFile, start: int, bytes_max: int) -> Span | None:
         """Return the next bytes of a file."""
@@ -84,39 +84,40 @@ class ByteRangeFormat(FileFormat):
 
 
 class FileChangedError(InputError):
-    """A file is not what it was when it was planned, or gone."""
+    """A file has changed since it was planned, or is missing."""
 
 
 def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
-    """Check that a file is what it was when it was planned.
+    """Check that a file has not changed since it was planned.
 
     Args:
         path: its path.
-        planned: what it was.
-        handle: the file itself, opened; None: what is at the path now.
+        planned: its size and mtime when it was planned.
+        handle: the open file to check; None: check the current file at the path.
 
     Raises:
-        FileChangedError: it is gone, or was written since.
+        FileChangedError: the file is missing or has changed.
     """
     before = InputFile(planned.name, path, planned.size, planned.mtime_ns)
     try:
         status = os.stat(path if handle is None else handle.fileno())  # noqa: PTH116 - the same call on a handle
     except FileNotFoundError as error:
-        raise FileChangedError(f"{path} is gone; it had {describe(before)} when it was planned; put it back") from error
+        message = f"{path} is missing; it had {describe(before)} when its transaction was planned; put it back"
+        raise FileChangedError(message) from error
     now = attrs.evolve(before, size=status.st_size, mtime_ns=status.st_mtime_ns)
     if now != before:
         raise FileChangedError(
-            f"{path} was written since its transaction was planned: it had {describe(before)}, it has "
-            f"{describe(now)}; put the former file back, and give new data a file of its own",
+            f"{path} has changed since its transaction was planned: it had {describe(before)}, now it has "
+            f"{describe(now)}; put the original file back, and put new data in a new file",
         )
 
 
 def path_of_handle(handle: IO[bytes], path: str) -> str:
-    """Return a path for Arrow, which opens files itself, to the very file that is open, whatever has its name now.
+    """Return a path to an open file, even if another file has its name now; Arrow opens files by path.
 
     Args:
-        handle: the file.
-        path: its path, for systems without such paths.
+        handle: the open file.
+        path: its path, used on systems without ``/proc``.
     """
     own = f"/proc/self/fd/{handle.fileno()}"
     return own if os.path.exists(own) else path  # noqa: PTH110 - a str, as everywhere here
@@ -134,10 +135,10 @@ def typed_schema(fields: Fields, format_name: str) -> pa.Schema:
 
 
 def check_decimals(table: pa.Table) -> pa.Table:
-    """Return a table that Arrow has read, whose decimals are within their precision: it looks at their scale alone.
+    """Check that the decimals of a table that Arrow has parsed fit their precision; Arrow only checks their scale.
 
     Raises:
-        pyarrow.ArrowInvalid: one is not; it would be cut short where the table is written.
+        pyarrow.ArrowInvalid: one does not fit; it would be truncated when the table is written.
     """
     for column in table.columns:
         if _holds_decimals(column.type):
@@ -152,7 +153,7 @@ def _holds_decimals(kind: pa.DataType) -> bool:
 
 
 def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Return the rows as record batches of a bounded number of rows."""
+    """Return the rows as record batches of at most ``BATCH_ROWS_MAX`` rows."""
     whole = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
     for batch in whole:
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
@@ -160,5 +161,5 @@ def in_batches(table: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def misfit(path: str, line: int, what: str, cause: str | None = None) -> InputError:
-    """Return the error of a record that does not fit, with the place it is at."""
-    return InputError(f"{path}, line {line}: {what}; mend the file, or the spout's fields", cause=cause)
+    """Return the error for a record that does not fit, with its place."""
+    return InputError(f"{path}, line {line}: {what}; fix the file or the spout's fields", cause=cause)

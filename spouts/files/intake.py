@@ -1,7 +1,8 @@
-"""The coordinators of the files spout: what they have in common, and the one that lists its files at the start.
+"""The coordinators of the files spout: their common base, and the one that lists its files at the start.
 
-That one and the one of growing folders (:mod:`spouts.files.watch`) admit files to a log (:mod:`spouts.files.taken_log`)
-before they take them, so that a transaction's metadata holds its own ranges and one place::
+Both that one and the one of growing folders (:mod:`spouts.files.watch`) admit files to a log
+(:mod:`spouts.files.taken_log`) before they take them, so that a transaction's metadata holds its own ranges and one
+place::
 
     {"format": "text", "root": folder that the names are below,
      "ranges": [[name, start, end, size, mtime_ns], …],
@@ -11,8 +12,8 @@ before they take them, so that a transaction's metadata holds its own ranges and
      "next": [number, offset],
      "log": [id of the log, how many records it has had]}           null where there is no store
 
-``position`` and ``taken`` say the same as ``next`` does, without a log, as long as files are taken by name. Metadata of
-a former txtopo has no ``next`` and no ``log``.
+As long as files are taken in order of their names, ``position`` and ``taken`` hold the same information as ``next``,
+without a log. Metadata of earlier versions has neither ``next`` nor ``log``.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ from txtopo.api.store import Lead, Store
 from txtopo.errors import InputError
 
 START = Place(0, 0)
-"""Where the first transaction begins."""
+"""The place where the first transaction begins."""
 
 
 @attrs.frozen
 class Intake:
-    """What a coordinator takes, and how.
+    """The options of a coordinator.
 
     Args:
         paths: absolute paths.
-        make_format: makes the format of a name.
-        guess_format: says which format the names' endings speak for.
-        format_name: the format; None: what the endings speak for.
-        batch_bytes: how much a transaction holds, at most.
-        batch_files_max: how many files a transaction touches, at most.
-        tasks: how many tasks the spout has.
+        make_format: makes a format from its name.
+        guess_format: returns the name of the format that suffixes of file names indicate.
+        format_name: the name of the format; None: the one that the suffixes indicate.
+        batch_bytes: the maximum number of bytes in a transaction.
+        batch_files_max: the maximum number of files in a transaction.
+        tasks: the number of the spout's tasks.
     """
 
     paths: tuple[str, ...]
@@ -85,11 +86,11 @@ class FilesCoordinator(Coordinator):
         self._resumed: tuple[Metadata, Place] | None = None
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Learn where the log is kept."""
+        """Remember the store and path of the log."""
         self._log_place = LogPlace(store, lead, root)
 
     def resume(self, txid: int, metadata: Metadata) -> None:
-        """Go on behind a transaction."""
+        """Continue after a transaction."""
         self._log = FileLog(self._log_place)
         self._check_format(metadata)
         self._place = self._settle(metadata)
@@ -97,7 +98,7 @@ class FilesCoordinator(Coordinator):
         self._begin(txid)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
-        """Take what follows ``previous_metadata``."""
+        """Take the ranges that follow ``previous_metadata``."""
         self._ensure_resumed(txid - 1, previous_metadata)
         place = self._place_after(previous_metadata)
         plan = None if self._cutter is None else self._cutter.plan(self._files_from(place), place)
@@ -133,12 +134,12 @@ class FilesCoordinator(Coordinator):
             self._use_format(metadata["format"])
         if metadata["format"] != self._format_name:
             raise InputError(
-                f"the files were read as {metadata['format']} before, and are {self._format_name} now; give "
+                f"the files were read as {metadata['format']} before, but are {self._format_name} now; give "
                 f"the spout format={metadata['format']!r}, or remove the files that do not belong here",
             )
 
     def _settle(self, metadata: Metadata) -> Place:
-        """Return the place that metadata speaks of, with a log that says the same as the files."""
+        """Return the place that metadata refers to, and make the log agree with the files."""
         if self._log.head is None:
             self._log.begin(self._root, self._folders())
         if metadata is None or metadata["position"] is None:
@@ -151,9 +152,9 @@ class FilesCoordinator(Coordinator):
             return place
         if metadata["taken"] is None:
             raise InputError(
-                f"the log of the files that are taken from {self._root} is gone, or not the one that the last "
-                "transaction's metadata speaks of, so it can't be told which files are new; restore the coordinator "
-                "state whole, or give the topology another id and new tables, and let it read all files again"
+                f"the log of the files taken from {self._root} is missing, or is not the one that the last "
+                "transaction's metadata refers to, so it is unknown which files are new; restore the complete "
+                "coordinator state, or give the topology another id and new tables to read all files again"
             )
         position, (count, digest) = Position(*metadata["position"]), metadata["taken"]
         files = taken_by_name(self._files_by_name(), position, Taken(count, int(digest, 16)))
@@ -167,16 +168,16 @@ class FilesCoordinator(Coordinator):
         return self._cutter.place_behind(entries[-1], position.offset)
 
     def _check_continued(self, place: Place, taken: Admitted, mtime_ns: int) -> None:
-        """Refuse a file that is taken in part and was written since."""
+        """Refuse a file that is partly taken and has changed since."""
         assert self._cutter is not None, "metadata has a format"
         if mtime_ns != taken.mtime_ns and self._cutter.next_span(attrs.evolve(taken, mtime_ns=mtime_ns), place, 1):
             raise InputError(
-                f"{path_of(self._root, taken.name)} is taken up to {place.offset} and was written since (mtime_ns was "
-                f"{taken.mtime_ns}, is {mtime_ns}); put the former file back",
+                f"{path_of(self._root, taken.name)} is taken up to {place.offset} and has changed since (mtime_ns was "
+                f"{taken.mtime_ns}, is {mtime_ns}); put the original file back",
             )
 
     def _follow_root(self) -> None:
-        """Let the names be below the folder of today, where it holds the one of before or is that one moved."""
+        """Make the log's names relative to the current root, if it contains the former root or is its new place."""
         head = self._log.head
         assert head is not None, "it was begun"
         if head.root == self._root:
@@ -187,8 +188,8 @@ class FilesCoordinator(Coordinator):
             self._log.rename(self._root, below + "/")
         elif len(self._log) and Path(head.root).is_dir() and self._must_be_moved:
             raise InputError(
-                f"files were taken from {head.root}, which is still there, and the paths now lead to {self._root}; "
-                "give the former paths, or others beside them"
+                f"files were taken from {head.root}, which still exists, but the paths now lead to {self._root}; "
+                "give the former paths, or add the new ones to them"
             )
         else:
             self._log.rename(self._root)
@@ -203,14 +204,14 @@ class FilesCoordinator(Coordinator):
         return place if metadata == resumed else Place(*metadata["next"])
 
     def _folders(self) -> dict[str, int]:
-        """Return the inodes of the folders that are looked at."""
+        """Return the inodes of the listed folders, by path."""
         return {path: os.stat(path).st_ino for path in self._tops}  # noqa: PTH116 - as everywhere here
 
     def _files_from(self, place: Place) -> Iterator[Admitted]:
         return self._log.entries_from(place.number)
 
     def _begin(self, txid: int) -> None:
-        """Go on once the place is known."""
+        """Prepare to take files, once the place is known."""
 
     def _more(self, plan: Plan | None) -> dict[str, Any]:
         del plan
@@ -222,18 +223,18 @@ class FilesCoordinator(Coordinator):
 
     @abstractmethod
     def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
-        """Look after files that were taken and are others now, or gone."""
+        """Check for taken files that have changed or are missing."""
 
     @abstractmethod
     def _taken_with(self, plan: Plan) -> list[Any] | None:
-        """Return count and digest of all that is taken with a plan, if that is told."""
+        """Return count and digest of all files taken up to the end of a plan; None if the metadata has none."""
 
 
 class ListingCoordinator(FilesCoordinator):
-    """Takes the files that were there when it was made, and ends.
+    """Takes the files of one listing, and ends.
 
     Args:
-        intake: what it takes, and how.
+        intake: the options.
         listing: the files.
     """
 
@@ -246,7 +247,7 @@ class ListingCoordinator(FilesCoordinator):
         self._size, self._count = 0, 0
 
     def is_ready(self) -> bool:
-        """Whether something is left."""
+        """Whether anything is left."""
         return not self.is_exhausted()
 
     def is_exhausted(self) -> bool:
@@ -257,11 +258,11 @@ class ListingCoordinator(FilesCoordinator):
         return all(self._cutter.next_span(file, self._place, 1) is None for file in files)
 
     def remaining(self, metadata: Metadata) -> int:
-        """Return about how many transactions follow one, by the bytes and the files that are left."""
+        """Estimate how many transactions follow one, by the bytes and the files that are left."""
         place = self._place_after(metadata)
         if self.is_exhausted():
             return 0
-        size, count = self._ends.get(place.number, (0, 0))  # how far it goes up to the file that is next
+        size, count = self._ends.get(place.number, (0, 0))  # bytes and files before the next file
         left, files = max(1, self._size - size - place.offset), self._count - count
         return max(-(-left // self._intake.batch_bytes), -(-files // self._intake.batch_files_max))
 
@@ -274,7 +275,7 @@ class ListingCoordinator(FilesCoordinator):
         folder = self._log.folder_of(self._folders())
         self._log.admit(new, folder)
         others = {file.folder for file in self._log.others_than(folder)}
-        if others:  # all that is known is there
+        if others:  # every known file is in this folder
             self._log.unite(folder, others)
         count, digest = 0, 0
         for file in self._log.entries_from(0):
@@ -291,7 +292,7 @@ class ListingCoordinator(FilesCoordinator):
         there = {file.name: file for file in self._listing.files}
         partial = self._log.entry(place.number) if place.offset else None
         taken = [file for file in self._log.entries_from(0) if file.number < place.number or file is partial]
-        if metadata["taken"] is None:  # with ``watch``, what is taken may go
+        if metadata["taken"] is None:  # written with ``watch``, when taken files may be removed
             self._log.remove([file.number for file in taken if file.name not in there and file is not partial])
             taken = [] if partial is None else [partial]
         check_taken(self._root, taken, self._listing.files)
@@ -304,5 +305,5 @@ class ListingCoordinator(FilesCoordinator):
 
 
 def is_same(file: Admitted, now: InputFile | None) -> bool:
-    """Whether a file is as it was admitted."""
+    """Whether a file is unchanged since it was admitted."""
     return now is not None and (now.size, now.mtime_ns) == (file.size, file.mtime_ns)

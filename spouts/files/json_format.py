@@ -1,4 +1,4 @@
-"""JSON files: a record is a line that holds one object."""
+"""JSON files: a record is a line with one object."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from txtopo.api.fields import Fields
 from txtopo.errors import FieldsError
 
 _BLANKS = " \t\r"
-"""What Arrow takes for blank within a line."""
+"""The characters within a line that Arrow treats as blank."""
 
 _ROW = re.compile(r" in row (\d+)$")
 _VALUE = re.compile(r"couldn't parse: ?(.+)$|\): (\S+) requires|'(.+)'")
 
 
 class JsonFormat(ByteRangeFormat):
-    """JSON lines: one object a line, its members picked by the fields' names.
+    """JSON lines: one object per line, whose members are found by the fields' names.
 
-    A member that is missing is null, further members are passed over, and so are blank lines. Values must
-    have their field's type; timestamps and dates are ISO 8601 strings.
+    A missing member is null; extra members and blank lines are ignored. Values must have their field's type;
+    timestamps and dates are ISO 8601 strings.
 
     Raises:
         FieldsError: a field has no type, or is a map.
@@ -41,21 +41,21 @@ class JsonFormat(ByteRangeFormat):
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
         self._schema = typed_schema(fields, self.name)
-        # Arrow reads dates as numbers of days only: they are read as strings, and cast.
+        # Arrow parses dates only from numbers of days, so they are parsed as strings and then cast.
         read_schema = pa.schema([(field.name, _read_type(field.type)) for field in self._schema])
         self._parse_options = pajson.ParseOptions(
             explicit_schema=read_schema, newlines_in_values=False, unexpected_field_behavior="ignore"
         )
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the objects; a line that is not one object, or has a value of another type, is a bad record."""
+        """Yield the objects; a line is a bad record if it is not one object or has a value of another type."""
         for lines in map(without_mark, read_lines(handle, piece, bad)):
             table = self._whole(lines)
             for each in self._without_bad(lines, bad) if table is None else (table,):
                 yield from in_batches(each.combine_chunks())
 
     def _whole(self, lines: Lines) -> pa.Table | None:
-        """Return the objects of a block without a bad record, of any other None."""
+        """Return the objects of a block; None if it has a bad record."""
         array = utf8_line_array(lines)
         records = None if array is None else _count_objects(array)
         if not records:
@@ -86,9 +86,9 @@ class JsonFormat(ByteRangeFormat):
 
 
 def _count_objects(array: pa.Array) -> int | None:
-    """Return the number of lines that are not blank; None if one does not begin and end as an object does.
+    """Return the number of lines that are not blank; None if one of them does not begin and end like an object.
 
-    Arrow's parser does not look at line ends, and a bare ``null`` ends the whole process.
+    This check is needed because Arrow's parser ignores line ends, and a bare ``null`` crashes the process.
     """
     is_object = pc.and_(pc.starts_with(array, "{"), pc.ends_with(array, "}"))
     records = pc.sum(is_object).as_py() or 0
@@ -105,14 +105,14 @@ def _count_objects(array: pa.Array) -> int | None:
 
 
 def _object_fault(record: Record) -> str | None:
-    """Return why a line cannot be an object; None if Arrow may look at it."""
+    """Return why a line cannot be an object; None if Arrow can decide."""
     line = record.content.strip(_BLANKS.encode())
     is_object = line.startswith(b"{") and line.endswith(b"}")
     return utf8_fault(record.content) or (None if is_object else "each line must be one JSON object")
 
 
 def _suspect(message: str, records: Sequence[bytes]) -> int | None:
-    """Return the record that an error of Arrow's is likely to be about: by its row, by its value, or by its syntax."""
+    """Return the index of the record that Arrow's error is probably about: by its row, its value or its syntax."""
     row = _ROW.search(message)
     if row is not None:
         return int(row.group(1)) if int(row.group(1)) < len(records) else None

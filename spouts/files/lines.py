@@ -1,9 +1,9 @@
-"""Lines in a byte range: the rule that lets a file be cut anywhere without reading it first.
+"""Lines in a byte range: the rule that allows a file to be cut anywhere without reading it first.
 
-A cut at offset ``c`` means "after the first newline at or after ``c - 1``", so it moves to a line's
-beginning, and does not move if it is at one. A range that does not start at 0 therefore skips the line that
-its predecessor began, and reads through the line that begins before its own end. Both ends move by the same
-rule, so neighbours agree on where the cut is. Source: Hadoop's ``LineRecordReader``.
+A cut at offset ``c`` means "after the first newline at or after ``c - 1``". So it moves to the beginning of a line,
+and stays if it is at one already. A range that does not start at 0 therefore skips the line that its predecessor
+began, and reads to the end of the line that begins before its own end. Both ends move by the same rule, so neighbours
+agree on the cut. Source: Hadoop's ``LineRecordReader``.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from spouts.files.listing import FileRange
 from txtopo.errors import InputError
 
 CHUNK_BYTES = 1024 * 1024
-"""How much is read at a time."""
+"""The number of bytes to read at a time."""
 
 _PROBE_BYTES = 8 * 1024
 
 
 @attrs.frozen
 class Lines:
-    """Whole lines of a file, one after another."""
+    """Consecutive whole lines of a file."""
 
     offset: int
-    """Where the first begins in the file."""
+    """The offset of the first line in the file."""
     content: bytes
-    """All of them; a newline is missing at the end of a file only."""
+    """The lines' bytes. Only the last line of the file may lack a newline."""
 
 
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
-    """Yield the lines of a range, in chunks of about 1 MiB; one longer than ``RECORD_BYTES_MAX`` is a bad record.
+    """Yield the lines of a range in chunks of about 1 MiB; a line longer than ``RECORD_BYTES_MAX`` is a bad record.
 
     Raises:
-        InputError: the file is shorter than it was.
+        InputError: the file is shorter than when it was planned.
     """
     start = _line_start(handle, piece.start, piece.end, bad)
     end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
@@ -51,7 +51,7 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
     while position < end:
         data = handle.read(min(CHUNK_BYTES, end - position))
         if not data:
-            raise InputError(f"{bad.path} ends at byte {position} and had {piece.size} bytes when it was planned")
+            raise InputError(f"{bad.path} ends at byte {position}, but had {piece.size} bytes when it was planned")
         position += len(data)
         newline = data.find(b"\n")
         stop = len(data) if newline < 0 else newline
@@ -71,7 +71,7 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
 
 
 def records_of(lines: Lines) -> list[Record]:
-    """Return the lines one by one, without their ends."""
+    """Return the lines as records, without their line ends."""
     found = []
     offset = lines.offset
     for number, line in enumerate(lines.content.removesuffix(b"\n").split(b"\n")):
@@ -82,15 +82,15 @@ def records_of(lines: Lines) -> list[Record]:
 
 
 def line_array(lines: Lines) -> pa.Array:
-    r"""Return the lines as Arrow strings, without their ends; they are not yet known to be UTF-8.
+    r"""Return the lines as Arrow strings without their line ends; UTF-8 is not checked.
 
-    Lines end at ``\n`` alone; one ``\r`` before it, or before the file's end, is kept off.
+    A line ends with ``\n``; one ``\r`` before it, or before the file's end, is removed.
     """
     content = lines.content.replace(b"\r\n", b"\n") if b"\r" in lines.content else lines.content
     if content.endswith(b"\r"):
         content = content[:-1]
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
-    # Every newline before a line's end is taken out of the data, so the end moves back by their number.
+    # All newlines are removed from the data, so each line's end moves back by the number of newlines before it.
     offsets = np.zeros(len(ends) + 2, np.int32)
     offsets[1:-1] = ends - np.arange(len(ends))
     offsets[-1] = len(content) - len(ends)
@@ -127,7 +127,7 @@ def without_mark(lines: Lines) -> Lines:
 
 
 def _line_start(handle: IO[bytes], cut: int, limit: int, bad: BadRecords) -> int:
-    """Return where the first line begins at or after a cut; ``limit`` if none does before it."""
+    """Return the offset of the first line that begins at or after a cut; ``limit`` if none begins before it."""
     if cut == 0 or cut >= limit:
         return cut
     handle.seek(cut - 1)

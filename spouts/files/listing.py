@@ -1,7 +1,7 @@
-"""The files of a files spout: found, named, sorted, and checked to be readable, before anything runs.
+"""List the files of a files spout: find, name and sort them, and check that they are readable, before anything runs.
 
-A file's *name* is its path below the listing's root, with slashes; names are what metadata holds and what
-files are sorted by. Empty files are not listed: they hold nothing, and once they do they are new files.
+A file's *name* is its path below the listing's root, with slashes. Metadata holds names, and files are sorted by name.
+Empty files are not listed; when they get content, they count as new files.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import attrs
 from txtopo.errors import InputError
 
 COMPRESSED_SUFFIXES = (".bz2", ".gz", ".lz4", ".snappy", ".xz", ".zip", ".zst")
-"""Endings of files that would have to be unpacked first."""
+"""Suffixes of compressed files, which are refused."""
 
 FILES_MAX = 1_000_000
-"""The most files that a listing takes."""
+"""The maximum number of files in a listing."""
 
 _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""What is said of a name that is gone, and of a link to nothing, below a file, or in a circle."""
+"""The errors for a missing name, and for a link that is broken, leads below a file, or is circular."""
 
 UNFINISHED_SUFFIXES = (".tmp", ".crc", "._COPYING_")
-"""Endings of names that a growing folder's files have before they are complete, and of checksums beside them."""
+"""Suffixes of incomplete files in a growing folder, and of checksum files."""
 
 
 @attrs.frozen
@@ -41,12 +41,12 @@ class InputFile:
     size: int
     """Its length in bytes."""
     mtime_ns: int
-    """When it was last written, in nanoseconds."""
+    """Its modification time, in nanoseconds."""
 
 
 @attrs.frozen
 class FileRange:
-    """One range of a transaction, as its metadata has it: the stretch, and the file's state when planned."""
+    """One range of a transaction, as in its metadata: start, end, and the file's size and mtime when planned."""
 
     name: str
     start: int
@@ -62,11 +62,11 @@ class Listing:
     root: str
     files: tuple[InputFile, ...]
     suffixes: frozenset[str]
-    """The endings of their names, in small letters; those of the empty files where there are no others."""
+    """The suffixes of their names, in lower case; those of the empty files if there are no others."""
 
 
 def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the absolute form of one path or of several, which processes in other folders understand too.
+    """Return one or several paths as absolute ones, which are valid in processes with other working directories.
 
     Raises:
         InputError: no path is given.
@@ -78,15 +78,15 @@ def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str
 
 
 def list_files(paths: Sequence[str]) -> Listing:
-    """List the files that the paths stand for: folders (all below them), files, globs.
+    """List the files of folders (with all subfolders), files and globs.
 
-    Names that begin with ``.`` or ``_`` are passed over, unless a path gives them whole.
+    Names that begin with ``.`` or ``_`` are skipped, unless a path names them explicitly.
 
     Args:
         paths: absolute paths.
 
     Raises:
-        InputError: a path leads to no file, or a file cannot be read.
+        InputError: a path matches no file, or a file cannot be read.
     """
     roots: list[str] = []
     found: dict[str, os.stat_result] = {}
@@ -99,7 +99,7 @@ def list_files(paths: Sequence[str]) -> Listing:
                 found[file] = status
                 empty = False
                 if len(found) > FILES_MAX:
-                    raise InputError(f"{path} holds more than {FILES_MAX} files; give a narrower path")
+                    raise InputError(f"{path} has more than {FILES_MAX} files; give a narrower path")
         if empty:
             raise InputError(f"there is no file in {path}; put one there, or give another path")
     root = os.path.commonpath(roots)
@@ -109,30 +109,30 @@ def list_files(paths: Sequence[str]) -> Listing:
 
 
 def folders_of(paths: Sequence[str]) -> list[str]:
-    """Return the folder that each path leads into: itself, that of a file, or the fixed part of a glob.
+    """Return the folder of each path: the path itself, the folder of a file, or the fixed part of a glob.
 
     Raises:
-        InputError: a path leads to nothing.
+        InputError: a path does not exist.
     """
     folders = [_root(path)[0] for path in paths]
     for path, folder in zip(paths, folders, strict=True):
         if not Path(folder).is_dir():
-            raise InputError(f"there is no folder {folder}, which {path} leads into; make it, or check the path")
+            raise InputError(f"there is no folder {folder} for the path {path}; create it, or check the path")
     return folders
 
 
 def scan_names(paths: Sequence[str], root: str) -> dict[str, str]:
-    """Return the path of each name that may be a complete file, without a look at the files themselves.
+    """Return the path of each name that may be a complete file, without calling stat on the files.
 
-    Hidden names, unfinished ones and ``_temporary`` folders are passed over, as Spark does; linked files are among
-    the names, and so are linked folders, which a look at them tells apart.
+    Hidden names, unfinished ones and ``_temporary`` folders are skipped, as in Spark. The result includes linked files
+    and linked folders; :func:`look_at` distinguishes them.
 
     Args:
         paths: absolute paths of folders, files and globs.
-        root: the folder that the names are below.
+        root: the folder that the names are relative to.
 
     Raises:
-        OSError: a folder cannot be read just now; one that goes meanwhile is passed over if it is none of ``paths``.
+        OSError: a folder cannot be read. A folder that disappears meanwhile is skipped unless it is one of ``paths``.
         InputError: there are too many files.
     """
     start = len(os.path.join(root, ""))  # noqa: PTH118 - no Path for each of 100,000 names
@@ -144,7 +144,7 @@ def scan_names(paths: Sequence[str], root: str) -> dict[str, str]:
             elif match == path or not is_unfinished(Path(match).name):
                 found[match[start:]] = match
         if len(found) > FILES_MAX:
-            raise InputError(f"{path} holds more than {FILES_MAX} files; give a narrower path, or move old files away")
+            raise InputError(f"{path} has more than {FILES_MAX} files; give a narrower path, or move old files away")
     return found
 
 
@@ -167,7 +167,7 @@ def _scan_folder(top: str, *, is_given: bool) -> Iterator[str]:
 
 
 def look_at(name: str, path: str) -> InputFile | None:
-    """Return what a name of a growing folder stands for now; None if that is no file, or one with nothing in it."""
+    """Return the current file of a name in a growing folder; None if it is not a file, or an empty one."""
     try:
         status = os.stat(path)  # noqa: PTH116 - no Path for each of 100,000 names
     except OSError as error:
@@ -180,22 +180,22 @@ def look_at(name: str, path: str) -> InputFile | None:
 
 
 def check_complete(file: InputFile) -> None:
-    """Check that a file of a growing folder, which is complete, can be read.
+    """Check that a complete file of a growing folder can be read.
 
     Raises:
-        InputError: it cannot.
+        InputError: it cannot be read.
     """
     _check_readable(file.path, os.stat(file.path))  # noqa: PTH116 - as above
     _check_name(file.name, file.path)
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a growing folder passes a name over, as Spark's file source does: hidden, or not complete."""
+    """Whether a name in a growing folder is skipped, as in Spark's file source: hidden, or not complete."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith(UNFINISHED_SUFFIXES)
 
 
 def describe(file: InputFile) -> str:
-    """Return what an error says of a file's state."""
+    """Return a file's size and mtime for an error."""
     return f"{file.size} bytes, mtime_ns {file.mtime_ns}"
 
 
@@ -214,7 +214,7 @@ def _matches_now(path: str) -> list[str]:
 
 
 def _matches(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path, and the files and folders that it stands for."""
+    """Return the root of a path, and the files and folders that it matches."""
     root, is_glob = _root(path)
     if not is_glob:
         return root, [path]
@@ -224,9 +224,9 @@ def _matches(path: str) -> tuple[str, list[str]]:
 
 
 def _glob(parts: Sequence[str]) -> Iterable[str]:
-    """Return what a pattern matches: ``**`` stands for folders below, linked ones not among them.
+    """Return the paths that a pattern matches; ``**`` does not follow links to folders.
 
-    Those would give their files a second name; and one that links to a folder above itself gives them forty.
+    A linked folder would give its files a second name, and a link to one of its own parents would give them 40 names.
     """
     if "**" not in parts:
         return glob.glob(os.path.join(*parts))  # noqa: PTH118, PTH207 - Path.glob hides no names
@@ -243,7 +243,7 @@ def _glob(parts: Sequence[str]) -> Iterable[str]:
 
 
 def _root(path: str) -> tuple[str, bool]:
-    """Return the folder that a path leads into, and whether it is a glob."""
+    """Return the folder of a path, and whether the path is a glob."""
     if Path(path).is_dir():
         return path, False
     if Path(path).exists():
@@ -256,7 +256,7 @@ def _root(path: str) -> tuple[str, bool]:
 
 
 def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every file at or below ``path``; ``above`` are the folders that lead here."""
+    """Yield every file at or below ``path``; ``above`` are device and inode of the parent folders."""
     try:
         status = Path(path).stat()
     except OSError as error:
@@ -264,10 +264,10 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
     if stat.S_ISDIR(status.st_mode):
         here = (status.st_dev, status.st_ino)
         if here in above:
-            raise InputError(f"folder {path} links to a folder that it is in; remove the link")
+            raise InputError(f"folder {path} links to one of its own parents; remove the link")
         for name in _names(path):
             below = Path(path) / name
-            if not (below.is_symlink() and below.is_dir()):  # as os.walk: what it links to may be counted already
+            if not (below.is_symlink() and below.is_dir()):  # as os.walk: its files may be listed already
                 yield from _walk(str(below), (*above, here))
         return
     _check_readable(path, status)
@@ -280,7 +280,7 @@ def _check_readable(path: str, status: os.stat_result) -> None:
     if path.lower().endswith(COMPRESSED_SUFFIXES):
         raise InputError(f"{path} is compressed; unpack it first (Parquet files have compression of their own)")
     if not os.access(path, os.R_OK):
-        raise InputError(f"{path} cannot be read; grant the right to read it")
+        raise InputError(f"{path} cannot be read; grant read permission")
 
 
 def _check_name(name: str, path: str) -> None:

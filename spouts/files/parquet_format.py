@@ -25,9 +25,9 @@ from txtopo.errors import InputError
 
 
 class ParquetFormat(FileFormat):
-    """Parquet: columns picked by the fields' names, and cast where nothing can be lost.
+    """Parquet: reads columns by the fields' names, and casts them if the cast loses nothing.
 
-    A range counts row groups; one is never cut. Planning reads the footer of each file when it comes to it.
+    A range counts row groups, which are never split. Planning reads the footer of each file when it reaches it.
 
     Raises:
         FieldsError: a field has no type.
@@ -57,7 +57,7 @@ class ParquetFormat(FileFormat):
         return Span(start, end, total)
 
     def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
-        """Cut between row groups, into pieces of about as many groups each."""
+        """Cut between row groups, into pieces with about the same number of groups."""
         sizes = self._group_sizes(file)
         groups = span.end - span.start
         pieces = min(pieces, groups)
@@ -65,9 +65,13 @@ class ParquetFormat(FileFormat):
         return [Span(start, end, sum(sizes[start:end])) for start, end in itertools.pairwise(cuts)]
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups; one that cannot be read is no single record's fault."""
+        """Yield the rows of the row groups.
+
+        Raises:
+            InputError: a row group cannot be read, which is never a single bad record.
+        """
         path = bad.path
-        with self._open(path, handle) as file:  # Arrow reads the file itself, without Python's lock
+        with self._open(path, handle) as file:  # Arrow reads the file itself, without the GIL
             self._check_schema(path, file.schema_arrow)
             for group in range(piece.start, piece.end):
                 try:
@@ -85,13 +89,13 @@ class ParquetFormat(FileFormat):
             except pa.ArrowException as error:
                 raise InputError(
                     f"{path}, column {field.name!r}, row group {group}: a value of type {column.type} does "
-                    f"not fit {field.type}; mend the file, or the spout's fields",
+                    f"not fit {field.type}; fix the file or the spout's fields",
                     cause=str(error),
                 ) from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _group_sizes(self, file: InputFile) -> list[int]:
-        """Return the stored bytes of each row group, in the columns that are read."""
+        """Return the stored bytes of the requested columns, by row group."""
         if self._groups_of is None or self._groups_of[0] != file:
             try:
                 handle = Path(file.path).open("rb")  # noqa: SIM115 - closed below
@@ -118,13 +122,13 @@ class ParquetFormat(FileFormat):
         try:
             return pq.ParquetFile(path_of_handle(handle, path))
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} is no Parquet file that can be read", cause=str(error)) from error
+            raise InputError(f"{path} is not a readable Parquet file", cause=str(error)) from error
 
     def _check_schema(self, path: str, schema: pa.Schema) -> None:
         for field in self._schema:
             positions = schema.get_all_field_indices(field.name)
             if len(positions) != 1:
-                found = "is there twice" if positions else "is missing"
+                found = "occurs twice" if positions else "is missing"
                 raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
             kind = schema.field(positions[0]).type
             if not _can_fit(kind, field.type):
@@ -132,7 +136,7 @@ class ParquetFormat(FileFormat):
 
 
 def _can_fit(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be cast to another without changing their meaning."""
+    """Whether values of one type can be cast to another without a change of meaning."""
     if pa.types.is_dictionary(kind):
         return _can_fit(kind.value_type, wanted)
     if kind == wanted or (pa.types.is_nested(kind) and kind.id == wanted.id) or pa.types.is_null(kind):

@@ -1,9 +1,9 @@
-"""Which ranges of which files a transaction holds, and how far the files are taken with it.
+"""Plan the ranges of a transaction, and check which files are taken.
 
 Files are taken in the order of their numbers in the log (:mod:`spouts.files.taken_log`), so one place, *number and
-offset*, tells all that is taken. A transaction's metadata has that place, and beside it what tells the same
-without the log where the files were taken in the order of their names: the last file's name, and a digest of the names
-and sizes of all that was taken. Metadata from before there was a log has only the latter.
+offset*, describes everything that is taken. A transaction's metadata has that place. If the files were taken in the
+order of their names, the metadata also has the same information without the log: the last file's name, and a digest of
+the names and sizes of all files taken. Metadata of versions without a log has only the latter.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from spouts.files.taken_log import Admitted
 from txtopo.errors import InputError
 
 RANGE_BYTES_MIN = 4 * 1024
-"""A range is not cut into pieces smaller than this."""
+"""The minimum size of a piece into which a range is cut."""
 
 NAMES_BYTES_MAX = 128 * 1024
-"""The most bytes of file names in one transaction's metadata, one more name aside."""
+"""The limit for the bytes of file names in one transaction's metadata; the last name may exceed it."""
 
 NAMED_MAX = 10
-"""The most files that an error names."""
+"""The maximum number of files that an error names."""
 
 
 @attrs.frozen
 class Position:
-    """How far the files have been taken, by name: up to before ``offset`` in the file taken last."""
+    """The place up to which files are taken, by name: before ``offset`` in the file taken last."""
 
     name: str
     offset: int
@@ -41,7 +41,7 @@ class Position:
 
 @attrs.frozen
 class Taken:
-    """What the files up to a position were when they were taken."""
+    """The number of files up to a position when they were taken, and the digest of their names and sizes."""
 
     count: int
     digest: int
@@ -49,7 +49,7 @@ class Taken:
 
 @attrs.frozen
 class Place:
-    """How far the files have been taken, by number: all below ``number``, and that one up to before ``offset``."""
+    """The place up to which files are taken, by number: all below ``number``, and that one before ``offset``."""
 
     number: int
     offset: int
@@ -57,7 +57,7 @@ class Place:
 
 @attrs.frozen
 class Plan:
-    """A new transaction: its ranges, each with its file's number, and how far the files are taken with it."""
+    """A new transaction: its ranges, the number of each range's file, and the place that it ends at."""
 
     ranges: Sequence[FileRange]
     numbers: Sequence[int]
@@ -71,11 +71,11 @@ class Cutter:
     """Cuts transactions from files.
 
     Args:
-        root: the folder that the files are below.
-        files_format: how they are cut.
-        batch_bytes: how much a transaction holds, at most, unless its first span alone is larger.
-        files_max: how many files it touches, at most.
-        tasks: into about how many ranges it is cut.
+        root: the folder that contains the files.
+        files_format: the format, which decides where files may be cut.
+        batch_bytes: the maximum number of bytes in a transaction, unless its first span alone is larger.
+        files_max: the maximum number of files in a transaction.
+        tasks: the approximate number of ranges of a transaction.
     """
 
     root: str
@@ -85,11 +85,11 @@ class Cutter:
     tasks: int
 
     def plan(self, files: Iterable[Admitted], place: Place) -> Plan | None:
-        """Plan a new transaction; None if nothing is left for it.
+        """Plan a new transaction; return None if nothing is left.
 
         Args:
-            files: the files from a place on, in their order.
-            place: where it begins.
+            files: the files from ``place`` on, in order of their numbers.
+            place: the place where the transaction begins.
         """
         spans: list[tuple[Admitted, Span]] = []
         left, names_left = self.batch_bytes, NAMES_BYTES_MAX
@@ -107,7 +107,7 @@ class Cutter:
         return self._plan(spans) if spans else None
 
     def next_span(self, file: Admitted, place: Place, bytes_max: int) -> Span | None:
-        """Return what comes next in a file at or after a place."""
+        """Return the next span of a file at or after a place."""
         start = place.offset if file.number == place.number else 0
         return self.files_format.next_span(self.input_file(file), start, bytes_max)
 
@@ -116,7 +116,7 @@ class Cutter:
         return InputFile(file.name, path_of(self.root, file.name), file.size, file.mtime_ns)
 
     def place_behind(self, file: Admitted, offset: int) -> Place:
-        """Return the place behind what was taken from a file: in it if something is left, or behind it."""
+        """Return the place after ``offset`` of a file: in the file if something is left, otherwise after it."""
         is_finished = self.files_format.next_span(self.input_file(file), offset, 1) is None
         return Place(file.number + 1, 0) if is_finished else Place(file.number, offset)
 
@@ -145,17 +145,18 @@ def path_of(root: str, name: str) -> str:
 
 
 def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) -> list[InputFile]:
-    """Return the files that are taken, where they were taken in the order of their names.
+    """Return the files that are taken if they were taken in the order of their names.
 
-    Files that have come since and sort before the position are told by their digests.
+    Files that have arrived since and sort before the position are identified by the digest.
 
     Args:
-        files: the files there are now, by name.
-        position: how far they are taken.
-        taken: what was taken.
+        files: the current files, sorted by name.
+        position: the place up to which files are taken.
+        taken: the number and digest of the files taken.
 
     Raises:
-        InputError: the files up to the position are not those that were taken, or can't be told from new ones.
+        InputError: the files up to the position are not those that were taken, or cannot be distinguished from new
+            ones.
     """
     count = bisect_right([file.name for file in files], position.name)
     until = list(files[:count])
@@ -170,33 +171,33 @@ def taken_by_name(files: Sequence[InputFile], position: Position, taken: Taken) 
         return [file for file in until if file.name not in names]
     said = f"the {taken.count} files up to {position.name!r} are taken"
     if extra < 0:
-        raise InputError(f"{said}, and {count} of them are there now; put the others back, as they were")
+        raise InputError(f"{said}, but only {count} of them exist now; put the others back unchanged")
     raise InputError(
-        f"{said}, and there are {count} now, some of them new, renamed or of another size; the latest "
-        f"are {_list([file.name for file in newest])}; put back what was there, and give new files names that sort "
+        f"{said}, but there are {count} now, some of them new, renamed or of another size; the latest "
+        f"are {_list([file.name for file in newest])}; restore the original files, and give new files names that sort "
         f"after {position.name!r}"
     )
 
 
 def check_taken(root: str, taken: Iterable[Admitted], there: Iterable[InputFile]) -> None:
-    """Check that files that were taken are there, and as long as they were.
+    """Check that files that were taken still exist and have their original length.
 
     Raises:
-        InputError: one is gone, or was written since.
+        InputError: a file is missing or has another length.
     """
     sizes = {file.name: file.size for file in there}
     entries = list(taken)
     gone = [file.name for file in entries if file.name not in sizes]
     if gone:
         raise InputError(
-            f"{len(gone)} of the {len(entries)} files that are taken from {root} are gone: {_list(gone)}; put them "
-            "back, or give the spout watch=True, which lets files go that are taken"
+            f"{len(gone)} of the {len(entries)} files that are taken from {root} are missing: {_list(gone)}; put them "
+            "back, or give the spout watch=True, which allows taken files to be removed"
         )
     for file in entries:
         if sizes[file.name] != file.size:
             raise InputError(
-                f"{path_of(root, file.name)} is taken and was written since: it had {file.size} bytes, it has "
-                f"{sizes[file.name]}; put the former file back, and give new data a file of its own"
+                f"{path_of(root, file.name)} is taken and has changed since: it had {file.size} bytes, now it has "
+                f"{sizes[file.name]}; put the original file back, and put new data in a new file"
             )
 
 
@@ -213,7 +214,7 @@ def _digest(file: InputFile | Admitted) -> int:
 
 
 def _arrival_ns(file: InputFile) -> int:
-    """Return when a file came to have this name, as well as the file system knows."""
+    """Return the ctime of a file in nanoseconds, the best estimate of when it got its name."""
     try:
         return os.stat(file.path).st_ctime_ns  # noqa: PTH116 - as above
     except OSError:

@@ -1,14 +1,14 @@
 """A spout over files: text, CSV, JSON lines and Parquet, in byte ranges or row groups.
 
-A transaction's metadata says what it holds, and how far the files have been taken with it; see
-:mod:`spouts.files.intake`. The rules by which nothing is lost or doubled:
+A transaction's metadata holds its ranges, and the place up to which files have been taken; see
+:mod:`spouts.files.intake`. These rules ensure that nothing is lost or read twice:
 
-1. A file is admitted under a number, durably, before it is taken, and files are taken in the order of their
-   numbers (:mod:`spouts.files.taken_log`). So one place, number and offset, tells all that is taken.
-2. The files are listed when a run starts, and admitted in the order of their names; or, with ``watch``, as they
+1. A file durably gets a number before it is taken (it is *admitted*), and files are taken in the order of their
+   numbers (:mod:`spouts.files.taken_log`). So one place, number and offset, describes everything that is taken.
+2. The files are listed when a run starts and admitted in the order of their names or, with ``watch``, as they
    arrive.
-3. A file that changed between planning and emitting is refused, whichever attempt it is.
-4. Ranges may be cut anywhere: readers move both ends to records' beginnings by the same rule
+3. If a file changes between planning and emitting, it is refused at every attempt.
+4. Ranges may be cut anywhere: readers move both ends to the beginning of a record by the same rule
    (:mod:`spouts.files.lines`).
 """
 
@@ -56,36 +56,38 @@ _SUFFIXES = {suffix: name for name, kind in FORMATS.items() for suffix in kind.s
 
 
 class FilesTransactionalSpout(TransactionalSpout):
-    """Emits the records of files, many small files or a part of a large one in a transaction.
+    """Emits the records of files; a transaction holds many small files or a part of a large one.
 
-    The files must be seen under the same absolute path by the driver and by all executors: on a cluster they
-    lie on a shared file system. Without ``watch``, a file is complete when it gets its name, and stays as it is and
-    where it is: write it beside, or under a name that begins with ``_`` or ``.``, and rename it.
+    *You* must make the files available under the same absolute path to the driver and to all executors: on a cluster,
+    on a shared file system. Without ``watch``, a file must be complete when it gets its name, and must not be changed
+    or moved afterwards: write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
+
+    *txtopo* guarantees that each record belongs to exactly one transaction, over any number of runs.
 
     Args:
         path: a folder (all files below it), a file, a glob, or a list of these. Files and folders whose
-            names begin with ``.`` or ``_`` are passed over.
-        fields: the records' fields, without the attempt; ``Fields("line: string")`` for text. With types,
-            as CSV, JSON and Parquet must have them, the records travel as Arrow columns.
-        format: ``"text"``, ``"csv"``, ``"json"`` or ``"parquet"``; if None, what all files' endings agree
-            on, and text otherwise.
-        batch_bytes: how much a transaction holds, at most; a row group, or a CSV file with quoting, is never
-            cut, however large.
-        batch_files_max: how many files a transaction touches, at most.
+            names begin with ``.`` or ``_`` are skipped.
+        fields: the records' fields, without the attempt; ``Fields("line: string")`` for text. If they have types,
+            which CSV, JSON and Parquet require, the records travel as Arrow columns.
+        format: ``"text"``, ``"csv"``, ``"json"`` or ``"parquet"``. If None, the format of the files' suffixes if all
+            agree, and text otherwise.
+        batch_bytes: the maximum number of bytes in a transaction. A row group, or a CSV file with quoting, is never
+            split, however large.
+        batch_files_max: the maximum number of files in a transaction.
         header: whether the first record of each CSV file names its columns; fields are then found by name.
-        delimiter: what stands between the values of a CSV record.
-        quote: what may stand around a CSV value, doubled within; None: nothing does, so that a record is a
-            line, and large files are cut.
-        watch: whether to take files as they arrive, in whatever order their names sort, without end: until
-            ``run(…, until=…)``, SIGINT or SIGTERM. Then ``*.tmp``, ``*.crc`` and ``*._COPYING_`` are passed over, too;
-            names that were taken may go, and one that comes back is a new file; and a file that changes after its
-            transaction was committed is told of once, and not read again.
-        settle_secs: with ``watch``, a file is complete when size and mtime have not changed for so long; 0 if
-            all files are renamed into place.
-        poll_secs: with ``watch``, how often the folders are looked at.
-        now_secs: with ``watch``, tells the time; for tests.
+        delimiter: the character between the values of a CSV record.
+        quote: the character that may enclose a CSV value, doubled inside it. None: values are never quoted, so that
+            each line is a record and large files are split.
+        watch: whether to take files as they arrive, whatever the order of their names. The run then ends only by
+            ``run(…, until=…)``, SIGINT or SIGTERM. ``*.tmp``, ``*.crc`` and ``*._COPYING_`` are skipped too. Files of
+            committed transactions may be removed; a name that comes back is a new file. If a file changes after its
+            transaction was committed, txtopo warns once and does not read it again.
+        settle_secs: with ``watch``, a file is complete when its size and mtime have not changed for this many seconds;
+            0 if all files are renamed into place.
+        poll_secs: with ``watch``, the seconds between two listings of the folders.
+        now_secs: with ``watch``, the clock, in seconds; for tests.
         dead_letter: a Delta table for text, CSV and JSON records that do not fit the fields: file, offset, line, text
-            and reason, each once with its transaction. None: the first of them stops the run, and is named.
+            and reason, each exactly once. None: the first such record stops the run with an error that names it.
 
     Raises:
         FieldsError: the fields do not suit the format.
@@ -111,10 +113,10 @@ class FilesTransactionalSpout(TransactionalSpout):
     ) -> None:
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
             if not isinstance(number, int) or number < 1:
-                raise ConfigError(f"{what} is {number!r}; give a whole number, 1 or more")
+                raise ConfigError(f"{what} is {number!r}; give a whole number, at least 1")
         for what, secs in (("settle_secs", settle_secs), ("poll_secs", poll_secs)):
             if isinstance(secs, bool) or not isinstance(secs, int | float) or not 0 <= secs < float("inf"):
-                raise ConfigError(f"{what} is {secs!r}; give a number of seconds, 0 or more")
+                raise ConfigError(f"{what} is {secs!r}; give a number of seconds, at least 0")
         if format is not None and format not in FORMATS:
             raise ConfigError(f"format is {format!r}; the formats are {', '.join(FORMATS)}")
         self.paths = absolute_paths(path)
@@ -135,25 +137,25 @@ class FilesTransactionalSpout(TransactionalSpout):
         """Return the format of that name, for this spout's fields.
 
         Raises:
-            FieldsError: the fields do not suit it.
-            ConfigError: it has no bad records, and a table is given for them.
+            FieldsError: the fields do not suit the format.
+            ConfigError: the format has no bad records, but ``dead_letter`` is given.
         """
         if self.dead_letter is not None and name == ParquetFormat.name:
-            raise ConfigError("dead_letter is for the records of text, CSV and JSON files; leave it out for Parquet")
+            raise ConfigError("dead_letter works for text, CSV and JSON files only; leave it out for Parquet")
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         return CsvFormat(fields, self._csv) if name == CsvFormat.name else FORMATS[name](fields)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the records' stream, and with ``dead_letter`` that of bad records."""
+        """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
         super().declare_output_fields(declarer)
         if self.dead_letter is not None:
             declarer.declare_stream(BAD_RECORDS, BAD_RECORDS_FIELDS.with_attempt())
 
     def own_tables(self) -> Mapping[str, SpoutTable]:
-        """Return the table of bad records, if there is to be one."""
+        """Return the table of bad records if ``dead_letter`` is given."""
         if self.dead_letter is None:
             return {}
-        # Only who keeps bad records waits for these to be imported, in each process.
+        # Imported here, so that processes without a dead-letter table do not pay for the imports.
         from committers import AppendCommitter  # noqa: PLC0415
         from state import DeltaRows  # noqa: PLC0415
 
@@ -161,12 +163,11 @@ class FilesTransactionalSpout(TransactionalSpout):
         return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """List the files, and return the coordinator of what is there; or that of what arrives, with ``watch``.
+        """Return the coordinator: of the files listed now or, with ``watch``, of arriving files.
 
         Raises:
-            InputError: a path leads to nothing; without ``watch``, also if there are no files, or one of them cannot
-                be read.
-            FieldsError: the fields do not suit the format that the files' endings say.
+            InputError: a path does not exist; without ``watch``, also if there are no files or one cannot be read.
+            FieldsError: the fields do not suit the format of the files' suffixes.
         """
         del config
         intake = Intake(
@@ -183,24 +184,24 @@ class FilesTransactionalSpout(TransactionalSpout):
         return WatchingCoordinator(intake, self.watch, lambda: list_files(self.paths).files)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
-        """Return the emitter of every n-th range, from ``this_task_index`` on, n being the spout's tasks."""
+        """Return the emitter of every n-th range from ``this_task_index`` on, where n is the number of tasks."""
         del config
         tasks = len(context.component_tasks(context.this_component_id))
         return _FilesEmitter(self, context.this_task_index, tasks)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Return where the transaction begins and ends in each file that it took from.
+        """Return the start and end of the transaction's share of each of its files, by name.
 
-        With ``watch``, a name that went and came back is another file, so its number is told with it.
+        With ``watch``, a name that was removed and came back is another file, so the file's number is appended.
         """
         del previous_metadata
-        told: dict[str, tuple[Any, Any]] = {}
+        shares: dict[str, tuple[Any, Any]] = {}
         numbers = metadata.get("numbers") or [None] * len(metadata["ranges"])
         for piece, number in zip(itertools.starmap(FileRange, metadata["ranges"]), numbers, strict=True):
             name = piece.name if number is None else f"{piece.name} #{number}"
-            start, _ = told.get(name, (piece.start, piece.end))
-            told[name] = (start, piece.end)
-        return told
+            start, _ = shares.get(name, (piece.start, piece.end))
+            shares[name] = (start, piece.end)
+        return shares
 
 
 class _FilesEmitter(Emitter):
@@ -223,7 +224,7 @@ class _FilesEmitter(Emitter):
             except (FileNotFoundError, PermissionError) as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
             except OSError as error:
-                raise FailedException(f"{path} could not be read just now", cause=str(error)) from error
+                raise FailedException(f"{path} could not be read", cause=str(error)) from error
 
     def _emit(
         self,
@@ -244,9 +245,9 @@ class _FilesEmitter(Emitter):
                         _emit_rows(attempt, batch, collector)
                 bad.finish()
             except InputError:
-                check_unchanged(path, piece, handle)  # what is written while it is read is not the record's fault
+                check_unchanged(path, piece, handle)  # a change during reading explains a bad record better
                 raise
-            for seen in (handle, None):  # what was read, and what another attempt would find
+            for seen in (handle, None):  # the open file, and the file that another attempt would open
                 check_unchanged(path, piece, seen)
 
     def _bad_records(self, path: str, piece: FileRange, collector: BatchOutputCollector) -> BadRecords:

@@ -1,26 +1,26 @@
-"""The log of the files that a spout has come to know: which were admitted, in which order, under which number.
+"""The log of the files that a spout knows: the number and state of each admitted file.
 
-Each file that is found complete is *admitted*: it gets the next number. Transactions take files in the order of
-their numbers, so a transaction's metadata tells by one place, *number and offset*, what is taken so far: all
-files below it. A file that was admitted and is not taken yet (because a crash came before the metadata was saved,
-or because it is not its turn) is simply at or above the place. The rules:
+Each complete file is *admitted*: it gets the next number. Transactions take files in the order of their numbers, so one
+place in a transaction's metadata, *number and offset*, describes everything that is taken: all files below it. A file
+that was admitted but not taken yet (it is not its turn, or a crash came before the metadata was saved) is at or above
+the place. The rules:
 
-1. An admission is durable before the file can be part of a transaction, and removed entries are durably removed
-   before a place moves past them. So whatever metadata survives, the log says what it means.
-2. Entries are removed when the name is gone from the folder, or when the file changed before it was taken. Numbers
-   are never used again.
-3. The log lies in the store of the coordinator state and is written by the topology's lead: a coordinator that has
-   lost the lead can neither add to it nor compact it.
+1. An admission is durable before the file can be part of a transaction, and an entry is durably removed before a place
+   moves past it. So the log can interpret any metadata that survives a crash.
+2. Entries are removed when the name disappears from the folder, or when the file changes before it is taken. Numbers
+   are never reused.
+3. The log is kept in the store of the coordinator state and written under the topology's lead: a coordinator that has
+   lost the lead can neither extend nor compact it.
 
-Below the root that the spout is given::
+Layout, below the root that txtopo passes to the spout::
 
     files/head                        {"log": id, "generation": g, "root": …, "folders": [{path: inode}, …]}
     files/<generation>/<index>        a record: changes, as a compressed JSON array
 
-Compaction writes all entries to a new generation, then the head, then removes the old generation, in this
-order: a store may cut a long write into steps. What a crash leaves of an unfinished generation is removed when
-the log is opened. Indices rise over all generations; metadata holds the id of the log and the next index, so
-that a log that is another one, or was restored from earlier, is found out.
+Compaction writes all entries to a new generation, then the head, and then removes the old generation. The order
+matters, because a store may divide a long write into steps. If a crash leaves an unfinished generation, it is removed
+when the log is opened. Indices rise over all generations. Metadata holds the id of the log and the next index, so
+that a foreign log, or one restored from an older backup, is detected.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from spouts.files.listing import InputFile
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 
 RECORD_BYTES_MAX = 384 * 1024
-"""A record is not longer than this, one change aside, before it is compressed, whatever characters names have."""
+"""The limit for the bytes of a record before compression, whatever characters names have; the last change may exceed
+it."""
 
 _CHANGE_BYTES_MAX = 128
-"""How long a change is at most, without its name."""
+"""The maximum length of a change without its name."""
 
 _CHARACTER_BYTES_MAX = 12
-"""How long a character of a name may become in JSON."""
+"""The maximum length of a name's character in JSON."""
 
 _BARE_LENGTH = 2
 
 RECORDS_MIN = 256
-"""The log is compacted when it has so many records, and three times as many as it would need."""
+"""The log is compacted when it has more records than this, and more than 3 times as many as it needs."""
 
 _ADMIT, _REMOVE, _FLAG = "+", "-", "!"
 
@@ -65,26 +66,26 @@ class Admitted:
     size: int
     mtime_ns: int
     folder: int = 0
-    """Which of the folders that the log knows it was found in."""
+    """The index of the folder it was found in, in :attr:`LogHead.folders`."""
     is_flagged: bool = False
-    """Whether it was told that the file has changed since it was taken."""
+    """Whether a warning was logged that the file has changed since it was taken."""
 
 
 @attrs.frozen
 class LogHead:
-    """What the log says of itself."""
+    """The head of the log."""
 
     log: str
     generation: int
     root: str
     """The folder that the names are below."""
     folders: Sequence[Mapping[str, int]]
-    """The inodes, by path, of the folders that were looked at: what is missing in one may be there in another."""
+    """For each set of folders ever listed, their inodes by path. A file that is missing in one may be in another."""
 
 
 @attrs.frozen
 class LogPlace:
-    """Where a log lies: a path of a store, and the right to write there."""
+    """The place of a log: a path in a store, and the lead that may write there."""
 
     store: Store
     lead: Lead
@@ -108,7 +109,7 @@ class FileLog:
     """The admitted files, in memory and in a store.
 
     Args:
-        place: where it is kept; None: in memory only.
+        place: the place in a store; None: in memory only.
     """
 
     def __init__(self, place: LogPlace | None) -> None:
@@ -123,12 +124,12 @@ class FileLog:
 
     @property
     def head(self) -> LogHead | None:
-        """What the log says of itself; None if it was never begun."""
+        """The head of the log; None if it was never begun."""
         return self._head
 
     @property
     def mark(self) -> list[Any] | None:
-        """What metadata says of the log: its id, and how many records it has had; None if it is kept nowhere."""
+        """The reference to the log for metadata: its id, and the next index; None if it is not in a store."""
         return None if self._place is None or self._head is None else [self._head.log, self._next_index]
 
     @property
@@ -137,7 +138,7 @@ class FileLog:
         return self._next_number
 
     def holds(self, mark: Any) -> bool:
-        """Whether this is the log that metadata speaks of, with all that it held then."""
+        """Whether this is the log that metadata refers to, and at least as recent."""
         here = self.mark
         return here is not None and mark is not None and mark[0] == here[0] and mark[1] <= here[1]
 
@@ -170,23 +171,23 @@ class FileLog:
                 yield entry
 
     def begin(self, root: str, folders: Mapping[str, int], files: Sequence[Admitted] = ()) -> None:
-        """Begin a new log, in place of one that may be there.
+        """Begin a new log, replacing any existing one.
 
         Args:
-            root: the folder that the names are below.
-            folders: the inodes of the folders that are looked at.
-            files: the entries that it begins with, in order.
+            root: the folder that the names are relative to.
+            folders: the inodes of the listed folders, by path.
+            files: the initial entries, in order.
         """
         generation = 0 if self._head is None else self._head.generation + 1
         self._rewrite(LogHead(uuid.uuid4().hex, generation, root, [folders]), files)
 
     def rename(self, root: str, prefix: str = "") -> None:
-        """Say that the names are below another folder, and what stands before each of them there."""
+        """Make the names relative to another folder, by adding a prefix to each."""
         entries = [attrs.evolve(entry, name=prefix + entry.name) for entry in self.entries_from(0)]
         self._rewrite(attrs.evolve(self._next_head(), root=root), entries)
 
     def folder_of(self, folders: Mapping[str, int]) -> int:
-        """Return which of the folders that the log knows these are; they are known from now on."""
+        """Return the index of these folders in the head; add them if they are new."""
         assert self._head is not None, "it was begun"
         if folders not in self._head.folders:
             head = attrs.evolve(self._next_head(), folders=[*self._head.folders, folders])
@@ -200,23 +201,23 @@ class FileLog:
         return [entry for entry in self.entries_from(0) if entry.folder != folder]
 
     def unite(self, folder: int, others: Collection[int]) -> None:
-        """Say that what was found in other folders is this one's: they were copied, or mounted elsewhere."""
+        """Assign the entries of other folders to this one, because they were copied or mounted elsewhere."""
         entries = (
             attrs.evolve(each, folder=folder) if each.folder in others else each for each in self.entries_from(0)
         )
         self._rewrite(self._next_head(), list(entries))
 
     def admit(self, files: Iterable[InputFile], folder: int) -> None:
-        """Give files the next numbers, durable on return."""
+        """Give files the next numbers; durable on return."""
         numbered = enumerate(files, self._next_number)
         self._append([[_ADMIT, number, file.name, file.size, file.mtime_ns, folder] for number, file in numbered])
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove entries, durable on return."""
+        """Remove entries; durable on return."""
         self._append([[_REMOVE, number] for number in numbers])
 
     def flag(self, numbers: Sequence[int]) -> None:
-        """Note of entries that it was told that the file has changed."""
+        """Mark entries whose change a warning has reported; durable on return."""
         self._append([[_FLAG, number] for number in numbers])
 
     def _clear(self) -> None:

@@ -16,7 +16,7 @@ from txtopo.errors import FieldsError
 
 
 class TextFormat(ByteRangeFormat):
-    r"""UTF-8 lines, ended by ``\n``; a ``\r`` before it is kept off. An empty line is a record too.
+    r"""UTF-8 lines that end with ``\n``; a ``\r`` before it is removed. An empty line is a record too.
 
     Raises:
         FieldsError: the fields are not one field of strings.
@@ -28,7 +28,7 @@ class TextFormat(ByteRangeFormat):
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
         if len(fields) != 1 or fields.types[0] not in {None, pa.string()}:
-            raise FieldsError(f"a text spout has one field, as Fields('line: string'), not {fields}")
+            raise FieldsError(f"a text spout has one string field, such as Fields('line: string'), not {fields}")
         self._schema = pa.schema([(fields.names[0], pa.string())])
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:

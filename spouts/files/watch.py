@@ -1,12 +1,15 @@
-"""The coordinator of folders that grow: it looks at them now and then, and takes what is complete.
+"""The coordinator of growing folders: lists them periodically, and takes complete files.
 
-A file is complete when it has not changed for a while. It is admitted then, and belongs to a transaction when the
-metadata of that is saved. A name that is gone from the folder is struck from the log once its transaction is
-committed; so the log is bounded by the number of files in the folder, and a name that comes back is a new file.
+A file is complete when it has not changed for a while. It is then admitted, and belongs to a transaction once that
+transaction's metadata is saved. If a name disappears from the folder, it is removed from the log once its transaction
+is committed. So the log is bounded by the number of files in the folder, and a name that comes back is a new file.
 
-A history, of a name that must not be forgotten too early. 1: File ``a`` is taken by transaction 7. 2: Somebody moves
-``a`` away. 3: Transaction 7 is replayed, and its emitter stops the run: put ``a`` back. 4: ``a`` is back. Had it been
-forgotten in step 2, it would now be taken once more.
+A name must not be forgotten before its transaction is committed:
+
+1. Transaction 7 takes file ``a``.
+2. Somebody moves ``a`` away.
+3. Transaction 7 is replayed, and its emitter stops the run with an error that asks for ``a``.
+4. Somebody puts ``a`` back. If step 2 had removed it from the log, it would now be read twice.
 """
 
 from __future__ import annotations
@@ -30,22 +33,22 @@ from txtopo.api.spout import Metadata
 from txtopo.errors import FailedException, InputError
 
 LOOKING_SHARE = 10
-"""A folder is left alone for so many times as long as it took to look at it."""
+"""The pause after a listing, as a multiple of the time that the listing took."""
 
 LOOKED_AT_MAX = 1_000
-"""How many of the files that are known are looked at again each time, in turn."""
+"""The number of known files that are checked again at each listing, in rotation."""
 
 logger = logging.getLogger("txtopo.files")
 
 
 @attrs.frozen
 class Patience:
-    """When a growing folder is looked at, and what counts as complete.
+    """The timing of a growing folder.
 
     Args:
-        settle_secs: for how long a complete file has not changed.
-        poll_secs: how often the folder is looked at.
-        now_secs: tells the time.
+        settle_secs: a file is complete when it has not changed for this many seconds.
+        poll_secs: the seconds between two listings.
+        now_secs: the clock, in seconds.
     """
 
     settle_secs: float
@@ -55,7 +58,7 @@ class Patience:
 
 @attrs.frozen
 class _Seen:
-    """A file that is not complete yet, and since when it has been as it is."""
+    """A file that is not complete yet, and the time since which it has not changed."""
 
     file: InputFile
     since_secs: float
@@ -65,9 +68,9 @@ class WatchingCoordinator(FilesCoordinator):
     """Takes files as they arrive, without end.
 
     Args:
-        intake: what it takes, and how.
-        patience: when it looks, and what counts as complete.
-        list_by_name: lists the files as a run without ``watch`` does, for the metadata of such a run.
+        intake: the options.
+        patience: the timing.
+        list_by_name: lists the files as a run without ``watch`` does; used to resume from such a run's metadata.
     """
 
     _must_be_moved = True
@@ -88,12 +91,12 @@ class WatchingCoordinator(FilesCoordinator):
             self._use_format(intake.format_name)
 
     def cleanup_before(self, txid: int) -> None:
-        """Learn that the transactions below ``txid`` are committed."""
+        """Record that the transactions below ``txid`` are committed."""
         while self._begun and self._begun[0][0] < txid:
             _, self._committed = self._begun.popleft()
 
     def is_ready(self) -> bool:
-        """Whether a complete file waits; looks at the folders if it is time to."""
+        """Whether a complete file waits; lists the folders if ``poll_secs`` have passed."""
         self._ensure_resumed(0, None)
         if self._patience.now_secs() >= self._next_look_secs:
             self._look()
@@ -103,11 +106,11 @@ class WatchingCoordinator(FilesCoordinator):
             raise self._not_now(error) from error
 
     def is_exhausted(self) -> bool:
-        """Whether it has ended: never."""
+        """Return False: a growing folder never ends."""
         return False
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
-        """Take what follows ``previous_metadata``."""
+        """Take the ranges that follow ``previous_metadata``."""
         try:
             metadata = super().initialize_transaction(txid, previous_metadata)
         except (OSError, FileChangedError) as error:
@@ -122,13 +125,13 @@ class WatchingCoordinator(FilesCoordinator):
         self._guess_format(file.name for file in self._log.entries_from(self._place.number))
 
     def _guess_format(self, names: Iterable[str]) -> None:
-        """Let the first files that are admitted say which format it is, if nobody has said it before."""
+        """Choose the format by the suffixes of the first admitted files, unless it is known."""
         suffixes = {Path(name).suffix.lower() for name in names} if self._cutter is None else ()
         if suffixes:
             self._use_format(self._intake.guess_format(suffixes))
 
     def _has_next(self) -> bool:
-        """Whether a file has something to take; files without, such as empty Parquet files, are remembered."""
+        """Whether a file has records to take; remembers files without any, such as empty Parquet files."""
         if self._cutter is None:
             return False
         start = self._barren[1] if self._barren is not None and self._barren[0] == self._place else self._place.number
@@ -139,12 +142,13 @@ class WatchingCoordinator(FilesCoordinator):
         return False
 
     def _files_from(self, place: Place) -> Iterator[Admitted]:
-        """Yield the files from a place on that are as they were admitted; the others are struck from the log."""
+        """Yield the unchanged files from a place on; remove the others from the log."""
         changed: list[int] = []
         for file in self._log.entries_from(place.number):
             now = self._look_at(file.name)
             if is_same(file, now):
-                # What a place moves past counts as taken, so what is not must be durably out of the log before.
+                # A place that moves past a file marks it as taken. So a file that is not taken must be durably
+                # removed from the log first.
                 self._log.remove(changed)
                 changed = []
                 yield file
@@ -156,22 +160,22 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _broken_off(self, file: Admitted, place: Place, now: InputFile | None) -> InputError:
         path, before = path_of(self._root, file.name), f"{file.size} bytes, mtime_ns {file.mtime_ns}"
-        what = "it is gone" if now is None else f"it has {describe(now)}"
+        what = "now it is missing" if now is None else f"now it has {describe(now)}"
         return InputError(
-            f"{path} is taken up to {place.offset} and was written since: it had {before}, {what}; put the former file "
-            "back, and give new data a file of its own"
+            f"{path} is taken up to {place.offset} and has changed since: it had {before}, {what}; put the original "
+            "file back, and put new data in a new file"
         )
 
     def _not_now(self, error: OSError | FileChangedError) -> FailedException:
         if isinstance(error, FileChangedError):
-            return FailedException(error.message)  # the next look finds out what it is now
-        return FailedException(f"{error.filename or self._root} could not be looked at just now", cause=str(error))
+            return FailedException(error.message)  # the next listing sees its new state
+        return FailedException(f"{error.filename or self._root} could not be read", cause=str(error))
 
     def _look_at(self, name: str) -> InputFile | None:
         return look_at(name, path_of(self._root, name))
 
     def _look(self) -> None:
-        """Look at the folders: admit what is complete, and forget what is gone."""
+        """List the folders, admit complete files, and forget removed ones."""
         started = self._patience.now_secs()
         self._former_trouble, self._trouble = self._trouble, ""
         try:
@@ -181,14 +185,14 @@ class WatchingCoordinator(FilesCoordinator):
             self._forget(found, folder)
             self._look_again(found)
         except OSError as error:
-            self._tell_trouble(
-                f"{error.filename or self._root} cannot be looked at: {error.strerror or error}; nothing is taken "
-                "until it can"
+            self._warn_of_trouble(
+                f"{error.filename or self._root} cannot be read: {error.strerror or error}; no files are taken "
+                "until it can be read"
             )
         ended = self._patience.now_secs()
         self._next_look_secs = max(started + self._patience.poll_secs, ended + LOOKING_SHARE * (ended - started))
 
-    def _tell_trouble(self, text: str) -> None:
+    def _warn_of_trouble(self, text: str) -> None:
         if text != self._former_trouble:
             logger.warning("%s", text)
         self._trouble = text
@@ -219,7 +223,7 @@ class WatchingCoordinator(FilesCoordinator):
         self._log.admit(files, folder)
 
     def _forget(self, found: Mapping[str, str], folder: int) -> None:
-        """Strike out what is gone: files that wait for their turn, and those whose transactions are committed."""
+        """Remove missing files from the log: those that wait, and those whose transactions are committed."""
         self._recognize(found, folder)
         self._elsewhere.difference_update(found)
         gone = [self._log.of_name(name) for name in self._log.names() if name not in found]
@@ -228,16 +232,16 @@ class WatchingCoordinator(FilesCoordinator):
             is_missing = self._is_waiting(file) or (self._is_committed(file) and file.folder == folder)
             if not is_missing or file.name in self._elsewhere:
                 continue
-            if os.path.lexists(path_of(self._root, file.name)):  # there, and yet no name that is looked for
+            if os.path.lexists(path_of(self._root, file.name)):  # exists, but is not a name that a listing returns
                 self._elsewhere.add(file.name)
             else:
                 numbers.append(file.number)
         self._log.remove(numbers)
 
     def _recognize(self, found: Mapping[str, str], folder: int) -> None:
-        """Find out whether files that are known from another folder are those of this one, which was moved or copied.
+        """Recognise a folder that was moved or copied by files that are known from their former folder.
 
-        A folder that is not mounted looks like an empty one, and what is missing in it must not be forgotten.
+        A folder that is not mounted looks empty, so files that are missing in another folder must not be forgotten.
         """
         others = self._log.others_than(folder)
         same = {file.folder for file in others if file.name in found and is_same(file, self._look_at(file.name))}
@@ -245,13 +249,13 @@ class WatchingCoordinator(FilesCoordinator):
             self._log.unite(folder, same)
         missing = sum(file.folder not in same for file in others)
         if missing:
-            self._tell_trouble(
-                f"{self._root} is another folder than the one that {missing} files are known from (is it mounted?); "
-                "they are not read again when they are back"
+            self._warn_of_trouble(
+                f"{self._root} is not the folder that {missing} known files come from (is it mounted?); "
+                "they are not read again when they come back"
             )
 
     def _look_again(self, found: Mapping[str, str]) -> None:
-        """Look at some of the files that are known: whether they are still what they were."""
+        """Check whether some of the known files have changed."""
         entries: list[Admitted] = []
         for file in self._log.entries_from(self._look_again_from):
             if len(entries) == LOOKED_AT_MAX:
@@ -273,8 +277,8 @@ class WatchingCoordinator(FilesCoordinator):
                 elif self._is_committed(file) and not file.is_flagged:
                     flagged.append(file.number)
                     logger.warning(
-                        "%s was written since it was read: it had %d bytes, mtime_ns %d, it has %s; it is not read "
-                        "again: give new data a file of its own",
+                        "%s has changed since it was read: it had %d bytes, mtime_ns %d, now it has %s; it is not read "
+                        "again: put new data in a new file",
                         now.path,
                         file.size,
                         file.mtime_ns,
@@ -295,7 +299,7 @@ class WatchingCoordinator(FilesCoordinator):
         return self._list_by_name()
 
     def _check_taken_files(self, place: Place, metadata: Metadata) -> None:
-        """Nothing is refused at the start: what is gone or changed is found by looking."""
+        """Do nothing: later listings find missing and changed files."""
 
     def _taken_with(self, plan: Plan) -> None:
         del plan

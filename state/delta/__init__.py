@@ -1,5 +1,5 @@
 """Delta tables as states.
 
-``log`` speaks Delta's protocol: location, fence, ownership, data files. ``keyed`` is DeltaState, ``rows`` is DeltaRows;
-the modules here are what both share. ``read`` looks at tables without a topology, now or as of a past transaction.
+``log`` implements Delta's protocol: location, fence, ownership, data files. ``keyed`` is DeltaState, ``rows`` is
+DeltaRows; both share the modules here. ``read`` reads tables without a topology, now or as of a past transaction.
 """

@@ -1,9 +1,8 @@
-"""Python values as one Arrow column of a declared type, without silent loss.
+"""Convert Python values to one Arrow column of a declared type, without silent loss.
 
-Arrow takes much that does not fit: 1.5 becomes 1 in a long, bytes become a string, a naive datetime becomes
-UTC. So each value is looked at first. A column of nothing but the type's own Python class is seen to be
-right at once; every other column is checked value by value and read back, so that a value is the same
-before and after a restart.
+Arrow accepts values that do not fit: 1.5 becomes 1 in a long, bytes become a string, a naive datetime becomes
+UTC. So values are checked first. A column whose values all have the type's own Python class needs no further check;
+every other column is checked value by value and read back, so that a value is the same before and after a restart.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from txtopo.tasks.progress_probe import current_probe
 __all__ = ["Column", "column_values", "find_misfit", "fit_column", "is_key_type"]
 
 AT_ONCE_MAX = 1_000
-"""So many nested values are converted at once: it takes a second if they are large, and is told in between."""
+"""The number of nested values converted at a time; that takes a second if they are large, so progress is reported
+after each portion."""
 
 _FLOAT_32_MAX = 3.4028234663852886e38
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that it cannot convert."""
+"""Arrow's errors for values that it cannot convert."""
 
 
 @attrs.frozen(eq=False)
@@ -39,7 +39,7 @@ class Column:
     Args:
         array: the column in Arrow; None for a field without a type.
         values: the values as they are read back.
-        is_changed: whether a value read back is not the very value that was given.
+        is_changed: whether a value that was read back may differ from the given object.
     """
 
     array: Any
@@ -51,8 +51,8 @@ def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None
     """Return the column of ``values``, or None if one of them does not fit; see :func:`find_misfit`.
 
     Args:
-        values: one value a row.
-        kind: the field's type; None takes everything as it is.
+        values: one value per row.
+        kind: the field's type; None accepts every value unchanged.
     """
     if kind is None:
         return Column(None, values, is_changed=False)
@@ -111,7 +111,7 @@ def _as_python(array: Any) -> list[Any]:
 
 
 def is_key_type(kind: pa.DataType) -> bool:
-    """Whether values of this type can be keys: they are hashable and equal exactly when Delta says so."""
+    """Whether values of this type can be keys: they are hashable, and Python's equality is the same as Delta's."""
     return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
 
 
@@ -122,10 +122,10 @@ def _is_exact(values: Sequence[Any], kind: pa.DataType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _test_of(kind: pa.DataType) -> Callable[[Any], bool]:
-    """Return what says whether a value fits a type: the type is looked at once, not for each item of each value."""
+    """Return a test whether a value fits a type; the type is inspected once, not for each item of each value."""
     for is_kind, own, accepts in _SIMPLE_RULES:
         if is_kind(kind):
-            known = (own, type(None))  # the other tests ask abstract classes, which takes many times as long
+            known = (own, type(None))  # the other tests use abstract classes, which are many times slower
             return lambda value: type(value) in known or accepts(value, kind)
     if pa.types.is_map(kind):
         key_fits, item_fits = _test_of(kind.key_type), _test_of(kind.item_type)
@@ -183,7 +183,7 @@ def _is_date(value: Any, _kind: pa.DataType) -> bool:
 
 
 def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
-    """Whether a datetime has a zone exactly where the type has one: a guess would differ from Spark's."""
+    """Whether both the datetime and the type have a time zone or neither has; a guess would differ from Spark's."""
     return isinstance(value, dt.datetime) and (value.tzinfo is None) == (kind.tz is None)
 
 
@@ -202,4 +202,5 @@ _SIMPLE_RULES: tuple[
     (pa.types.is_decimal, None, _is_decimal),
     (pa.types.is_timestamp, None, _is_timestamp),
 )
-"""For each simple type: its test, the class that is read back as it is (None: none), what else it takes."""
+"""For each simple type: its test, the class whose values are read back unchanged (None: none), and the test for other
+values that it accepts."""

@@ -1,4 +1,4 @@
-"""States in Delta tables as declared: what keyed ones and tables of rows have in common."""
+"""The common base of declared states in Delta tables, keyed ones and tables of rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class DeclaredDeltaTable(State):
     """A state in a Delta table of its own.
 
     Args:
-        path: the table.
-        storage_options: what its object store needs.
-        upkeep: how it is kept healthy.
+        path: the table's path.
+        storage_options: options for its object store, see delta-rs' ``storage_options``.
+        upkeep: the schedule of its upkeep.
 
     Raises:
-        ConfigError: there is no path.
+        ConfigError: the path is empty.
     """
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None, upkeep: Upkeep) -> None:
@@ -51,17 +51,17 @@ class DeclaredDeltaTable(State):
 
     @property
     def home(self) -> str | None:
-        """The folder that holds the table's; None for a table in an object store."""
+        """The parent folder of the table's folder; None for a table in an object store."""
         return parent_of(self.path)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
-        Transactions that were written together are seen together: it is the nearest moment before that is kept.
+        Transactions that were written together can only be seen together: this returns the nearest kept version before.
 
         Raises:
             ConfigError: there is no table yet.
-            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+            StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
         """
         return read_table(self.path, txid, nearest=True, storage_options=self._storage)
 
@@ -69,16 +69,17 @@ class DeclaredDeltaTable(State):
         return Location.resolve(self.path, self._storage)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedDeltaTable[Any]:
-        """Open the table, made now if there is none, and write the marker of ``epoch``.
+        """Open the table, creating it if it does not exist, and write the marker of ``epoch``.
 
         Args:
             topology_id: the topology that the state belongs to.
-            name: the state's name in it.
+            name: the state's name in the topology.
             incarnation: the topology's incarnation.
             epoch: the epoch of the coordinator that opens it.
 
         Raises:
-            DivergenceError: something else lies there, or the table of another topology, state, incarnation or kind.
+            DivergenceError: the path holds something else, or the table of another topology, state, incarnation or
+                kind.
             LostLead: a newer epoch has opened it.
             FailedException: the table cannot be reached.
         """
@@ -96,10 +97,10 @@ class DeclaredDeltaTable(State):
         return self._opened(location, table, fence)
 
     def table(self) -> DeltaStateTable:
-        """Return the table, to be looked at without opening it."""
+        """Return the table, which can be inspected without opening it."""
         return DeltaStateTable(self._location(), self.kind, self._schema(), self.partition_by)
 
-    # What kinds of tables do each in their own way.
+    # For subclasses to implement:
 
     @abstractmethod
     def _schema(self) -> pa.Schema:
@@ -107,4 +108,4 @@ class DeclaredDeltaTable(State):
 
     @abstractmethod
     def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaTable[Any]:
-        """Return the opened state, whose table is fenced."""
+        """Return the opened state, whose table is already fenced."""

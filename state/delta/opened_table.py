@@ -1,13 +1,13 @@
-"""A Delta table in the hands of one coordinator, which alone writes to it: what every kind of state has in common.
+"""A Delta table opened by the one coordinator that writes to it: the base of every kind of Delta state.
 
-It writes by one handle, which it brings up to date before each write. What that brings to light is dealt with
-before anything is written:
+It writes with one handle, which it updates before each write. Each finding of that update is handled before anything
+is written:
 
-1. A newer marker: another coordinator leads. LostLead.
-2. The transaction itself: it is written already.
-3. Rows that somebody else has changed: totals are not what the transactions make them any more.
-   DivergenceError; the next start says so, too, until ``txtopo repair`` has settled it.
-4. A version that changed no row, a vacuum for example: go on.
+1. A newer marker: another coordinator leads. Raise LostLead.
+2. The transaction itself: it is already written. Do nothing.
+3. Rows that somebody else has changed: the totals no longer follow from the transactions. Raise DivergenceError. The
+   next start raises it too, until ``txtopo repair`` has resolved it.
+4. A version that changed no row, for example a vacuum: continue.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from txtopo.failpoints import reach
 __all__ = ["OpenedDeltaTable"]
 
 WRITE_TRIES_MAX = 10
-"""Tries at one write while versions of others come before it."""
+"""The maximum number of tries of one write if other writers take its version."""
 
 T = TypeVar("T")
 W = TypeVar("W")
-"""What a write of this kind of state puts."""
+"""The type of a prepared write of this kind of state."""
 
 
 class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, Generic[W]):
-    """A Delta table in the hands of one coordinator."""
+    """A Delta table opened by one coordinator."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, kind: StateKind, upkeep: Upkeep) -> None:
         self._location = location
@@ -63,11 +63,11 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         self._writes = 0
         self._checkpoints = 0
 
-    # What kinds of state do each in their own way.
+    # For subclasses to implement:
 
     @abstractmethod
     def _fitted(self, txid: int, values: Writes) -> W:
-        """Return ``values`` as they are written.
+        """Prepare ``values`` for the write.
 
         Raises:
             FieldsError: one of them does not fit.
@@ -79,26 +79,26 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
 
     @abstractmethod
     def _read_staged(self, staged: StagedWrite) -> W:
-        """Return what was staged."""
+        """Return a staged write."""
 
     @abstractmethod
     def _write(self, txid: int, writes: W) -> pa.Table | None:
-        """Write the version after the handle's; return all of its rows if they are at hand."""
+        """Write the version after the handle's; return all of its rows if they are in memory."""
 
     @abstractmethod
     def _compact(self) -> bool:
         """Compact the table in one Delta write if it has too many files; return whether it had."""
 
     def _forget(self) -> None:
-        """Forget what was read from an older version of the table."""
+        """Drop everything that was read from an older version of the table."""
 
     def _landed(self, before: int, writes: W | None, rows: pa.Table | None) -> None:
-        """Take note of an own write on top of version ``before``."""
+        """Handle an own write on top of version ``before``."""
 
     def _compacted(self, before: int) -> None:
-        """Take note of a compaction of version ``before``."""
+        """Handle a compaction of version ``before``."""
 
-    # What they have in common.
+    # Shared by all kinds:
 
     @property
     def identity(self) -> str:
@@ -107,26 +107,26 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
 
     @property
     def last_txid(self) -> int | None:
-        """The txid of the last write, by a fresh handle; None before the first.
+        """The txid of the last write, read with a fresh handle; None before the first.
 
         Raises:
-            DivergenceError: the table is gone.
+            DivergenceError: the table is missing.
             FailedException: the table cannot be read.
         """
         return self._fence.last_txid(self._fresh_handle())
 
     @property
     def version(self) -> int:
-        """The version that this coordinator has made last: by its marker, or by a write."""
+        """The last version that this coordinator has made, by its marker or by a write."""
         return self._own_version
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
-        """Let groups of more rows than that be worked on by the executors."""
+        """Use the executors for groups with more than ``driver_rows_max`` rows."""
         self._executors = executors
         self._driver_rows_max = driver_rows_max
 
     def write(self, txid: int, values: Writes) -> None:
-        """Insert or replace the row of each key, in one Delta write; with no values, note the txid alone.
+        """Insert or replace the row of each key, in one Delta write; without values, only record the txid.
 
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
@@ -149,7 +149,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
 
         Raises:
             FieldsError: a key or value does not fit; nothing was written.
-            ConfigError: the table lies in an object store.
+            ConfigError: the table is in an object store.
             LostLead: a newer epoch has opened the table.
             DivergenceError: somebody else has changed rows.
             FailedException: the file cannot be written.
@@ -163,11 +163,11 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             raise self._failure("a write cannot be staged", error, txid) from error
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible, whichever epoch staged it; do nothing if it is visible already.
+        """Make a staged write of any epoch visible; do nothing if it is already visible.
 
         Raises:
             LostLead: a newer epoch has opened the table.
-            DivergenceError: its file is gone, and it is not visible.
+            DivergenceError: its file is missing, and it is not visible.
             FailedException: the write failed; try again.
         """
         for _ in range(WRITE_TRIES_MAX):
@@ -184,7 +184,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, staged.txid)
 
     def discard_staged(self) -> None:
-        """Remove what this coordinator and earlier ones have staged."""
+        """Remove the staged writes of this coordinator and of earlier ones."""
         try:
             self._staging.discard()
         except OSError as error:
@@ -193,16 +193,16 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 
-        Transactions that were written together are seen together.
+        Transactions that were written together can only be seen together.
 
         Raises:
-            StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+            StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
         """
         application = state_application(self._fence.topology_id, self._fence.state)
         return read_snapshot(self._location, application, shown_schema(self._table, self._kind), txid)
 
     def roll_back(self, txid: int | None) -> None:
-        """Write a version that equals the one which transaction ``txid`` made; see :meth:`OpenedState.roll_back`.
+        """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.
 
         Raises:
             StateAccessError: that version is not kept.
@@ -219,15 +219,15 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None, txid)
 
     def _write_as_of(self, txid: int | None) -> None:
-        """Write the version after the handle's, with the rows that transaction ``txid`` left; None: with none.
+        """Write the version after the handle's, with the rows as of transaction ``txid``; None: without rows.
 
-        ``restore`` of delta-rs would do it without copying, but it neither keeps to the fence nor carries
-        transactions. So the old version is streamed into the next one, as compaction does it.
+        delta-rs' ``restore`` would do this without copying, but it neither respects the fence nor carries application
+        transactions. So the old version is streamed into the next one, as in compaction.
         """
         old = kept_handle(self._location, self._table, txid) if txid else None
         if txid and old is None:
             where = self._location.address
-            raise StateAccessError(f"what the table at {where} held then is not kept any more", txid=txid)
+            raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
         empty = pa.schema(self._table.schema()).empty_table()
         write_deltalake(
             self._table,
@@ -238,7 +238,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         )
 
     def adopt(self) -> None:
-        """Note the last transaction again, on top of what somebody else has written.
+        """Record the last transaction again, on top of foreign writes.
 
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
@@ -254,10 +254,10 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         raise self._failure(f"other writers were faster {WRITE_TRIES_MAX} times", None)
 
     def make_durable(self) -> None:
-        """Sync the table's files and what its log has got since the last checkpoint.
+        """Sync the table's files and the log entries since the last checkpoint.
 
         Raises:
-            FailedException: they can't be.
+            FailedException: they cannot be synced.
         """
         if self._location.folder is None:
             return
@@ -265,14 +265,14 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             sync_files(self._fresh_handle().file_uris())
             sync_log(self._location.folder)
         except WORLD_ERRORS as error:
-            raise self._failure("what was written may not outlive a loss of power", error) from error
+            raise self._failure("its last writes may not survive a power loss", error) from error
 
     def maintain(self) -> None:
-        """Checkpoint the log every so many own writes; compact and vacuum where that is due.
+        """Checkpoint the log after every ``every_writes`` own writes; compact and vacuum if that is due.
 
         Raises:
             LostLead: a newer epoch has opened the table; nothing was done.
-            FailedException: it failed; the table is as good as before.
+            FailedException: it failed; the table's rows are unchanged.
         """
         if self._writes < self._upkeep.every_writes:
             return
@@ -304,9 +304,9 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         self._checkpoints += 1
 
     def _reading(self, read: Callable[[], T]) -> T:
-        """Return what ``read`` reads of the handle's version, or, if that can't be read any more, of the latest one.
+        """Return the result of ``read`` on the handle's version or, if that can no longer be read, on the latest one.
 
-        Somebody else may have put the rows into other files, and removed those that the handle knows.
+        Somebody else may have moved the rows to other files, and removed those that the handle knows.
 
         Raises:
             LostLead: a newer epoch has opened the table.
@@ -328,7 +328,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         return self._write_once(txid, lambda: self._write(txid, writes), writes)
 
     def _is_visible(self, txid: int) -> bool:
-        """Bring the writing handle up to date, and ask it: may we write, and is it written already?"""
+        """Update the writing handle, check the fence, and return whether the transaction is already written."""
         try:
             self._advance()
         except WORLD_ERRORS as error:
@@ -337,13 +337,13 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         return last is not None and last >= txid
 
     def _advance(self) -> None:
-        """Bring the handle up to date and check the fence; forget what was read from an older version."""
+        """Update the handle and check the fence; drop everything that was read from an older version."""
         self._table.update_incremental()
         self._fence.check(self._table)
         self._see_others()
 
     def _see_others(self) -> None:
-        """Look at versions that have come from elsewhere; forget what was read from an older one."""
+        """Check new versions of other writers; drop everything that was read from an older version."""
         if self._table.version() == self._seen_version:
             return
         self._foreign_change = self._foreign_change or self._changed_since(self._own_version)
@@ -359,7 +359,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             raise DivergenceError(
                 f"state {self._fence.state!r}: somebody else has changed the table at {self._location.address} "
                 f"({self._foreign_change}) since its last transaction, {last}; nothing of transaction {txid} was "
-                "written to it. Let txtopo alone write to it; 'txtopo repair' takes the change back, or accepts it",
+                "written to it. Only txtopo may write to it; 'txtopo repair' undoes or accepts the change",
                 txid=txid,
             )
 
@@ -367,13 +367,13 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         """Write the version after the handle's; return False if another writer took it.
 
         Args:
-            txid: the transaction it makes visible.
-            write: writes it, and returns all rows of that version if they are at hand.
-            writes: what it puts; None for nothing.
+            txid: the transaction that the write makes visible.
+            write: makes the write, and returns all rows of that version if they are in memory.
+            writes: the prepared write; None if it puts nothing.
 
         Raises:
-            LostLead: and it was a newer coordinator.
-            FailedException: the world failed in another way.
+            LostLead: the other writer was a newer coordinator.
+            FailedException: the write failed for another reason.
         """
         before = self._table.version()
         files = set(self._table.file_uris())
@@ -401,13 +401,17 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         try:
             sync_version(self._location.folder, version, new_files)
         except OSError as error:
-            raise self._failure("it was written, but may not outlive a loss of power", error, txid) from error
+            raise self._failure("it was written, but may not survive a power loss", error, txid) from error
 
     def _recover(self, txid: int, before: int, error: Exception) -> bool:
-        """Find out what became of a write that raised ``error``.
+        """Find out whether a write that raised ``error`` was made.
 
-        1. A newer coordinator has opened the table: LostLead. 2. The write is there, what failed came
-        after it: fine. 3. Another version took its place: it may be tried again. 4. Anything else.
+        The cases are, in this order:
+
+        1. A newer coordinator has opened the table: raise LostLead.
+        2. The write was made, and a later step failed: return True.
+        3. Another version took its place, so it may be tried again: return False.
+        4. Anything else: raise FailedException.
         """
         self._table = self._fresh_handle()
         self._fence.check(self._table)
@@ -424,7 +428,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             return self._location.handle()
         except TableNotFoundError as error:
             raise DivergenceError(
-                f"state {self._fence.state!r}: its table at {self._location.address} is gone; bring it back, "
+                f"state {self._fence.state!r}: its table at {self._location.address} is missing; restore it, "
                 "or start again from a new coordinator state",
             ) from error
         except WORLD_ERRORS as error:

@@ -1,8 +1,8 @@
-"""Keyed values as rows of a table, and back: in bulk, a column at a time.
+"""Convert keyed values to rows of a table and back, in bulk, column by column.
 
 The columns are the key fields, the value fields, for opaque state ``previous_<name>`` of each value field,
-and ``txid``. Keys are not null, everything else may be: what is not null is the key, and so a table tells
-what it holds without the topology that made it.
+and ``txid``. Only the key columns are declared not null. So a table can be interpreted without the topology that made
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TXID_FIELD = "txid"
 """The column of the last transaction that touched a row."""
 
 PREVIOUS_PREFIX = "previous_"
-"""What precedes a value field's name in the column of an opaque state's previous value."""
+"""The prefix of the columns with an opaque state's previous values."""
 
 _VALUE_CLASSES: dict[StateKind, type[KeptValue]] = {
     StateKind.TRANSACTIONAL: TransactionalValue,
@@ -49,8 +49,8 @@ class FittedRows:
 
     Args:
         make_values: makes :attr:`values`.
-        txids: the last transaction in each row, in the order of ``values``; None where the row is removed.
-        table: the rows in Arrow; None where a field has no type.
+        txids: the last transaction in each row, in the order of ``values``; None if the row is removed.
+        table: the rows in Arrow; None if a field has no type.
     """
 
     make_values: Callable[[], dict[Key, KeptValue | None]]
@@ -60,23 +60,23 @@ class FittedRows:
 
     @property
     def values(self) -> dict[Key, KeptValue | None]:
-        """What is kept for each key, as it is read back later; None for a key that is removed."""
+        """The kept value of each key, as it will be read back; None for a key that is removed."""
         if self._values is None:
             self._values = self.make_values()
         return self._values
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Refuse key and value fields that a table cannot have.
+    """Check that a table can have these key and value fields.
 
     Args:
         key: the key fields.
         value: the value fields.
-        kind: what is kept beside each value.
+        kind: the kind of the state.
         typed: whether every field needs a type.
 
     Raises:
-        FieldsError: what is wrong, and with which field.
+        FieldsError: a table cannot have them; the message names the field and the reason.
     """
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
@@ -88,7 +88,7 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
                 raise FieldsError(f"{role} field {name!r} has no type; write '{name}: string' or another Spark type")
             if role == "key" and declared is not None and not is_key_type(declared):
                 raise FieldsError(
-                    f"key field {name!r} is {ddl_name(declared)}, whose values have no dependable equality; "
+                    f"key field {name!r} is {ddl_name(declared)}, whose values have no reliable equality; "
                     "use a string, an integer, a decimal, a date, a timestamp, a boolean or a binary",
                 )
     names = [*key, *value, *_previous_names(value, kind), TXID_FIELD]
@@ -96,7 +96,7 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     if twice == TXID_FIELD:
         raise FieldsError(f"a field of a state is named {TXID_FIELD!r}, which txtopo adds itself; rename the field")
     if twice is not None:
-        raise FieldsError(f"column {twice!r} would stand twice in the table; rename a field of {key} or {value}")
+        raise FieldsError(f"column {twice!r} would be in the table twice; rename a field of {key} or {value}")
 
 
 class RowFormat:
@@ -106,7 +106,7 @@ class RowFormat:
         state: the state's name, for errors.
         key: its key fields.
         value: its value fields.
-        kind: what is kept beside each value.
+        kind: its kind.
     """
 
     def __init__(self, state: str, key: Fields, value: Fields, kind: StateKind) -> None:
@@ -116,7 +116,7 @@ class RowFormat:
         self.kind = kind
         self._previous = _previous_names(value, kind)
         self._has_text_keys = set(key.types) == {pa.string()}
-        """Whether a key equals nothing that would not fit its fields as well: 1 equals True, but a text only texts."""
+        """Whether a key can only equal values that fit its fields: 1 equals True, but a string equals only strings."""
 
     @property
     def is_typed(self) -> bool:
@@ -136,11 +136,11 @@ class RowFormat:
         )
 
     def fit(self, txid: int, values: KeyedWrites) -> FittedRows:
-        """Return ``values`` as rows; a row without a txid, and without a value, is one to remove.
+        """Return ``values`` as rows; a row without txid and value removes its key.
 
         Args:
-            txid: the transaction of the write; kept in rows whose kind keeps none.
-            values: what is to be kept for each key; None for one that is to be removed.
+            txid: the transaction of the write; used as the txid of rows whose kind keeps none.
+            values: the new value of each key; None to remove the key.
 
         Raises:
             FieldsError: the first key or value that does not fit.
@@ -153,7 +153,7 @@ class RowFormat:
 
     def _fit_bare(self, layer: Layer) -> FittedRows:
         """Return a layer's bare values as rows, column by column."""
-        assert self.kind is StateKind.TRANSACTIONAL, "only transactional values lie bare"
+        assert self.kind is StateKind.TRANSACTIONAL, "only transactional values can be bare"
         keys, values, txids = list(layer.bare), list(layer.bare.values()), layer.bare_txids()
         key_columns, value_columns = self._key_columns(keys), self._value_columns(values, keys)
         if any(column.is_changed for column in key_columns):
@@ -192,11 +192,11 @@ class RowFormat:
         return FittedRows(lambda: fitted, txids, table)
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
-        """Refuse what :meth:`fit` would refuse.
+        """Check the values as :meth:`fit` would.
 
         Args:
-            values: what is to be kept for each key; None for one that is to be removed.
-            new_keys: the keys to look at where values lie bare; None: all.
+            values: the new value of each key; None to remove the key.
+            new_keys: the keys to check if values are bare; None: all.
 
         Raises:
             FieldsError: the first key or value that does not fit.
@@ -235,14 +235,14 @@ class RowFormat:
         return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
 
     def read_writes(self, table: pa.Table) -> dict[Key, KeptValue | None]:
-        """Return what a table of rows to write keeps for each key: None for the rows to remove."""
+        """Return the value of each key in a table of rows to write; None for keys to remove."""
         is_removed = pc.is_null(table[TXID_FIELD])
         kept: dict[Key, KeptValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
         gone = table.filter(is_removed)
         return {**kept, **dict.fromkeys(joined_columns([column_values(gone[name]) for name in self.key]))}
 
     def read(self, table: pa.Table) -> dict[Key, KeptValue]:
-        """Return what is kept for each key in ``table``, which has the columns of :meth:`schema`."""
+        """Return the value of each key in ``table``, which has the columns of :meth:`schema`."""
         lists = {name: column_values(table[name]) for name in table.column_names}
         keys = joined_columns([lists[name] for name in self.key])
         values = joined_columns([lists[name] for name in self.value])
@@ -252,7 +252,7 @@ class RowFormat:
         return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
 
     def read_row(self, row: Sequence[Any]) -> KeptValue:
-        """Return what is kept in one row: its columns in the order of :meth:`schema`."""
+        """Return the value in one row, given its columns in the order of :meth:`schema`."""
         first, width = len(self.key), len(self.value)
         values = joined_columns([[each] for each in row[first : first + width]])
         previous = _zipped_previous([[each] for each in row[first + width : -1]]) if self._previous else None
@@ -263,7 +263,7 @@ class RowFormat:
         return joined_columns([column_values(table[name]) for name in self.value])
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
-        """Return keys as they are kept.
+        """Return keys in the form in which they are kept.
 
         Raises:
             FieldsError: the first key that does not fit.
@@ -275,7 +275,7 @@ class RowFormat:
         return FittedKeys(_joined(columns), table)
 
     def fitted(self, key: Key, value: Any) -> Key:
-        """Return one key as it is kept.
+        """Return one key in the form in which it is kept.
 
         Raises:
             FieldsError: the key, or the value that is given with it, does not fit its field.
@@ -288,7 +288,7 @@ class RowFormat:
         return own
 
     def unhashable(self, keys: Iterable[Key]) -> FieldsError | None:
-        """Return the error for a key that cannot be hashed, None if every key can."""
+        """Return the error for the first key that cannot be hashed; None if all can."""
         for key in keys:
             if not _is_hashable(key):
                 hint = "; with several key fields a key is a tuple" if len(self.key) > 1 else ""
@@ -296,7 +296,7 @@ class RowFormat:
         return None
 
     def _is_rebuilt(self, kept: Sequence[KeptValue], columns: Sequence[Column]) -> bool:
-        """Whether values are read back otherwise than they were given, a list as a tuple for example."""
+        """Whether values are read back differently from how they were given, for example a list as a tuple."""
         if any(column.is_changed for column in columns):
             return True
         if len(self.value) == 1:
@@ -356,36 +356,36 @@ class RowFormat:
         return column
 
     def _split(self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str) -> list[Sequence[Any]]:
-        """Return one sequence a field, from one value or tuple a row."""
+        """Return one sequence per field, from one value or tuple per row."""
         width = len(fields)
         if width == 1:
             return [rows]
         for key, row in zip(keys, rows, strict=True):
             if not isinstance(row, tuple | list) or len(row) != width:
                 raise FieldsError(
-                    f"state {self.state!r}, key {key!r}: {role} {row!r} is no tuple of {width} values, "
+                    f"state {self.state!r}, key {key!r}: {role} {row!r} is not a tuple of {width} values, "
                     f"one for each of {fields}; nothing was written",
                 )
         return list(zip(*rows, strict=True)) if rows else [()] * width
 
     def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
-        """Refuse a value that, as the previous one, could not be told from none."""
+        """Refuse a value that, as a previous value, would look like no value."""
         nulls = [None] * len(self.value)
         for key, value in zip(keys, values, strict=True):
             if isinstance(value, tuple | list) and list(value) == nulls:
                 raise FieldsError(
-                    f"state {self.state!r}, key {key!r}: every field of the value is null, which opaque "
-                    "state cannot tell from no value; give one field a value",
+                    f"state {self.state!r}, key {key!r}: every field of the value is null, which an opaque "
+                    "state cannot distinguish from no value; give one field a value",
                 )
 
 
 def reaches(rows: pa.Table, txid: int) -> bool:
-    """Whether transaction ``txid``, or a later one, is in one of the rows."""
+    """Whether one of the rows includes transaction ``txid`` or a later one."""
     return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
 
 
 def without_removed(rows: pa.Table) -> pa.Table:
-    """Return the rows to put among rows to write: those that have a txid."""
+    """Return the rows to put, which have a txid, without those that remove a key."""
     return rows.filter(pc.is_valid(rows[TXID_FIELD])) if rows[TXID_FIELD].null_count else rows
 
 
@@ -406,7 +406,7 @@ def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
 
 
 def _txids(kept: Sequence[KeptValue], txid: int) -> list[int]:
-    """Return the last transaction in each value; ``txid`` where the kind keeps none."""
+    """Return the last transaction in each value; ``txid`` if the kind keeps none."""
     if kept and isinstance(kept[0], TransactionalValue):  # then all of them are
         return [each.txid for each in kept if isinstance(each, TransactionalValue)]
     return [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
@@ -425,7 +425,7 @@ def _joined_previous(columns: Sequence[Column]) -> Sequence[Any]:
 
 
 def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Return the previous values; where every field is null there was none."""
+    """Return the previous values; None if every field is null."""
     if len(columns) == 1:
         return columns[0]
     return [None if all(part is None for part in row) else row for row in zip(*columns, strict=True)]

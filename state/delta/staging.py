@@ -1,12 +1,12 @@
-"""Staged writes: rows that are durable, beside a Delta table, before they are visible in it.
+"""Staged writes: rows that are durable beside a Delta table before they are visible in it.
 
-A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder, or, where the
-data files are written already, a note of those, ``….json``. The underscore hides it from readers and from vacuum, as
-it does the data files (see :mod:`state.delta.log.data_files`); notes of earlier versions name files beside the table's
-others, where a vacuum may have removed them. A staged write is written whole or not at all.
+A staged write is one Arrow file ``_txtopo/staged-<epoch>-<txid>.arrow`` in the table's folder or, if the data files are
+already written, a note that lists them, ``….json``. The underscore hides it from readers and from vacuum, like the data
+files (see :mod:`state.delta.log.data_files`). Notes of earlier versions name files beside the table's other files,
+where a vacuum may have removed them. A staged write is written atomically.
 
-Somebody else may compact the table before a staged write is made visible. Rows by key go into whatever files the
-table has then; so do rows of a table of rows; for files that replace others, see :mod:`state.delta.keyed.buckets`.
+Somebody else may compact the table before a staged write is made visible. Rows by key, and rows of a table of rows, do
+not depend on the table's files; for files that replace others, see :mod:`state.delta.keyed.buckets`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Staging:
     Args:
         state: its name.
         epoch: the epoch of the coordinator that stages.
-        location: where its table lies.
+        location: the location of its table.
     """
 
     def __init__(self, state: str, epoch: int, location: Location) -> None:
@@ -61,7 +61,7 @@ class Staging:
         """Make ``rows`` durable.
 
         Raises:
-            ConfigError: the table lies in an object store, where txtopo cannot stage.
+            ConfigError: the table is in an object store, where txtopo cannot stage.
         """
         name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.arrow"
         sink = pa.BufferOutputStream()
@@ -73,7 +73,7 @@ class Staging:
         return StagedWrite(self._state, txid, name)
 
     def stage_files(self, txid: int, writes: FileWrites) -> StagedWrite:
-        """Note files that are in the table's folder already."""
+        """Stage a write whose files are already in the table's folder."""
         note = {
             "added": [attrs.asdict(file) for file in writes.added],
             "removed": [attrs.asdict(file) for file in writes.removed],
@@ -84,7 +84,7 @@ class Staging:
         return self.stage_note(txid, note)
 
     def stage_note(self, txid: int, note: Mapping[str, Any]) -> StagedWrite:
-        """Make a note durable, which tells of data files that are durable already; it is JSON."""
+        """Make a JSON note about durable data files durable."""
         name = f"{WAITING_FOLDER}/staged-{self._epoch}-{txid}.json"
         folder = self._folder()
         if (folder / DATA_FOLDER).is_dir():
@@ -95,14 +95,14 @@ class Staging:
         return StagedWrite(self._state, txid, name)
 
     def read(self, staged: StagedWrite, read_writes: Callable[[pa.Table], Mapping[Any, Any]]) -> RowWrites | FileWrites:
-        """Return a staged write, of whichever epoch.
+        """Return a staged write of any epoch.
 
         Args:
-            staged: where it lies.
-            read_writes: makes the mapping of rows.
+            staged: the staged write's location.
+            read_writes: converts rows to the mapping.
 
         Raises:
-            DivergenceError: it is not there, and its transaction is not in the table.
+            DivergenceError: the file is missing, and its transaction is not in the table.
         """
         path = self._path(staged)
         if path.suffix == ".json":
@@ -117,10 +117,10 @@ class Staging:
             raise self._gone(staged, path) from error
 
     def read_note(self, staged: StagedWrite) -> Any:
-        """Return what :meth:`stage_note` noted, in whichever epoch.
+        """Return a note of :meth:`stage_note`, of any epoch.
 
         Raises:
-            DivergenceError: it is not there, and its transaction is not in the table.
+            DivergenceError: the file is missing, and its transaction is not in the table.
         """
         path = self._path(staged)
         try:
@@ -129,12 +129,12 @@ class Staging:
             raise self._gone(staged, path) from error
 
     def data_files(self) -> set[str]:
-        """Return the data files that staged writes are to put into a local table, of whichever epoch."""
+        """Return the data files that staged writes of any epoch will add to a local table."""
         notes = [json.loads(path.read_bytes()) for path in (self._folder() / WAITING_FOLDER).glob("staged-*.json")]
         return {file.path for note in notes for file in _data_files(note)}
 
     def discard(self) -> None:
-        """Remove the staged writes of this epoch and of those before; a newer coordinator's stay."""
+        """Remove the staged writes of this epoch and of earlier ones; keep those of a newer coordinator."""
         if self._location.folder is None:
             return
         for path in (self._location.folder / WAITING_FOLDER).glob("staged-*"):
@@ -149,8 +149,8 @@ class Staging:
 
     def _gone(self, staged: StagedWrite, path: Path) -> DivergenceError:
         return DivergenceError(
-            f"state {self._state!r}: transaction {staged.txid} is to be finished from {path}, which is "
-            "gone, and it is not in the table; put the file back, or start again from a new "
+            f"state {self._state!r}: transaction {staged.txid} must be finished from {path}, which is "
+            "gone, and it is not in the table; restore the file, or start again from a new "
             "coordinator state and a new table",
             txid=staged.txid,
         )
@@ -158,7 +158,7 @@ class Staging:
     def _folder(self) -> Path:
         if self._location.folder is None:
             raise ConfigError(
-                f"state {self._state!r}: {self._location.address} lies in an object store, where writes "
+                f"state {self._state!r}: {self._location.address} is in an object store, where writes "
                 "cannot be staged yet; a topology with several states needs them on a file system, so mount "
                 "the store, or use one state",
             )
@@ -166,12 +166,14 @@ class Staging:
 
 
 def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str | None:
-    """Return in words why a staged write can't be made visible any more; None if it can.
+    """Describe why a staged write can no longer be made visible; return None if it can.
+
+    The text is a relative clause about the staged write.
 
     Args:
-        location: where the table lies.
-        table: a handle that is up to date.
-        staged: where the staged write lies, relative to the table.
+        location: the table's location.
+        table: an up-to-date handle.
+        staged: the path of the staged write, relative to the table.
     """
     if location.folder is None or not (location.folder / staged).is_file():
         return "which is gone"
@@ -189,12 +191,12 @@ def staged_obstacle(location: Location, table: DeltaTable, staged: str) -> str |
         size = folder.size_of(file.path)
         if size != file.size:
             what = "is gone" if size is None else f"has {size} bytes and not {file.size}"
-            return f"which needs the file {file.path}, and that {what}"
+            return f"which needs the file {file.path}, but that {what}"
     removed = [DataFile(**file) for file in note.get("removed", ())]
     change = change_since(location, table, note.get("version")) if moved_file(removed, files_of(table)) else None
-    return None if change is None else f"which was worked out before somebody else changed the table ({change})"
+    return None if change is None else f"which was computed before somebody else changed the table ({change})"
 
 
 def _data_files(note: Mapping[str, Any]) -> list[DataFile]:
-    """Return the data files that a note is of: of rows by key, or of a table of rows."""
+    """Return the data files in a note, of a keyed table or a table of rows."""
     return [DataFile(**file) for name in ("added", "files") for file in note.get(name, ())]

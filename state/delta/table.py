@@ -1,4 +1,4 @@
-"""A state's Delta table as it lies there; see :mod:`txtopo.backend.table`."""
+"""A state's Delta table, inspected without opening the state; see :mod:`txtopo.backend.table`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _ASIDE = ".before-repair-"
 
 
 class DeltaStateTable(StateTable):
-    """A Delta table, looked at without a topology.
+    """A Delta table, inspected without a running topology.
 
     Args:
-        location: where it lies.
-        kind: the kind that its state is declared with.
-        schema: the columns that its state is declared with.
-        partition_by: those of them that it is to be partitioned by.
+        location: its location.
+        kind: the declared kind of its state.
+        schema: the declared columns.
+        partition_by: the declared partition columns.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class DeltaStateTable(StateTable):
         return self._location.address
 
     def look(self) -> TableDescription | None:
-        """Return what the table says of itself; None if nothing lies there.
+        """Return a description of the table; None if the path is empty or does not exist.
 
         Raises:
-            DivergenceError: something lies there that is no table of a txtopo state.
+            DivergenceError: the path holds something that is not a table of a txtopo state.
             FailedException: the table cannot be reached.
         """
         try:
@@ -89,14 +89,14 @@ class DeltaStateTable(StateTable):
         )
 
     def foreign_change(self, since: int | None) -> str | None:
-        """Return in words what somebody else has changed, or None; see :meth:`StateTable.foreign_change`."""
+        """Describe a change by somebody else, or return None; see :meth:`StateTable.foreign_change`."""
         try:
             return foreign_change(self._location, self._location.handle(), since)
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.folder) from error
 
     def staged_obstacle(self, location: str) -> str | None:
-        """Return in words why a staged write can't be finished any more; see :meth:`StateTable.staged_obstacle`."""
+        """Describe why a staged write can no longer be finished; see :meth:`StateTable.staged_obstacle`."""
         try:
             return staged_obstacle(self._location, self._location.handle(), location)
         except WORLD_ERRORS as error:
@@ -105,7 +105,7 @@ class DeltaStateTable(StateTable):
             ) from error
 
     def is_kept(self, txid: int | None) -> bool:
-        """Whether the version that transaction ``txid`` made is in the log, with all of its files."""
+        """Whether the version of transaction ``txid`` is still in the log, with all of its files."""
         if not txid:
             return True
         found = kept_handle(self._location, self._location.handle(), txid)
@@ -114,7 +114,7 @@ class DeltaStateTable(StateTable):
         return all(Path(path).is_file() for path in found.file_uris())
 
     def asides(self) -> list[int]:
-        """Return the numbers of the folders that were moved aside from here."""
+        """Return the numbers of the folders to which this table was moved aside."""
         folder = self._location.folder
         if folder is None:
             return []
@@ -126,32 +126,32 @@ class DeltaStateTable(StateTable):
         """Rename the table's folder.
 
         Raises:
-            ConfigError: it lies in an object store, or the name is taken.
+            ConfigError: it is in an object store, or the new name is taken.
         """
         folder = self._location.folder
         if folder is None:
             raise ConfigError(
-                f"the table at {self.address} lies in an object store, where nothing can be renamed: move it "
+                f"the table at {self.address} is in an object store, which has no rename: move it "
                 "away by hand, or give the state another path"
             )
         aside = folder.with_name(f"{folder.name}{_ASIDE}{number}")
         if not folder.exists():
             return
         if aside.exists():
-            raise ConfigError(f"{folder} cannot be moved to {aside}, which is there already: move one of them away")
+            raise ConfigError(f"{folder} cannot be moved to {aside}, which already exists: move one of them away")
         folder.rename(aside)
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
-            return f"its kind is {owner.kind.value!r} and not {self._kind.value!r}"
+            return f"its kind is {owner.kind.value!r}, not {self._kind.value!r}"
         return columns_misfit(table, self._schema, self._partition_by)
 
 
 def kept_handle(location: Location, table: DeltaTable, txid: int) -> DeltaTable | None:
-    """Return a handle of the version that the write of transaction ``txid`` made; None if that is not kept.
+    """Return a handle of the version that transaction ``txid`` wrote; None if it is not kept.
 
     Args:
-        location: where the table lies.
+        location: the table's location.
         table: a handle that is up to date.
         txid: the transaction.
     """

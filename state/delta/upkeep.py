@@ -1,13 +1,12 @@
-"""Keeping a Delta table healthy: checkpoints, compaction, vacuum. Between writes, and fenced as they are.
+"""Upkeep of a Delta table: checkpoints, compaction and vacuum, between writes and with the same fence.
 
-- A *checkpoint* of the log, and removal of log entries older than the table's ``delta.logRetentionDuration``
+- A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
   (30 days by default).
-- *Compaction* once there are more than ``files_max`` data files: the table is streamed from its version
-  into the next one. ``optimize.compact`` would rewrite less, but it lets a coordinator through that has lost
-  its lead.
-- *Vacuum*, only where a retention is configured, of at least seven days: recovery and snapshots read
-  old versions. Delta's own leaves alone what lies in the folder that txtopo writes data files into (see
-  :mod:`state.delta.log.data_files`), so that folder is cleaned here, by the same rule.
+- *Compaction*, if there are more than ``files_max`` data files: the current version is streamed into the next one.
+  ``optimize.compact`` would rewrite less, but does not stop a coordinator that has lost its lead.
+- *Vacuum*, only if a retention of at least 7 days is configured, because recovery and snapshots read old versions.
+  Delta's vacuum skips the folder that txtopo writes data files to (see :mod:`state.delta.log.data_files`), so that
+  folder is cleaned here, by the same rule.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from txtopo.errors import ConfigError
 __all__ = ["RETENTION_HOURS_MIN", "Upkeep", "compact", "vacuum", "vacuum_data_folder"]
 
 RETENTION_HOURS_MIN = 7 * 24
-"""The least retention of vacuum: Delta's own default."""
+"""The minimum retention of vacuum: Delta's default."""
 
 _CHECKPOINTS_PER_VACUUM = 20
-"""Vacuum lists all files, so it runs at every 20th checkpoint only, the first included."""
+"""Vacuum lists all files, so it runs only at every 20th checkpoint, including the first."""
 
 
 @attrs.frozen
 class Upkeep:
-    """When to do what.
+    """The schedule of upkeep.
 
     Args:
-        every_writes: own writes between two checkpoints.
-        files_max: the most data files before they are compacted.
-        vacuum_retention_hours: how long files that are no longer referenced stay; None: for ever.
+        every_writes: the number of own writes between two checkpoints.
+        files_max: the maximum number of data files before they are compacted.
+        vacuum_retention_hours: how long unreferenced files are kept, in hours; None: forever.
     """
 
     every_writes: int = attrs.field(default=50)
@@ -70,7 +69,7 @@ class Upkeep:
 
 
 def compact(table: DeltaTable, fence: Fence) -> None:
-    """Stream the handle's version into the next one, in as few files as it takes."""
+    """Stream the handle's version into the next one, in as few files as possible."""
     write_deltalake(
         table,
         table.scan(),
@@ -81,22 +80,22 @@ def compact(table: DeltaTable, fence: Fence) -> None:
 
 
 def vacuum(table: DeltaTable, retention_hours: int) -> None:
-    """Remove files that no version of the last ``retention_hours`` refers to; bring the handle up to date."""
+    """Remove files that no version of the last ``retention_hours`` refers to, and update the handle."""
     table.vacuum(retention_hours, dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
     table.update_incremental()
 
 
 def vacuum_data_folder(table: DeltaTable, folder: Path, retention_hours: int, staged: Collection[str]) -> None:
-    """Remove files that txtopo wrote and no version of the last ``retention_hours`` refers to.
+    """Remove files that txtopo wrote and that no version of the last ``retention_hours`` refers to.
 
-    Those of a fold or a group whose write never came are among them. A file stays as long as it is younger than that,
-    is part of the handle's version, was taken out since, or is staged.
+    This includes files of folds and groups that were never written to the log. A file is kept if it is younger than the
+    retention, is part of the handle's version, was removed from the table within the retention, or is staged.
 
     Args:
-        table: a handle that is up to date; its log has a checkpoint.
-        folder: where the table lies.
+        table: an up-to-date handle; its log must have a checkpoint.
+        folder: the table's folder.
         retention_hours: as for :func:`vacuum`.
-        staged: the files that staged writes are to put in.
+        staged: the files that staged writes will add.
     """
     if not (folder / DATA_FOLDER).is_dir():
         return
@@ -114,7 +113,7 @@ def vacuum_data_folder(table: DeltaTable, folder: Path, retention_hours: int, st
 
 
 def _removals(folder: Path, version: int) -> Iterator[tuple[str, int]]:
-    """Yield the files that were taken out up to a version, and when: from the last checkpoint and the log after it."""
+    """Yield each file removed up to a version and the time in ms, from the last checkpoint and the log after it."""
     log = folder / LOG_FOLDER
     try:
         checkpoint = int(json.loads((log / "_last_checkpoint").read_bytes())["version"])

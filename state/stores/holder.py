@@ -1,4 +1,4 @@
-"""The holder of a lead: what a process leaves behind so that another one can be told who is in its way."""
+"""The holder of a lead: a record that a process writes so that the error of another process can name it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.errors import AlreadyRunning, LostLead
 __all__ = ["GRACE_SECS", "Holder", "loss", "refusal"]
 
 GRACE_SECS = 0.5
-"""How long a holder may take to die once it is killed, or to leave its name once it has a lead."""
+"""The time that a killed holder may take to die, or that a new holder may take to write its record."""
 
 
 @attrs.frozen
@@ -25,17 +25,17 @@ class Holder:
     """A process that holds, or held, the lead of a topology."""
 
     owner: str
-    """What names the process to people."""
+    """A name of the process for people."""
     pid: int
     host: str
     machine: str
-    """Tells apart kernels and process-id namespaces; empty where the system does not say."""
+    """Identifies kernel and process-id namespace; empty if the system does not provide it."""
     started: str
-    """When the process started, in the kernel's own count; tells a process from a later one with its pid."""
+    """The start time of the process in the kernel's units; distinguishes it from a later process with its pid."""
     token: str
-    """Differs for each lead that is taken."""
+    """Unique for each lead."""
     session_timeout_secs: float = 0.0
-    """How long the lead outlives a holder that died, at most."""
+    """The maximum time that the lead outlives a holder that died."""
 
     @staticmethod
     def of_this_process(owner: str, session_timeout_secs: float = 0.0) -> Holder:
@@ -53,7 +53,7 @@ class Holder:
 
     @staticmethod
     def from_bytes(data: bytes) -> Holder | None:
-        """Return the holder that :meth:`to_bytes` wrote, or None where it is not (or not fully) written."""
+        """Return the holder that :meth:`to_bytes` wrote; None if it is missing or incomplete."""
         try:
             return Holder(**json.loads(data))
         except (ValueError, TypeError):
@@ -64,40 +64,40 @@ class Holder:
         return json.dumps(attrs.asdict(self), sort_keys=True).encode()
 
     def is_alive(self) -> bool | None:
-        """Whether the process is alive; None where that cannot be known from here (another machine)."""
+        """Whether the process is alive; None if it is on another machine, so that this one cannot know."""
         if not self.machine or not self.started or self.machine != _machine():
             return None
         return _started(self.pid) == self.started
 
 
 def refusal(topology_id: str, holder: Holder | None) -> AlreadyRunning:
-    """Return the error for a process that asks for a lead which another one holds."""
-    who = f"{holder.owner!r}, process {holder.pid} on {holder.host}" if holder else "a process that left no name"
+    """Return the error for a process that requests a lead which another one holds."""
+    leader = f"{holder.owner!r}, process {holder.pid} on {holder.host}" if holder else "a process that left no name"
     return AlreadyRunning(
-        f"topology {topology_id!r} is led by {who}: stop that one first, or give this topology an id of its own"
+        f"topology {topology_id!r} is led by {leader}: stop that one first, or give this topology an id of its own"
     )
 
 
 def loss(topology_id: str, epoch: int, stored: int | None) -> LostLead:
-    """Return the error for a write of a lead that is held no more.
+    """Return the error for a write under a lead that is no longer held.
 
     Args:
         topology_id: the topology.
-        epoch: the epoch of the lead that wrote.
+        epoch: the epoch of the lost lead.
         stored: the epoch in the store; None if there is none.
     """
     if stored is None:
-        reason = "the store holds no epoch any more: somebody has wiped it"
+        reason = "the store no longer holds an epoch: somebody has wiped it"
     elif stored == epoch:
         reason = "it was released, or its session has expired, and nobody has taken it since"
     else:
-        reason = f"epoch {stored} has been taken since"
+        reason = f"epoch {stored} has taken it since"
     return LostLead(f"the lead of topology {topology_id!r}, epoch {epoch}, is lost: {reason}; nothing was written")
 
 
 @functools.cache
 def _machine() -> str:
-    # A boot id alone is shared by all containers of a machine, whose process ids are not comparable.
+    # All containers of a machine share its boot id, but their process ids are not comparable.
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()} {socket.gethostname()}"
@@ -110,8 +110,8 @@ def _own_start(pid: int) -> str:
 
 
 def _started(pid: int) -> str | None:
-    # Fields of /proc/PID/stat after the command, which may hold anything but is the last thing in
-    # parentheses: state first, the start time twentieth (proc(5)). Z and X are dead but not yet buried.
+    # The fields of /proc/PID/stat after the command, which ends at the last ")" and may contain anything before
+    # it. The state is the first of them, the start time the twentieth (proc(5)). Z and X are dead, but not reaped.
     with contextlib.suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in {"Z", "X"} else fields[19]

@@ -1,6 +1,6 @@
-"""A store in memory: for tests, for the simulator, and as the model that the other stores are held against.
+"""A store in memory, for tests, for the simulator, and as the model that the other stores are compared with.
 
-A :class:`MemoryPlace` is what a disk is to the others: it outlives the stores opened on it.
+A :class:`MemoryPlace` corresponds to the disk of other stores: it outlives the stores that are opened on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["MemoryLead", "MemoryPlace", "MemoryStore", "apply_change"]
 
 @attrs.define(eq=False)
 class MemoryPlace:
-    """Where memory stores keep their values, epochs and holders; stores on one place see the same."""
+    """The values, epochs and holders of memory stores; stores on the same place share them."""
 
     values: dict[str, bytes] = attrs.field(factory=dict)
     epochs: dict[str, int] = attrs.field(factory=dict)
@@ -27,7 +27,7 @@ class MemoryPlace:
     lock: threading.RLock = attrs.field(factory=threading.RLock)
 
     def forget_holder(self, topology_id: str) -> None:
-        """Free a lead without its holder's knowing, as when a process dies or is cut off."""
+        """Free a lead without notifying its holder, as when a process dies or loses its connection."""
         with self.lock:
             self.holders.pop(topology_id, None)
 
@@ -36,7 +36,7 @@ class MemoryStore(Store):
     """A store that lives as long as its place.
 
     Args:
-        place: what it is opened on; a fresh one unless given.
+        place: the place to open; a new one by default.
     """
 
     def __init__(self, place: MemoryPlace | None = None) -> None:
@@ -56,7 +56,7 @@ class MemoryStore(Store):
         return sorted({rest.split("/", 1)[0] for rest in below})
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
-        """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`."""
+        """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`."""
         checked_topology_id(topology_id)
         with self.place.lock:
             holder = self.place.holders.get(topology_id)
@@ -88,7 +88,7 @@ class MemoryLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        """The epoch: one more than that of the last lead, unless a higher one was requested."""
         return self._epoch
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -107,7 +107,7 @@ class MemoryLead(Lead):
             return not self._released and self._place.epochs[self._topology_id] == self._epoch
 
     def release(self) -> None:
-        """Give the lead up; releasing twice does no harm."""
+        """Give up the lead; a second call does nothing."""
         with self._place.lock:
             self._released = True
             if self._place.holders.get(self._topology_id) == self._holder:
@@ -115,7 +115,7 @@ class MemoryLead(Lead):
 
 
 def apply_change(values: dict[str, bytes], change: Change) -> None:
-    """Apply one change to a plain dictionary: what every store must amount to."""
+    """Apply one change to a plain dictionary; this defines the behaviour of every store."""
     match change:
         case Put(path, value):
             values[path] = bytes(value)  # a bytearray may be changed later on

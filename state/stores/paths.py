@@ -1,6 +1,6 @@
-"""Paths in stores: which are allowed, and how they are spelt in file names and znodes.
+"""Paths in stores: checks, and their encoding in file names and znodes.
 
-Every store checks what it is given here, so that they all refuse the same mistakes with the same words.
+Every store checks paths and changes here, so that all of them raise the same errors.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = [
 ]
 
 PATH_BYTES_MAX = 1024
-"""The longest path a store takes, in bytes of UTF-8."""
+"""The maximum length of a path, in bytes of UTF-8."""
 
 _READABLE_MAX = 64
 
 
 def checked_topology_id(topology_id: str) -> str:
-    """Return the id of a topology, if it can be the first part of a path.
+    """Check and return the id of a topology, which must be a valid first part of a path.
 
     Raises:
-        ConfigError: it is empty, has a slash in it, is too long or is not valid text.
+        ConfigError: it is empty, contains a slash, is too long or is not valid text.
     """
     problem = _problem(topology_id)
     if problem is None and "/" in topology_id:
@@ -45,7 +45,7 @@ def checked_topology_id(topology_id: str) -> str:
 
 
 def checked_path(path: str) -> str:
-    """Return a path of the form ``"a/b/c"``.
+    """Check and return a path of the form ``"a/b/c"``.
 
     Raises:
         StateAccessError: a part of it is empty, or it is too long or not valid text.
@@ -57,22 +57,22 @@ def checked_path(path: str) -> str:
 
 
 def checked_changes(topology_id: str, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes, if every one of them may be written by the lead of a topology.
+    """Check that the lead of a topology may write all changes, and return them.
 
     Raises:
-        StateAccessError: a path is malformed or lies outside the topology, or a value is too long.
+        StateAccessError: a path is malformed or outside the topology, or a value is too long.
     """
     for change in changes:
         path = checked_path(change.path)
         if path != topology_id and not path.startswith(f"{topology_id}/"):
             raise StateAccessError(
-                f"path {path!r} lies outside topology {topology_id!r}, whose lead writes below that only"
+                f"path {path!r} is outside topology {topology_id!r}; its lead may only write below that"
             )
         if isinstance(change, Put) and len(change.value) > VALUE_BYTES_MAX:
             raise StateAccessError(
-                f"the value at {path!r} has {len(change.value):,} bytes, "
-                f"and a store takes {VALUE_BYTES_MAX:,}: keep what tells where the data lies "
-                "(offsets, file names), not the data"
+                f"the value at {path!r} has {len(change.value):,} bytes; "
+                f"the limit is {VALUE_BYTES_MAX:,}: keep references to the data "
+                "(offsets, file names) instead of the data"
             )
     return list(changes)
 
@@ -84,24 +84,24 @@ def ancestors(path: str) -> list[str]:
 
 
 def encoded_path(path: str) -> str:
-    """Return a path whose segments hold nothing that ZooKeeper refuses; see :func:`decoded_segment`."""
+    """Return a path whose segments contain only characters that ZooKeeper accepts; see :func:`decoded_segment`."""
     return "/".join(_encoded_segment(segment) for segment in path.split("/"))
 
 
 def decoded_segment(segment: str) -> str:
-    """Return a segment of :func:`encoded_path` as it was."""
+    """Return the original of a segment of :func:`encoded_path`."""
     return urllib.parse.unquote(segment, errors="strict")
 
 
 def file_name(topology_id: str) -> str:
-    """Return a file name of bounded length that no other topology id has, on any file system."""
+    """Return a file name of bounded length that is unique for the topology id, on any file system."""
     readable = urllib.parse.quote(topology_id, safe="").replace("%", "_")[:_READABLE_MAX]
     digest = hashlib.sha256(topology_id.encode()).hexdigest()[:16]
     return f"{readable}-{digest}"
 
 
 def _encoded_segment(segment: str) -> str:
-    # "." and ".." mean something to ZooKeeper, and quote() leaves dots alone.
+    # ZooKeeper gives "." and ".." a meaning, and quote() does not escape dots.
     if segment.strip(".") == "":
         return segment.replace(".", "%2E")
     return urllib.parse.quote(segment, safe=" =:,;@+!()[]{}")

@@ -1,11 +1,10 @@
 """The embedded store: one SQLite file, no server.
 
-The file holds the values and each topology's epoch. Who leads is decided by the operating system: a lead is
-an ``flock`` on a small lock file beside the database, which the kernel frees when its holder dies, however
-it dies. Should the lock fail all the same (somebody removes the file), the epoch still fences: it is
-compared in the very transaction that writes.
+The file holds the values and each topology's epoch. The operating system decides which process leads: a lead is
+an ``flock`` on a small lock file beside the database, which the kernel frees when its holder dies. If the lock fails
+(somebody removes the lock file), the epoch still fences, because it is compared in the same transaction that writes.
 
-Keep the file on a local disk: neither SQLite's write-ahead log nor ``flock`` can be trusted on a network one.
+Keep the file on a local disk: neither SQLite's write-ahead log nor ``flock`` is reliable on a network file system.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class SqliteStore(Store):
     """A store in one SQLite file; safe to use from several threads.
 
     Args:
-        path: the file; it and its parent folders are made if need be.
+        path: the file; it and its parent folders are created if they do not exist.
 
     Raises:
         StopError: the file cannot be opened, or is not a store of txtopo.
@@ -82,7 +81,7 @@ class SqliteStore(Store):
         return sorted({other[start:].split("/", 1)[0] for (other,) in rows})
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> SqliteLead:
-        """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`."""
+        """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`."""
         checked_topology_id(topology_id)
         lock_path = self.path.with_name(f"{self.path.name}.{file_name(topology_id)}.lock")
         with _naming_errors(lock_path):
@@ -118,16 +117,16 @@ class SqliteStore(Store):
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version not in (0, _SCHEMA_VERSION):
                 raise StopError(
-                    f"{self.path} was written by a later txtopo "
-                    f"(format {version}, known here: {_SCHEMA_VERSION}): use that one, or another file"
+                    f"{self.path} was written by a later version of txtopo "
+                    f"(format {version}; this version knows {_SCHEMA_VERSION}): use that version, or another file"
                 )
             for statement in _SCHEMA.strip().splitlines():
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def _switch_to_wal(self) -> None:
-        # SQLite's busy timeout does not hold for this one statement: of several processes that open a new
-        # file at once, all but one are told at once that it is locked.
+        # SQLite's busy timeout does not apply to this statement: if several processes open a new file at the same
+        # time, all but one immediately get an error that it is locked.
         deadline = time.monotonic() + _BUSY_SECS
         while True:
             try:
@@ -153,12 +152,12 @@ class SqliteStore(Store):
                 raise
 
     def _check_in_place(self) -> None:
-        """Refuse to write into files that are no longer there: SQLite goes on with what was unlinked, in silence.
+        """Refuse to write to files that were removed; SQLite itself silently continues with unlinked files.
 
         Raises:
-            StopError: the file, or what was written to its log, is gone, or another file is in its place.
+            StopError: the file or its log is missing, or another file is in its place.
         """
-        if self._identity is None:  # it is just being made
+        if self._identity is None:  # the file is still being created
             return
         try:
             is_in_place = os.path.samestat(self.path.stat(), self._identity) and self._wal.exists()
@@ -167,7 +166,7 @@ class SqliteStore(Store):
         if not is_in_place:
             raise StopError(
                 f"the coordinator state {self.path} was removed or replaced while the topology runs; nothing more is "
-                "written. Bring the folder back and start again; if it is lost, 'txtopo repair' says what can be done"
+                "written. Restore the folder and start again; if it is lost, 'txtopo repair' shows what can be done"
             )
 
     def _write(self, lead: SqliteLead, changes: Sequence[Change]) -> None:
@@ -201,7 +200,7 @@ class SqliteLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        """The epoch: one more than that of the last lead, unless a higher one was requested."""
         return self._epoch
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -209,15 +208,15 @@ class SqliteLead(Lead):
         self._store._write(self, checked_changes(self.topology_id, changes))  # noqa: SLF001  # one module, two sides
 
     def is_held(self) -> bool:
-        """Whether the lock is still held here, and no later lead was taken."""
+        """Whether this lead still holds the lock, and no later lead was taken."""
         return self.is_locked() and self._store._stored_epoch(self.topology_id) == self._epoch  # noqa: SLF001
 
     def is_locked(self) -> bool:
-        """Whether the lock file is still locked from here."""
+        """Whether this lead still locks the lock file."""
         return self._lock.descriptor is not None
 
     def release(self) -> None:
-        """Give the lead up; releasing twice does no harm."""
+        """Give up the lead; a second call does nothing."""
         self._lock.free()
 
 
@@ -229,14 +228,14 @@ class _FileLock:
         _LOCKS.add(self)
 
     def free(self) -> None:
-        """Unlock it; the file stays, because removing it would let two processes lock two files."""
+        """Unlock it. The file stays, because after a removal two processes could lock two different files."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
             os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
     def forget(self) -> None:
-        """Let go of it in a forked child, which the lock of its parent must not live on in."""
+        """Close it in a forked child, which must not keep its parent's lock alive."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -254,13 +253,13 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
-    """Lock a file and write the holder into it.
+    """Lock a file and write the holder to it.
 
-    The kernel frees a lock a moment after its holder was killed, and a holder writes its name a moment after
-    it has locked. So a lock is asked for again for a moment, before the refusal.
+    The kernel frees a lock shortly after its holder was killed, and a holder writes its record shortly after it has
+    locked. So this tries for ``GRACE_SECS`` before it raises.
 
     Raises:
-        AlreadyRunning: another open file holds the lock.
+        AlreadyRunning: another process holds the lock.
     """
     deadline = time.monotonic() + GRACE_SECS
     while True:
@@ -286,7 +285,7 @@ def _content(descriptor: int) -> bytes:
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    # Between open and flock the file may have been removed, and made anew by another process.
+    # Between open and flock, another process may have removed and recreated the file.
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
@@ -303,6 +302,6 @@ def _naming_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         raise StopError(
-            f"the store {path} cannot be read or written: {error}; see that it is on a local disk with room, "
-            "that this process may write there, and that it is a store of txtopo"
+            f"the store {path} cannot be read or written: {error}; check that it is on a local disk with free space, "
+            "that this process has write permission, and that it is a store of txtopo"
         ) from error

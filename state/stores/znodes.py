@@ -1,11 +1,11 @@
-"""What a leader knows of its znodes, and how changes become ZooKeeper operations. Pure: no connection here.
+"""The leader's copy of its znode tree, and the translation of changes to ZooKeeper operations. Pure, no connection.
 
-ZooKeeper's transactions know only "create", "set" and "delete" of one node, and each fails when the node is
-not as expected. The leader is the only writer below its topology, so it can keep in mind which nodes there
-are (not their values), and needs no question to the server before a write.
+ZooKeeper's transactions can only create, set and delete single nodes, and each operation fails if the node is
+not as expected. The leader is the only writer below its topology, so it can remember which nodes exist (without
+their values) and need not ask the server before a write.
 
-A node may be there only because one below it has a value. Such a *folder* has empty data, and goes with its
-last child. A value that is empty, or begins with the escape byte, is kept with one escape byte before it.
+A node may exist only because a node below it has a value. Such a *folder* has empty data, and is removed with its
+last child. A value that is empty, or begins with the escape byte, is stored with an escape byte before it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 STEP_BYTES_MAX = 700 * 1000
-"""The most bytes in one ZooKeeper transaction; the server's own limit is 1 MiB."""
+"""The maximum number of bytes in one ZooKeeper transaction; the server's own limit is 1 MiB."""
 
 STEP_OPERATIONS_MAX = 500
-"""The most operations in one ZooKeeper transaction."""
+"""The maximum number of operations in one ZooKeeper transaction."""
 
 _OPERATION_BYTES = 100
 _ESCAPE = b"\0"
@@ -43,7 +43,7 @@ _ESCAPE = b"\0"
 
 @attrs.frozen
 class CreateNode:
-    """Create a node that is not there."""
+    """Create a node that does not exist."""
 
     path: str
     data: bytes
@@ -51,7 +51,7 @@ class CreateNode:
 
 @attrs.frozen
 class SetNode:
-    """Set the data of a node that is there."""
+    """Set the data of an existing node."""
 
     path: str
     data: bytes
@@ -59,7 +59,7 @@ class SetNode:
 
 @attrs.frozen
 class DeleteNode:
-    """Delete a node that is there and has no children."""
+    """Delete an existing node without children."""
 
     path: str
 
@@ -73,7 +73,7 @@ class Step:
 
     operations: tuple[Operation, ...]
     changes_done: int
-    """How many of the changes are applied wholly once this step is."""
+    """The number of changes that are completely applied after this step."""
 
 
 @attrs.define(eq=False)
@@ -83,24 +83,24 @@ class _Znode:
 
 
 class Znodes:
-    """Which nodes there are below a topology, and which of them have values."""
+    """The existing nodes below a topology, and whether they have values."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Znode] = {}
 
     def add(self, path: str, *, has_value: bool) -> None:
-        """Take note of a node; its parents come first."""
+        """Add an existing node, after its parents."""
         self._nodes[path] = _Znode(has_value, set())
         parent, _, name = path.rpartition("/")
         if parent:
             self._nodes[parent].children.add(name)
 
     def empty_folders(self) -> list[str]:
-        """Return the nodes with neither value nor child; a leader that died between two steps leaves some."""
+        """Return the nodes with neither value nor children; a leader that dies between two steps leaves such nodes."""
         return [path for path, node in self._nodes.items() if not node.has_value and not node.children]
 
     def operations(self, change: Change) -> list[Operation]:
-        """Return the operations that a change comes to, and take note of what they do."""
+        """Return the operations of a change, and record their effect."""
         match change:
             case Put(path, value):
                 return self._put(path, data_of(value))
@@ -140,9 +140,9 @@ class Znodes:
 
 
 def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
-    """Cut changes into steps, in order; at least one, that may be empty.
+    """Divide changes into steps, in order; yields at least one step, which may be empty.
 
-    The operations of one Put stay together, so that no step leaves an empty folder for its sake.
+    The operations of one Put stay in one step, so that no step leaves an empty folder.
     """
     operations: list[Operation] = []
     size = 0
@@ -160,12 +160,12 @@ def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
 
 
 def data_of(value: bytes) -> bytes:
-    """Return the data that a value is kept as."""
+    """Return the data that represents a value."""
     return _ESCAPE + value if not value or value.startswith(_ESCAPE) else value
 
 
 def value_of(data: bytes) -> bytes | None:
-    """Return the value that is kept as ``data``; None for a folder."""
+    """Return the value that ``data`` represents; None for a folder."""
     if not data:
         return None
     return data[1:] if data.startswith(_ESCAPE) else data

@@ -2,29 +2,40 @@
 
 Below the root there are two trees::
 
-    values/<topology id>/…          the values; see state.stores.znodes for how they are kept
-    leads/<topology id>             the epoch; each taking of the lead sets it, so its version fences
-    leads/<topology id>/holder      ephemeral: who holds the lead
+    values/<topology id>/…          the values; state.stores.znodes describes their format
+    leads/<topology id>             the epoch; every new lead sets it, so its version fences
+    leads/<topology id>/holder      ephemeral: the holder of the lead
 
-Three things keep a topology to one writer:
+Three rules limit a topology to one writer:
 
-1. *The holder node* refuses a second process politely, while the first one lives.
+1. *The holder node* makes a second process fail early while the first one is alive.
 2. *Every write* is a transaction that also checks the version of the epoch node and that the holder node
-   exists. So ZooKeeper itself refuses a zombie, whatever it believes, and a lead ends with its session.
-3. *Taking the lead* creates the holder node and counts the epoch up in one transaction.
+   exists. So ZooKeeper itself refuses a zombie, and a lead ends with its session.
+3. *Taking the lead* creates the holder node and increments the epoch in one transaction.
 
-A history. 1: A leads with epoch 4. 2: A's machine hangs; its session expires and the holder node goes. 3: B
-takes the lead, epoch 5. 4: A wakes up and sends a write it had planned. 5: The epoch node is not at the
-version A knows: the transaction fails, and A stops with LostLead.
+How a zombie is refused:
 
-After a ``kill -9`` the holder node stays until the session expires. A process that asks for the lead then
-looks at the holder: on this machine and alive, it is refused at once; on this machine and dead, it takes over
-at once; elsewhere, it waits as long as a dead holder's session can last, and is refused only then. A mistake
-about who is dead would cost a living one its lead, and never make two writers: that is what the version is
-for. ("At once" is half a second for the living, since one that was just killed may not be dead yet.)
+1. A leads with epoch 4.
+2. A's machine hangs; its session expires and the holder node is removed.
+3. B takes the lead with epoch 5.
+4. A wakes up and sends a write that it had planned.
+5. The epoch node no longer has the version that A knows: the transaction fails, and A stops with LostLead.
 
-A write whose connection breaks may have been applied or not. It is then planned anew from what is there,
-and sent again. That is safe: under the epoch check nobody else writes, and a Put or Delete made twice is one.
+After a ``kill -9`` the holder node stays until the session expires. Another process that requests the lead then checks
+the holder:
+
+- If the holder is alive on the same machine, the request is refused after 0.5 seconds; not earlier, because a process
+  that was just killed may not be dead yet.
+- If the holder is dead on the same machine, the other process takes over immediately.
+- If the holder is on another machine, the request waits as long as a dead holder's session can last, and is refused
+  only then.
+
+A wrong conclusion that the holder is dead would cost it its lead, but never allow two writers, because of the version
+check.
+
+If the connection breaks during a write, the write may or may not have been applied. It is then planned again from the
+current nodes and sent again. That is safe: because of the epoch check nobody else writes, and a Put or Delete can be
+repeated.
 """
 
 from __future__ import annotations
@@ -47,25 +58,25 @@ from txtopo.errors import InternalError, LostLead, StopError
 __all__ = ["ZooKeeperLead", "ZooKeeperStore"]
 
 _SESSION_SECS_MIN = 6.0
-"""The shortest session of a server with ZooKeeper's own tickTime, whatever shorter one was asked for."""
+"""The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
 _REFUSAL_MARGIN_SECS = 2.0
 _LOOK_SECS = 0.1
 _RELEASE_SECS = 2.0
 _PLANS_MAX = 100
 _CHECKS = 2
-"""How many checks stand before the operations of a step."""
+"""The number of checks before the operations of a step."""
 
 
 class ZooKeeperStore(Store):
     """A store in ZooKeeper; safe to use from several threads.
 
-    A read may be a little behind other processes' writes until a lead is taken, and never after.
+    Until a lead is taken, a read may lag slightly behind writes of other processes; after that, never.
 
     Args:
         hosts: ``"host:port,host:port"``.
-        root: the node that everything lies below; made if need be.
-        session_timeout_secs: how long a lead outlives its holder, and how long a connection may be gone. The
-            server has limits of its own for it: from 2 to 20 times its ``tickTime``.
+        root: the node above all others; created if it does not exist.
+        session_timeout_secs: the time in seconds that a lead outlives its holder, and that a connection may be lost.
+            The server limits it to 2 to 20 times its ``tickTime``.
 
     Raises:
         StopError: no server can be reached.
@@ -87,9 +98,9 @@ class ZooKeeperStore(Store):
         return sorted(decoded_segment(name) for name in self.session.children(node))
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> ZooKeeperLead:
-        """Take the lead of a topology, counting its epoch up by one; see :meth:`Store.take_lead`.
+        """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`.
 
-        It waits for a holder on another machine that may be dead, as long as its session can last.
+        If the holder is on another machine and may be dead, this waits as long as its session can last.
         """
         epoch_node = f"{self.root}/leads/{encoded_path(checked_topology_id(topology_id))}"
         self.session.make(f"{self.root}/values", b"")
@@ -114,18 +125,18 @@ class ZooKeeperStore(Store):
 
 @attrs.frozen
 class _Term:
-    """One taking of a lead, as ZooKeeper has it."""
+    """One lead, as recorded in ZooKeeper."""
 
     epoch: int
     epoch_node: str
     epoch_version: int
     sessions_lost: int
-    """How many sessions had been lost before the one that took it."""
+    """The number of sessions lost before the one that took the lead."""
 
 
 @attrs.frozen
 class _Claim:
-    """A process's asking for a lead."""
+    """A process's request for a lead."""
 
     session: ZooKeeperSession
     topology_id: str
@@ -137,7 +148,7 @@ class _Claim:
         """Return the term, once the lead is taken.
 
         Raises:
-            AlreadyRunning: a live process holds it, or one of which nothing is known but its session.
+            AlreadyRunning: a live process holds it, or a process on another machine whose session is still alive.
         """
         started = time.monotonic()
         holder_node = _holder_node(self.epoch_node)
@@ -148,7 +159,7 @@ class _Claim:
             in_place = None if found is None else _holder_in(found[0])
             if in_place is not None:
                 if in_place.token == self.holder.token:
-                    # The transaction was applied, though its answer was lost on the way.
+                    # The transaction was applied, although its answer was lost.
                     return _Term(epoch, self.epoch_node, version, sessions_lost)
                 if in_place.is_alive() is not False:
                     self._wait_or_refuse(in_place, started)
@@ -194,11 +205,11 @@ class ZooKeeperLead(Lead):
 
     @property
     def epoch(self) -> int:
-        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        """The epoch: one more than that of the last lead, unless a higher one was requested."""
         return self._term.epoch
 
     def prepare(self) -> None:
-        """Learn which nodes there are; remove the empty folders of a leader that died between two steps."""
+        """Read which nodes exist, and remove empty folders that a leader left when it died between two steps."""
         with self._lock:
             self._znodes = self._read_znodes()
             folders = self._znodes.empty_folders()
@@ -208,12 +219,12 @@ class ZooKeeperLead(Lead):
     def write(self, changes: Sequence[Change]) -> None:
         """Apply all changes in order, as one ZooKeeper transaction; see :meth:`Lead.write`.
 
-        A list longer than a transaction may be (700 KB, 500 nodes) is cut into several, in order. Where the
+        If the list exceeds one transaction (700 KB, 500 nodes), it is divided into several, in order. If the
         connection breaks, they are sent again for as long as a session lasts.
 
         Raises:
-            LostLead: another process has taken the lead since, or this one's session has expired. The message
-                says so if a step may have been applied all the same, its answer being lost.
+            LostLead: another process has taken the lead since, or this one's session has expired. If the answer to a
+                step was lost, so that it may have been applied, the message says so.
             StopError: no server can be reached; the last step may have been applied.
         """
         remaining: list[Change] | None = checked_changes(self._topology_id, changes)
@@ -227,11 +238,11 @@ class ZooKeeperLead(Lead):
                     return
         raise InternalError(
             f"the nodes of topology {self._topology_id!r} change while its lead is held: "
-            "let no other program write there"
+            "no other program may write there"
         )
 
     def is_held(self) -> bool:
-        """Whether the session that took the lead lives, and no write has found it lost."""
+        """Whether the session that took the lead is alive, and no write has found the lead lost."""
         return (
             self._lost is None
             and self._session.sessions_lost == self._term.sessions_lost
@@ -239,7 +250,7 @@ class ZooKeeperLead(Lead):
         )
 
     def release(self) -> None:
-        """Give the lead up; releasing twice does no harm. Without a connection the session's end does it."""
+        """Give up the lead; a second call does nothing. Without a connection, the lead ends with the session."""
         with self._lock, contextlib.suppress(StopError):
             if self._lost is not None:
                 return
@@ -253,10 +264,10 @@ class ZooKeeperLead(Lead):
                 answer = self._session.commit(transaction, patience)
 
     def _try(self, changes: list[Change], patience: Patience) -> list[Change] | None:
-        """Apply changes; return those that must be planned anew, None if all are applied."""
+        """Apply changes; return those that must be planned again, or None if all are applied."""
         if self._lost is not None:
             raise self._lost
-        # Until the last step is answered, what is there is not known for certain.
+        # Until the last step is answered, it is uncertain which nodes exist.
         znodes, self._znodes = self._znodes, None
         if znodes is None:
             znodes = self._read_znodes()
@@ -303,7 +314,7 @@ class ZooKeeperLead(Lead):
         return self._lost
 
     def _read_znodes(self) -> Znodes:
-        """Read which nodes there are, level by level, but no values."""
+        """Read which nodes exist, level by level, without their values."""
         znodes = Znodes()
         level = [self._topology_id]
         while level:

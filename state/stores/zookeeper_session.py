@@ -1,7 +1,7 @@
-"""A session with ZooKeeper: all that is known of kazoo here.
+"""A session with ZooKeeper; the only wrapper of kazoo.
 
-kazoo answers through asynchronous results and a state listener of its own thread. This file turns them into
-calls that wait with a deadline, say plainly what became of a transaction, and raise errors of txtopo.
+kazoo answers through asynchronous results and a state listener on its own thread. This file turns them into
+calls that wait with a deadline, report the outcome of a transaction, and raise txtopo's errors.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Applied:
 
 @attrs.frozen
 class NotAsExpected:
-    """A transaction was not applied: a node is there, is not there, or has another version."""
+    """A transaction was not applied: a node exists, is missing, or has another version."""
 
     position: int
     """The first operation that failed, from 0."""
@@ -68,14 +68,15 @@ Answer = Applied | NotAsExpected | Unknown
 
 
 class Patience:
-    """How long answers are waited for, in time that this process was there to wait.
+    """A deadline for answers that only counts time in which this process was running.
 
-    A history. 1: A process is stopped (SIGSTOP, a machine that sleeps) while it waits. 2: It wakes up long after
-    any deadline, and what the server has to say, or that the session is over, is only just coming in. So waits
-    are cut into slices, and a slice costs no more than it was to last.
+    1. A process is stopped (SIGSTOP, a machine that sleeps) while it waits.
+    2. It wakes up long after any deadline, and only now receives the server's answer or the end of the session.
+
+    So waits are divided into slices, and a slice never costs more than its intended length.
 
     Args:
-        secs: how long, for all waits together.
+        secs: the total time for all waits, in seconds.
     """
 
     def __init__(self, secs: float) -> None:
@@ -83,14 +84,14 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether no wait is left."""
+        """Whether no time is left."""
         return self._left_secs <= 0
 
     def answer(self, sent: Any) -> Any:
-        """Return what an asynchronous result of kazoo comes to.
+        """Return the answer of an asynchronous result of kazoo.
 
         Raises:
-            KazooTimeoutError: it has not come in time.
+            KazooTimeoutError: it did not arrive in time.
             KazooException: the answer is an error.
         """
         while True:
@@ -102,7 +103,7 @@ class Patience:
                         raise
 
     def wait(self, event: threading.Event, secs: float) -> None:
-        """Wait for an event, for a moment that is no longer than a slice."""
+        """Wait for an event, for at most ``secs`` and at most one slice."""
         with self._slice() as slice_secs:
             event.wait(min(secs, slice_secs))
 
@@ -117,11 +118,11 @@ class Patience:
 
 
 class ZooKeeperSession:
-    """A connection that is made again when it breaks, with a new session when the old one has expired.
+    """A connection that is restored when it breaks, with a new session if the old one has expired.
 
     Args:
         hosts: ``"host:port,host:port"``.
-        timeout_secs: how long a session outlives its connection.
+        timeout_secs: the time that a session outlives its connection, in seconds.
 
     Raises:
         StopError: no server can be reached.
@@ -131,9 +132,9 @@ class ZooKeeperSession:
         self.hosts = hosts
         self.timeout_secs = timeout_secs
         self.patience_secs = timeout_secs + _PATIENCE_MARGIN_SECS
-        """How long an answer is waited for: a little longer than a session lasts without a connection."""
+        """How long to wait for an answer: a little longer than a session lasts without a connection."""
         self.sessions_lost = 0
-        """How many sessions have ended so far."""
+        """The number of sessions that have ended so far."""
         self._suspended_since: float | None = None
         self._closed = threading.Event()
         self.client = KazooClient(
@@ -149,18 +150,18 @@ class ZooKeeperSession:
             raise self._unreachable() from error
 
     def close(self) -> None:
-        """End the session, and with it all ephemeral nodes."""
+        """End the session, which removes all its ephemeral nodes."""
         self._closed.set()
         self.client.stop()
         self.client.close()
 
     def is_cut_off(self) -> bool:
-        """Whether there was no connection for so long that the session must be over."""
+        """Whether the connection has been lost for so long that the session must be over."""
         since = self._suspended_since
         return since is not None and time.monotonic() - since > self.timeout_secs
 
     def data(self, node: str) -> tuple[bytes, Any] | None:
-        """Return a node's data and kazoo's ``ZnodeStat``; None if it is not there."""
+        """Return a node's data and kazoo's ``ZnodeStat``; None if it does not exist."""
         try:
             data, stat = self._ask(partial(self.client.get_async, node))
         except NoNodeError:
@@ -168,46 +169,46 @@ class ZooKeeperSession:
         return data, stat
 
     def children(self, node: str) -> list[str]:
-        """Return the names of a node's children; empty if it is not there."""
+        """Return the names of a node's children; empty if it does not exist."""
         return self.children_of_all([node])[0]
 
     def stats_of_all(self, nodes: Sequence[str]) -> list[Any]:
-        """Return kazoo's ``ZnodeStat`` of each node, None for those that are not there."""
+        """Return kazoo's ``ZnodeStat`` of each node, None for those that do not exist."""
         requests = [partial(self.client.exists_async, node) for node in nodes]
         return self._ask_all(requests)
 
     def children_of_all(self, nodes: Sequence[str]) -> list[list[str]]:
-        """Return the names of the children of each node, empty for those that are not there."""
+        """Return the names of the children of each node, empty for those that do not exist."""
         requests = [partial(self.client.get_children_async, node) for node in nodes]
         return [names or [] for names in self._ask_all(requests)]
 
     def make(self, node: str, data: bytes) -> None:
-        """Create a node and its parents, unless it is there."""
+        """Create a node and its parents, unless it exists."""
         try:
             self._ask(partial(self.client.create_async, node, data, makepath=True))
         except NodeExistsError:
             return
 
     def wait_until_gone(self, node: str, secs: float) -> None:
-        """Wait until a node is not there, or ``secs`` are over, or the connection breaks."""
+        """Wait until a node is removed, ``secs`` have passed, or the connection breaks."""
         gone = threading.Event()
         if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
             gone.wait(secs)
 
     def patience(self) -> Patience:
-        """Return the patience for one request, however often it is sent."""
+        """Return the deadline for one request, including its retries."""
         return Patience(self.patience_secs)
 
     def commit(self, transaction: Any, patience: Patience) -> Answer:
         """Send a kazoo transaction and wait for its answer.
 
         Args:
-            transaction: as made by ``client.transaction()``.
-            patience: how long.
+            transaction: made by ``client.transaction()``.
+            patience: the deadline.
 
         Raises:
-            StopError: no answer came in time (it may have been applied), or the server refuses for a reason
-                that no second try would change.
+            StopError: no answer came in time (the transaction may have been applied), or the server refuses for a
+                reason that a retry would not change.
         """
         self._check_open()
         try:
@@ -222,16 +223,16 @@ class ZooKeeperSession:
                 return NotAsExpected(position)
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError):
                 raise StopError(
-                    f"ZooKeeper at {self.hosts} refuses to write: {result!r}; see to its permissions and quotas"
+                    f"ZooKeeper at {self.hosts} refuses to write: {result!r}; check its permissions and quotas"
                 )
         return Applied(results[-1])
 
     def _ask(self, request: Callable[[], Any], sent: Any = None) -> Any:
-        """Return the answer to a request that may be sent twice without harm.
+        """Return the answer to an idempotent request; retry it if the connection breaks.
 
         Args:
-            request: sends it, and returns kazoo's asynchronous result.
-            sent: the asynchronous result, if it has been sent a first time.
+            request: sends the request and returns kazoo's asynchronous result.
+            sent: the asynchronous result, if the request was already sent.
 
         Raises:
             StopError: no answer came in time.
@@ -251,7 +252,7 @@ class ZooKeeperSession:
                 raise self._unreachable() from error
 
     def _ask_all(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Return the answers to several requests, all under way at once; None where the node is not there."""
+        """Return the answers to several concurrent requests; None if the node does not exist."""
         self._check_open()
         sent = [request() for request in requests]
         answers = []
@@ -264,10 +265,10 @@ class ZooKeeperSession:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise StopError("the store was closed: use it before close() only")
+            raise StopError("the store is closed: use it only before close()")
 
     def _on_state(self, state: Any) -> None:
-        # Called on kazoo's own thread: nothing here may wait.
+        # Called on kazoo's own thread, so nothing here may wait.
         if state == KazooState.LOST:
             self.sessions_lost += 1
         if state == KazooState.CONNECTED:
@@ -278,5 +279,5 @@ class ZooKeeperSession:
     def _unreachable(self) -> StopError:
         return StopError(
             f"ZooKeeper at {self.hosts} has not answered for {self.patience_secs:g} s: "
-            "see that it runs and that the hosts and ports are right, then start again"
+            "check that it runs and that the hosts and ports are right, then start again"
         )

@@ -15,7 +15,7 @@ from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.audit.checks import audit
-from txtopo.cli.audit import _telling_method
+from txtopo.cli.audit import _range_method
 from txtopo.journal import journal
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import FOLDER, read_journal
@@ -126,7 +126,7 @@ def test_the_module_finds_the_output(command_line, output):
     assert "8 ranges of 2 partitions, without gap or overlap" in result.output
     assert "rows not compared" in command_line("audit", "words", "--set", f"out={output}", "--quick").output
     refused = command_line("audit", str(output), "--set", "out=x")
-    assert (refused.exit_code, "--set is for a MODULE" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "--set needs a MODULE" in refused.stderr) == (1, True)
 
 
 def remove_line(output):
@@ -346,8 +346,8 @@ def test_what_a_spout_does_not_tell_is_said(command_line, tmp_path):
     builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
     run_inline(builder.build(), CONFIG)
     result = command_line("audit", str(tmp_path))
-    assert (result.exit_code, "not told by the spout for 2 transactions" in result.output) == (0, True)
-    assert "let the spout define input_ranges(self, metadata, previous_metadata)" in result.output
+    assert (result.exit_code, "not reported by the spout for 2 transactions" in result.output) == (0, True)
+    assert "define in the spout input_ranges(self, metadata, previous_metadata)" in result.output
 
 
 class Keep(BatchBolt, ICommitter):
@@ -407,4 +407,4 @@ def test_green_after_repairs(command_line, output):
 )
 def test_how_a_spout_tells_its_input(spout, told):
     """The audit names the method, of the spout's own kind where that is known."""
-    assert told in _telling_method(spout)
+    assert told in _range_method(spout)

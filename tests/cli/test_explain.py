@@ -116,7 +116,7 @@ def test_a_committed_transaction(tmp_path, command_line):
     assert "  input     " in text
     assert "  tuples    spout " in text
     assert "  written   words: " in text
-    assert "  next      nothing: it is done; the last committed one is 4\n" in text
+    assert "  next      nothing: it is done; the last committed transaction is 4\n" in text
     assert "has not begun: the last one that has is 4" in refused(command_line, tmp_path, 5)
 
 
@@ -147,7 +147,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
         wait_for(shows)
         text = explained(command_line, tmp_path, 2)
         assert text.startswith("transaction 2: is in its commit phase\n  since     ")
-        assert "  waits for component 'keep', whose code runs for it now\n" in text
+        assert "  waits for component 'keep', which is running for it now\n" in text
         assert "  attempt 1 processing in job " in text
         assert "  next      its group's commit phases end, and each table gets one Delta write" in text
         assert f"  run       process {os.getpid()} on " in text
@@ -214,7 +214,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     late = {**json.loads(body), "last_begun": 4}  # as it would have been a second later
     file.write_text(f"{writer}\n{json.dumps(late)}\n")
     text = explained(command_line, tmp_path, 3)
-    assert "is dead: killed, it seems; it left word 0:0" in text
+    assert "is dead, probably killed; its last report is 0:0" in text
     assert "the next run resumes with transaction " in text
     run_inline(topology(tmp_path), Config())
     assert "transaction 3: committed\n  attempt   attempt 1, epoch 2" in explained(command_line, tmp_path, 3)
@@ -228,11 +228,31 @@ def test_a_process_number_that_came_again(tmp_path, command_line):
     file.write_text(
         f"{json.dumps({**writer, 'process_start': 1})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
     )
-    assert "is dead: killed" in explained(command_line, tmp_path, 3)
+    assert "is dead, probably killed" in explained(command_line, tmp_path, 3)
     file.write_text(
         f"{json.dumps({**writer, 'host': 'elsewhere', 'written_secs': 0})}\n{json.dumps({**body, 'ended': '', 'last_begun': 6})}\n"
     )
-    assert "whether it lives can't be seen from here" in explained(command_line, tmp_path, 3)
+    assert "this machine can't see whether it is alive" in explained(command_line, tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    ("txid", "line"),
+    [
+        (3, "it is the first in line; the run has not recorded more about it"),
+        (4, "it waits for transaction 3; explain 3, which is first in line"),
+        (5, "it waits for transactions 3 to 4; explain 3, which is first in line"),
+    ],
+)
+def test_a_snapshot_without_the_window(tmp_path, command_line, txid, line):
+    """A transaction that the snapshot has no details of waits only for transactions before it."""
+    run_inline(topology(tmp_path), Config(group_transactions_max=1), until=2)
+    file = snapshot_file(tmp_path)
+    writer, body = map(json.loads, file.read_text().splitlines())
+    assert (body["committed"], body["transactions"]) == (2, [])
+    begun = {**body, "ended": "", "last_begun": 5}
+    file.write_text(f"{json.dumps({**writer, 'written_secs': time.time()})}\n{json.dumps(begun)}\n")
+    text = explained(command_line, tmp_path, txid)
+    assert text.startswith(f"transaction {txid}: begun, not committed\n  next      {line}\n")
 
 
 def test_without_a_snapshot(tmp_path, command_line):
@@ -241,7 +261,7 @@ def test_without_a_snapshot(tmp_path, command_line):
     snapshot_file(tmp_path).unlink()
     assert "transaction 5: committed" in explained(command_line, tmp_path, 5)
     assert "transaction 6: attempt 1, epoch 1, entered in the journal" in explained(command_line, tmp_path, 6)
-    assert "transaction 7: not committed; the last one that is committed is 5" in explained(command_line, tmp_path, 7)
+    assert "transaction 7: not committed; the last committed one is 5" in explained(command_line, tmp_path, 7)
 
 
 def test_without_a_journal(tmp_path, command_line):
@@ -258,7 +278,7 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     run_inline(topology(tmp_path), Config())
     snapshot_file(tmp_path).write_text("no snapshot\n")
     assert "can't be read" in refused(command_line, tmp_path, 1)
-    assert "is a folder; --set is for a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
+    assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
 
 
 def test_states_in_memory_leave_no_file(tmp_path, command_line):

@@ -97,7 +97,7 @@ def test_what_goes_on_before_the_first_commit(changes, words):
 
 
 def test_a_terminal_shows_every_phase_of_the_window():
-    """Each transaction of the window has a cell; counts, the next transaction, rate and replays are there."""
+    """Each transaction of the window has a cell; counts, the next transaction, rate and failures are there."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
     with LiveDisplay(console, 32) as display:
@@ -119,7 +119,7 @@ def test_a_terminal_shows_every_phase_of_the_window():
         "25 % of about 160, about 4:20 left",
         "30,000   462/s, recently 462/s",
         "the last failure: transaction 31: no luck at all",
-        "of 33 attempts",
+        "failures       3  of 33 attempts",
         "spout.bad-records       3  rows written by the spout itself",
     ):
         assert text in shown
@@ -138,12 +138,12 @@ def test_elsewhere_lines_are_plain_and_rare(capsys):
     assert first == "starting Spark …"
     assert snapshot == (
         "words:   65.0 s, 30 committed (the last is 40, 25 % of about 160), 4 committing, 6 waiting, 12 processing, "
-        "2 ready, 30,000 tuples (462/s, recently 462/s), about 4:20 left, 3 replays"
+        "2 ready, 30,000 tuples (462/s, recently 462/s), about 4:20 left, 3 failures"
     )
-    assert news == "stopping: what commits just now is committed; Ctrl-C again ends at once"
+    assert news == "stopping: the commit in progress is finished; Ctrl-C again stops immediately"
     assert last == (
         "words: done in 3.0 s: the spout is exhausted; 30 transactions committed, the last is 40; "
-        "30,000 tuples (10,000/s); 3 replays; 3 rows in spout.bad-records"
+        "30,000 tuples (10,000/s); 3 failures; 3 rows in spout.bad-records"
     )
 
 
@@ -155,5 +155,5 @@ def test_the_first_plain_line_says_what_goes_on(capsys):
         display.update(attrs.evolve(PROGRESS, transactions=0, committing=0, last_failure="transaction 41: no luck"))
     assert capsys.readouterr().out == (
         "words:   65.0 s, nothing committed yet: 6 processed, waiting for transaction 41, which is in its commit phase, "
-        "3 replays, the last failure: transaction 41: no luck\n"
+        "3 failures, the last failure: transaction 41: no luck\n"
     )

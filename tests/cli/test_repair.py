@@ -65,8 +65,8 @@ def test_what_is_safe_is_done_at_once(command_line, place):
     result = command_line("repair", "counting", "--set", "output=.")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "found: state 'words' of topology 'words': its table" in result.stdout
-    assert "safe: no table is changed; the coordinator state is made anew, at transaction 3\n" in result.stdout
-    assert result.stdout.endswith("done; to go on: txtopo run counting --set output=.\n")
+    assert "safe: no table is changed; the coordinator state is rebuilt, at transaction 3\n" in result.stdout
+    assert result.stdout.endswith("done; to continue: txtopo run counting --set output=.\n")
     assert place.run().transactions == TRANSACTIONS - 3
     place.check_totals()
 
@@ -78,11 +78,11 @@ def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
     result = command_line("repair", "counting")
     assert result.exit_code == 1
     assert (
-        "to be agreed to: rolled back by a new version that equals an old one: 'total' to transaction 2"
+        "needs your agreement: rolled back: 'total' to transaction 2, each by a new version that equals the old one; "
         in result.stdout
     )
-    assert "the coordinator state is made anew, at transaction 2, and transactions 3 to 4 run again" in result.stdout
-    assert "agree by --yes; nothing was changed" in result.stderr
+    assert "the coordinator state is rebuilt, at transaction 2, and transactions 3 to 4 run again" in result.stdout
+    assert "agree with --yes; nothing was changed" in result.stderr
     assert place.seen() == before
     assert command_line("repair", "counting", "--yes").exit_code == 0
     place.run()
@@ -118,14 +118,14 @@ def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
     place.run(4)
     place.append_word("intruder", 1000)
     result = command_line("repair", "counting", "--accept-foreign-writes")
-    assert (result.exit_code, "'words' is accepted as it is" in result.stdout) == (1, True)
+    assert (result.exit_code, "foreign writes to 'words' are accepted" in result.stdout) == (1, True)
     assert command_line("repair", "counting", "--accept-foreign-writes", "--yes").exit_code == 0
     assert "nothing to repair" in command_line("repair", "counting").stdout
     place.append_word("second", 1)
     result = command_line("repair", "counting", "--yes")
     assert (
-        "'words' to transaction 4; the coordinator state stays at transaction 4, and nothing runs again"
-        in result.stdout
+        "rolled back: 'words' to transaction 4, each by a new version that equals the old one; "
+        "the coordinator state stays at transaction 4, and nothing runs again" in result.stdout
     )
     place.run()
     assert {row["word"]: row["n"] for row in place.words_as_of(TRANSACTIONS)}["intruder"] == 1000
@@ -136,7 +136,7 @@ def test_accepting_needs_something_to_accept(command_line, place):
     fall_behind(place)
     before = place.seen()
     result = command_line("repair", "counting", "--accept-foreign-writes", "--yes")
-    assert (result.exit_code, "leave --accept-foreign-writes out" in result.stderr) == (1, True)
+    assert (result.exit_code, "leave out --accept-foreign-writes" in result.stderr) == (1, True)
     assert place.seen() == before
 
 
@@ -148,7 +148,7 @@ def test_what_is_impossible_is_said_plainly(command_line, place):
     result = command_line("repair", "counting", "--yes")
     assert result.exit_code == 1
     for words in (
-        "this can't be repaired",
+        "the existing files are not enough for a repair",
         "the table of 'words' is gone",
         "Restore",
         "--start-anew",
@@ -191,7 +191,7 @@ def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place
     command = [sys.executable, "-m", "txtopo.cli", "repair", "counting", "--yes"]
     assert subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False).returncode == -9
     result = command_line("repair", "counting")
-    assert (result.exit_code, "a repair that was cut short is finished" in result.stdout) == (0, True)
+    assert (result.exit_code, "finishing an interrupted repair" in result.stdout) == (0, True)
     assert place.txids() == {"words": 2, "total": 2}
     assert place.run().transactions == TRANSACTIONS - 2
     place.check_totals()

@@ -64,7 +64,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path, en
         assert (process.returncode, err) == (0, "")
         assert out.startswith("looking at the input …\nrecovering …\nstarting Spark …\n")
         assert f"the spout is exhausted; {transactions} committed, the last is 3;" in out
-        assert out.splitlines()[-1] == "19 tuples in all; the table is txtopo-data/global-count/global_count"
+        assert out.splitlines()[-1] == "19 tuples in total; the table is txtopo-data/global-count/global_count"
         tables.append(read_table(tmp_path / "txtopo-data" / "global-count" / "global_count").to_pylist())
     assert tables == [[{"name": "total", "n": 19, "txid": 3}]] * 2
 
@@ -81,7 +81,7 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "a stop was asked for" in out
-    assert out.splitlines()[-1] == f"stopped; to go on: txtopo {' '.join(arguments)}"
+    assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments)}"
     process = start(arguments, tmp_path, environment)
     out, _ = process.communicate(timeout=300)
     assert (process.returncode, "the spout is exhausted" in out) == (0, True)
@@ -105,7 +105,7 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark):
     result = command_line("run", "examples.global_count", "--until", "2", "--set", "output=out")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "the transaction asked for is committed; 2 transactions" in result.stdout
-    assert result.stdout.endswith("16 tuples in all; the table is out/global_count\n")
+    assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")
 
 
 @pytest.mark.parametrize("name", ["run", "show", "state"])

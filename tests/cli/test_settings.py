@@ -84,7 +84,7 @@ def test_an_unknown_name_is_refused_with_what_there_is():
 
 def test_a_parameter_without_default_must_be_given():
     """The message says how."""
-    with pytest.raises(ConfigError, match="give --set table=…"):
+    with pytest.raises(ConfigError, match="add --set table=…"):
         divide({}, lambda table: table, Config())
 
 
@@ -141,8 +141,8 @@ def test_lists_choices_and_defaults_count_too(text, annotation, default, expecte
             "x",
             dict[str, int],
             (
-                "p is of type dict[str, int], which --set can't make of a text; "
-                "let the function take a text or a number and make it of that"
+                "p is of type dict[str, int], which --set can't make from a text; "
+                "let the function take a string or a number and convert it"
             ),
         ),
     ],

@@ -32,7 +32,7 @@ def test_a_setting_is_told_in_full(command_line, name):
     assert result.stdout.splitlines() == [
         "topology.max.spout.pending (a setting of Storm's)",
         "  meaning       transactions begun and not yet committed: the window",
-        "  value         a whole number from 1 on",
+        "  value         a whole number, at least 1",
         "  default       768",
         "  in Python     Config(max_spout_pending=…)",
         "  command line  --set max_spout_pending=…",

@@ -54,8 +54,8 @@ def test_a_moment_that_is_kept_nowhere_is_refused_with_the_nearest(command_line,
     result = command_line("state", table, "--txid", "5")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"error: [txid 5] what the table at {table} held as of transaction 5 is kept nowhere: it was written as of 3 and "
-        "as of 7, and not in between; ask for one of these, or for the nearest before 5 (nearest=True, --nearest)\n"
+        f"error: [txid 5] the table at {table} has no version as of transaction 5: it was written as of 3 and "
+        "as of 7, but not in between; ask for one of these, or for the nearest before 5 (nearest=True, --nearest)\n"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_key_that_is_not_there_shows_no_row(command_line, table):
     [
         (("--txid", "8"), "its last transaction is 7"),
         (("--key", "a", "--key", "b", "--key", "c"), "the columns are word, n, txid"),
-        (("--key", "a", "--key", "b"), "--key 'b' is no int64, as key field 'n' asks for"),
+        (("--key", "a", "--key", "b"), "--key 'b' is not of type int64, the type of key field 'n'"),
     ],
 )
 def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, expected):
@@ -104,16 +104,16 @@ def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, exp
 def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
     """So is a table that no topology made."""
     result = command_line("state", str(tmp_path))
-    assert (result.exit_code, "is no table of a txtopo state" in result.stderr) == (1, True)
+    assert (result.exit_code, "is not a table of a txtopo state" in result.stderr) == (1, True)
 
 
 def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_path):
     """One that is not there, and one that holds tables; and ``--nearest`` is nothing by itself."""
     assert command_line("state", "nowhere").stderr.endswith(
-        "nowhere is no table of a txtopo state: there is no such folder\n"
+        "nowhere is not a table of a txtopo state: there is no such folder\n"
     )
     assert "it is a folder of tables; give one of words in it" in command_line("state", str(tmp_path / "out")).stderr
-    assert command_line("state", table, "--nearest").stderr == "error: --nearest is for --txid; give it, too\n"
+    assert command_line("state", table, "--nearest").stderr == "error: --nearest needs --txid\n"
 
 
 @pytest.fixture
@@ -152,9 +152,9 @@ def test_all_tables_are_shown_as_of_one_transaction(command_line, topology_folde
 @pytest.mark.parametrize(
     ("options", "status", "expected"),
     [
-        (("--key", "a"), 2, "--key is for one table"),
-        (("--format", "csv"), 2, "CSV has room for one table"),
-        (("--txid", "8"), 1, "the last one that is, is 7"),
+        (("--key", "a"), 2, "--key needs a single table"),
+        (("--format", "csv"), 2, "CSV can hold only one table"),
+        (("--txid", "8"), 1, "the last one in all of them is 7"),
         (("--txid", "6"), 1, "written as of 3 and as of 7"),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("/nope", "'/nope' is a path, not the name of a module; and there is no such file or folder"),
+        ("/nope", "'/nope' is a path, not the name of a module; there is no such file or folder either"),
         ("{folder}/pack/words.py", "'{folder}/pack/words.py' is a path; name the module: pack.words"),
         ("pack/words.py", "'pack/words.py' is a path; name the module: pack.words"),
     ],

@@ -65,7 +65,7 @@ def test_a_data_file_that_is_gone_stops_the_run(tmp_path, caplog):
     text = str(raised.value)
     assert "could not be read in 5 tries" in text
     assert f"state 'total' at {tmp_path / 'total'}" in text
-    assert f"its data file {file} is gone" in text
+    assert f"its data file {file} is missing" in text
     assert (raised.value.txid, sum("is tried again" in each for each in caplog.messages)) == (3, 4)
 
 
@@ -207,5 +207,5 @@ def test_a_log_file_that_is_cut_off_during_a_run_is_named(tmp_path):
         run_inline(topology(delta(tmp_path), Saboteur()), Config(group_transactions_max=1))
     text = str(raised.value)
     assert "_delta_log/0000000000000000" in text
-    assert "is damaged: line 1 of 1 is no JSON" in text
+    assert "is damaged: line 1 of 1 is not JSON" in text
     assert "<unknown>" not in text

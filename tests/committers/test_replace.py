@@ -162,7 +162,7 @@ def test_a_replay_comes_out_the_same(target) -> None:
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "stayed then")],
+    [("more", "was not put then"), ("fewer", "is not put now"), ("other", "'append'"), ("replaced", "was kept then")],
 )
 def test_a_replay_finds_other_rows(target, monkeypatch, change, says) -> None:
     """Rows that are more, fewer or others are found, and so is replacing where rows were appended."""

@@ -179,7 +179,7 @@ def data_way() -> str:
             "start",
         ),
     ]
-    return drawing("The way of the data", 820, 522, parts)
+    return drawing("Data flow", 820, 522, parts)
 
 
 DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way}

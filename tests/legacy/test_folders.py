@@ -84,7 +84,8 @@ def test_vacuumed_while_it_was_down(command_line, tmp_path):
     with pytest.raises(DivergenceError, match=r"staged-2-136.json, which needs the file .* gone"):
         run_inline(topology(tmp_path), EXECUTORS_CONFIG)
     result = command_line("repair", "interrupted", "--yes")
-    assert "'totals' to transaction 124; the coordinator state is made anew, at transaction 124" in result.stdout
+    assert "'totals' to transaction 124, each by a new version that equals the old one; " in result.stdout
+    assert "the coordinator state is rebuilt, at transaction 124" in result.stdout
     assert result.exit_code == 0
     run_inline(topology(tmp_path), EXECUTORS_CONFIG, until=150)
     assert tables_in(tmp_path) == expected_rows(150)

@@ -81,8 +81,8 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
     run = CliRunner().invoke(txtopo, ["simulate", "tests.simulation.inexact", "--seeds", "500", "--processes", "1"])
     assert run.exit_code == 1, run.output
     assert "each version is as if every transaction had run once (promise 8)" in run.output
-    line = next(line for line in run.output.splitlines() if line.startswith("to see it again: "))
-    command = line.removeprefix("to see it again: txtopo ").split()
+    line = next(line for line in run.output.splitlines() if line.startswith("to replay it: "))
+    command = line.removeprefix("to replay it: txtopo ").split()
     faults = [number for number in command[command.index("--faults") + 1].split(",") if number]
     assert 1 <= len(faults) <= 3
     again = CliRunner().invoke(txtopo, command)

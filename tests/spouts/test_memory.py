@@ -111,7 +111,7 @@ def test_rows_that_are_taken_away_are_missed():
     """A partition that holds fewer rows than were taken is refused when the run starts."""
     begun = plan(MemoryTransactionalSpout({0: ["a", "b"], 1: ["c"]}, Fields("word"), 5))
     shorter = MemoryTransactionalSpout({0: ["a"], 1: ["c"]}, Fields("word"), 5)
-    with pytest.raises(InputError, match="2 rows of partition '0' are taken, but it has 1"):
+    with pytest.raises(InputError, match="2 rows of partition '0' have been taken, but it has 1"):
         shorter.coordinator({}, PlainContext()).resume(1, begun[-1])
     gone = MemoryTransactionalSpout({0: ["a", "b"]}, Fields("word"), 5)
     with pytest.raises(InputError, match="partition '1'"):
@@ -126,7 +126,7 @@ def test_rows_that_are_taken_away_are_missed():
         (
             {"p": [[1], ["x"]]},
             Fields("n: long"),
-            "row 1 of partition 'p': 'x' is no int64 as field 'n' asks for",
+            "row 1 of partition 'p': 'x' does not fit field 'n' of type int64",
         ),
         ("cat", Fields("word"), "must be a list"),
     ],

@@ -75,7 +75,7 @@ def test_an_unknown_partition_is_refused(spout):
 
 def test_rows_that_are_taken_away_are_missed(spout):
     """A partition that holds fewer rows than were taken is refused when the run starts."""
-    with pytest.raises(InputError, match="9 rows of partition 0 are taken, but it has 3"):
+    with pytest.raises(InputError, match="9 rows of partition 0 have been taken, but it has 3"):
         spout.coordinator({}, PlainContext()).resume(4, {"0": [7, 9]})
 
 

@@ -71,5 +71,5 @@ def test_snapshots_go_back_a_bounded_way():
     for txid in range(1, SNAPSHOT_WRITES_MAX + 3):
         opened.write(txid, {"a": TransactionalValue(txid, txid)})
     assert rows_of(opened, 2) == [("a", 2, 2)]
-    with pytest.raises(StateAccessError, match="no longer kept"):
+    with pytest.raises(StateAccessError, match="no longer keeps"):
         opened.snapshot(1)

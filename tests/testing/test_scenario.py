@@ -1,4 +1,4 @@
-"""The scenario itself: a wrong story does not pass."""
+"""The scenario itself: a wrong scenario does not pass."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ def test_attempts_as_text() -> None:
     assert attempt("7:2@3") == TransactionAttempt(7, attempt_number(3, 1))
 
 
-def test_a_true_story() -> None:
+def test_a_true_scenario() -> None:
     """What is expected is said, and nothing else."""
-    with Scenario(limits(window=1)) as story:
-        story >> recovered() << ask(1, 1)
-        story >> begun(1) << save(1) << run(1, "1:1")
+    with Scenario(limits(window=1)) as scenario:
+        scenario >> recovered() << ask(1, 1)
+        scenario >> begun(1) << save(1) << run(1, "1:1")
 
 
 def test_a_wrong_word() -> None:
-    """Another action than expected is refused, and the story told."""
-    story = Scenario(limits()) >> recovered()
-    with pytest.raises(AssertionError, match=r"(?s)the story so far:.*>> Recovered.*expected: .*but said: Create"):
-        Scenario.__lshift__(story, ask(1, 99))
+    """Another action than expected is refused, and the message shows the scenario so far."""
+    scenario = Scenario(limits()) >> recovered()
+    with pytest.raises(AssertionError, match=r"(?s)the scenario so far:.*>> Recovered.*expected: .*but said: Create"):
+        Scenario.__lshift__(scenario, ask(1, 99))
 
 
 def test_a_missing_word() -> None:
     """An action that does not come is missed."""
-    story = Scenario(limits()) >> recovered() << ask(1, 4)
+    scenario = Scenario(limits()) >> recovered() << ask(1, 4)
     with pytest.raises(AssertionError, match="but said: nothing more"):
-        Scenario.__lshift__(story, ask(1, 4))
+        Scenario.__lshift__(scenario, ask(1, 4))
     with pytest.raises(AssertionError, match="expected: a stop\nbut said: nothing more"):
-        story.take_stop()
+        scenario.take_stop()
 
 
 def test_a_word_too_many() -> None:
     """An action that nobody expects is found at the next event, and at the end."""
-    story = Scenario(limits()) >> recovered()
+    scenario = Scenario(limits()) >> recovered()
     with pytest.raises(AssertionError, match="expected: nothing more\nbut said: Create"):
-        Scenario.__rshift__(story, ticked(1))
-    with pytest.raises(AssertionError, match="expected: nothing more"), Scenario(limits()) as story:
-        story >> recovered()
+        Scenario.__rshift__(scenario, ticked(1))
+    with pytest.raises(AssertionError, match="expected: nothing more"), Scenario(limits()) as scenario:
+        scenario >> recovered()
 
 
-def test_an_error_in_a_story_is_told_first() -> None:
-    """What went wrong in the story is not hidden by what was left unsaid."""
-    with pytest.raises(ZeroDivisionError), Scenario(limits()) as story:
-        story >> recovered()
+def test_an_error_in_a_scenario_comes_first() -> None:
+    """An error in the scenario is not hidden by actions that were not expected yet."""
+    with pytest.raises(ZeroDivisionError), Scenario(limits()) as scenario:
+        scenario >> recovered()
         raise ZeroDivisionError

@@ -15,5 +15,5 @@ def test_the_wrong_conformance_class_names_the_right_one() -> None:
     with pytest.raises(AssertionError, match="derive the test class from TransactionalSpoutConformance"):
         PartitionedTransactionalSpoutConformance().test_partitions_are_json_and_each_there_once(spout)
     assert wrong_class("text") == (
-        "str is no spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
+        "str is not a spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
     )

@@ -1,6 +1,6 @@
-"""The command line: one small file a command, and what commands share.
+"""The command line: a module for each command, and the parts that commands share.
 
-``main`` gathers the commands. ``command`` turns errors into words and exit statuses, ``target`` finds the
-topology that a command names, ``settings`` reads ``--set``. ``live`` and ``plain`` show a run's progress, and
-``graph_text``, ``graph_mermaid`` and ``graph_dot`` draw a plan.
+``main`` collects the commands. ``command`` turns errors into messages and exit statuses, ``target`` finds the
+topology that a command names, and ``settings`` reads ``--set``. ``display`` shows a run's progress, ``graph`` draws
+a plan, and ``formats`` holds the option ``--format``.
 """

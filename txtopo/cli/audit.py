@@ -1,4 +1,4 @@
-"""``txtopo audit``: proves offline that every transaction was committed once, in order, without a gap."""
+"""``txtopo audit``: prove offline that every transaction was committed once, in order, without a gap."""
 
 from __future__ import annotations
 
@@ -30,34 +30,32 @@ Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
 
 @click.command("audit", cls=Command)
 @takes_folder_or_target
-@click.option("--quick", is_flag=True, help="Leave out what the rows of each table version are.")
+@click.option("--quick", is_flag=True, help="Do not compare the rows of each table version.")
 @click.pass_context
 def audit_command(ctx: click.Context, target: Path | Target, quick: bool) -> None:  # noqa: FBT001
     """Prove from journal and tables that every transaction was committed once, in order, without a gap.
 
-    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
-    topology. Nothing is run or written, and the topology may be running. What was proved is printed; if anything
-    is not as it must be, it is named, and the exit status is 1.
+    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
+    topology. Nothing is run or written, and the topology may be running. The command prints what it has proved. If a
+    check fails, it names the fault and the exit status is 1.
     """
     journal, spout = _journal(target)
     parts, histories = _evidence(journal, with_rows=not quick)
     report = audit(parts, histories)
     console = Console(highlight=False)
     if report.findings:
-        looked = f"{count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')} looked at:"
-        console.print(Text(looked))
+        checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
+        console.print(Text(checked))
     else:
         for line in [
-            *_proof_lines(report, _telling_method(spout)),
+            *_proof_lines(report, _range_method(spout)),
             *(_table_line(proof, is_quick=quick) for proof in report.tables),
         ]:
             console.print(Text(line), soft_wrap=True)
     if report.in_flight is not None:
         first, last = report.in_flight
-        text = (
-            f"in flight   transactions {first} to {last}: entered, and not in every table yet, which is fine: they are "
-        )
-        console.print(Text(text + "being written, or the next start finishes or drops them"), soft_wrap=True)
+        text = f"in flight   transactions {first} to {last}: in the journal, but not yet in every table. This is fine: "
+        console.print(Text(text + "they are being written, or the next start finishes or drops them"), soft_wrap=True)
     for finding in report.findings[:FINDINGS_SHOWN]:
         console.print(Text(f"✘ {finding}", "bold red"), soft_wrap=True)
     if len(report.findings) > FINDINGS_SHOWN:
@@ -68,7 +66,7 @@ def audit_command(ctx: click.Context, target: Path | Target, quick: bool) -> Non
 
 
 def _journal(target: Path | Target) -> tuple[Path, AnySpout | None]:
-    """Return a topology's journal, and its spout where the topology is given."""
+    """Return a topology's journal, and its spout if ``target`` is a topology."""
     if isinstance(target, Path):
         return find_journal(metadata_dir_below(target)), None
     plan = target.topology.plan
@@ -77,15 +75,17 @@ def _journal(target: Path | Target) -> tuple[Path, AnySpout | None]:
 
 
 def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
-    """Read journal and tables so that they belong together, though a coordinator may go on meanwhile.
+    """Read journal and tables so that they agree, although a coordinator may write meanwhile.
 
-    1. The journal is read. 2. Tables are read: they may have gone on. 3. The journal is read again: if it has only
-    grown, tables count up to where it ended at first; if another coordinator has begun, all begins anew.
+    1. Read the journal.
+    2. Read the tables, which may contain later groups by now.
+    3. Read the journal again. If it has only grown, cut the tables' histories at the end of the first reading. If
+       another coordinator has begun, start over.
     """
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:
-            raise ConfigError(f"the journal {journal} has no whole line yet: there is nothing to prove")
+            raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         histories: Mapping[str, TableHistory] = read_histories(
             journal.parent, parts[-1].header.tables, with_rows=with_rows
         )
@@ -96,21 +96,21 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
             entries = parts[-1].entries
             end = entries[-1].last if entries else parts[-1].header.committed
             return parts, {name: history.until(end) for name, history in histories.items()}
-    raise ConfigError(f"coordinators follow one another too fast to be audited; begun {TRIES_MAX} times, try again")
+    raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {TRIES_MAX} tries")
 
 
-def _telling_method(spout: AnySpout | None) -> str:
-    """Return the method by which a spout tells what input each transaction took.
+def _range_method(spout: AnySpout | None) -> str:
+    """Return the method that a spout must define to report the input of each transaction, as text for a message.
 
     Args:
-        spout: the spout; None where only its journal is known.
+        spout: the spout; None if only its journal is known.
     """
     of_all = "input_ranges(self, metadata, previous_metadata), which returns {partition: (start, end)}"
     of_one = "input_range(self, metadata, previous_metadata), which returns (start, end) of one partition"
     if spout is None:
         return f"{of_all}; a PartitionedTransactionalSpout {of_one}"
     name = type(spout).__name__
-    return f"{of_one if isinstance(spout, PartitionedTransactionalSpout) else of_all}: {name} does not"
+    return f"{of_one if isinstance(spout, PartitionedTransactionalSpout) else of_all}; {name} does not have it"
 
 
 def _proof_lines(report: AuditReport, method: str) -> list[str]:
@@ -123,18 +123,18 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
     if report.dead_letters:
         lines.append(f"            {count_of(report.dead_letters, 'dead letter')} among them")
     if report.void:
-        lines.append(f"            {count_of(report.void, 'group')} entered and dropped; their transactions came again")
+        lines.append(f"            {count_of(report.void, 'group')} dropped; their transactions ran again")
     if report.ranges:
         ranges = f"{count_of(report.ranges, 'range')} of {count_of(report.partitions, 'partition')}"
         lines.append(f"input       {ranges}, without gap or overlap")
     if report.untold:
         lines.append(
-            f"input       not told by the spout for {count_of(report.untold, 'transaction')}: not proved; to have it "
-            f"proved, let the spout define {method}"
+            f"input       not reported by the spout for {count_of(report.untold, 'transaction')}: not proved; to have "
+            f"it proved, define in the spout {method}"
         )
     if report.elsewhere:
         lines.append(
-            f"states      not proved, for the newest epoch has no table of them: {', '.join(report.elsewhere)}"
+            f"states      not proved, because the newest epoch has no table of them: {', '.join(report.elsewhere)}"
         )
     return lines
 

@@ -1,6 +1,6 @@
-"""What all commands have in common: errors in words, exit statuses, ``--debug``.
+"""Shared behaviour of all commands: error messages, exit statuses, ``--debug``.
 
-Exit statuses: 0 well, 1 an error of the run, 2 a mistake in the command line, 130 ended by Ctrl-C.
+Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line, 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.text import Text
 from txtopo.errors import InternalError, TxtopoError
 
 EXIT_INTERRUPTED = 130
-"""The exit status of a command that Ctrl-C ended, as shells have it."""
+"""The exit status of a command that Ctrl-C interrupted, by the convention of shells."""
 
 
 class CommandLineError(click.ClickException):
@@ -31,7 +31,7 @@ class CommandLineError(click.ClickException):
 
 
 class YourCodeError(click.ClickException):
-    """An exception in the module that a command names, outside bolts and spouts: one line, exit status 1."""
+    """An exception in the user's module, outside bolts and spouts: one line, exit status 1."""
 
     def show(self, file: Any = None) -> None:
         """Print the message in red."""
@@ -40,7 +40,7 @@ class YourCodeError(click.ClickException):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number from some value on."""
+    """A whole number with a lower bound."""
 
     name = "number"
 
@@ -48,23 +48,23 @@ class WholeNumber(click.IntRange):
         super().__init__(min=low)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
+        """Convert a text to the number."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number from {self.min} on", param, ctx)
+            self.fail(f"{value!r} is not a whole number, at least {self.min}", param, ctx)
 
 
 class Command(click.Command):
-    """A command that prints errors of txtopo in words, and tracebacks only where they help."""
+    """A command that prints txtopo's errors as messages; tracebacks only for internal errors and with ``--debug``."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        help_text = "Print the traceback of an error."
+        help_text = "Print the traceback if an error occurs."
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, help=help_text))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note whether tracebacks are asked for, and parse the rest."""
+        """Record whether ``--debug`` is given, and parse the arguments."""
         ctx.meta["txtopo.debug"] = "--debug" in args
         return super().parse_args(ctx, args)
 
@@ -85,7 +85,7 @@ class Command(click.Command):
 
 
 def print_error(message: str) -> None:
-    """Print a message on standard error: its first line in red, the rest, a traceback often, as it is."""
+    """Print a message to standard error: the first line in red, the rest, often a traceback, unchanged."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     first, _, rest = message.partition("\n")
     console.print(Text(f"error: {first}", style="bold red"))

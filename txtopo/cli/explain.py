@@ -1,4 +1,4 @@
-"""``txtopo explain``: where a transaction stands, since when, what it waits for, and what happens next."""
+"""``txtopo explain``: the state of a transaction, since when, what it waits for, and what happens next."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from txtopo.journal.journal import (
 )
 
 SILENT_SECS = 10.0
-"""A run whose snapshot is older than that, though its process lives, is said to be silent."""
+"""If a run's process is alive but its snapshot is older than this, the run is reported as silent."""
 
 METADATA_CHARACTERS_MAX = 200
 
 
 @attrs.frozen
 class _Known:
-    """What is known of a topology's run."""
+    """The known facts about a topology's run."""
 
     parts: Sequence[JournalPart]
     writer: Writer | None
@@ -52,7 +52,7 @@ class _Known:
         if self.parts:
             newest = self.parts[-1]
             known.append(newest.header.committed)
-            known += [entry.last for entry in newest.entries[:-1]]  # what was entered last may be under way
+            known += [entry.last for entry in newest.entries[:-1]]  # the last entry's group may still be in progress
         return max(known)
 
 
@@ -60,11 +60,11 @@ class _Known:
 @takes_folder_or_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
 def explain_command(target: Path | Target, txid: int) -> None:
-    """Say where a transaction stands: since when, what it waits for or failed in, and what happens next.
+    """Show the state of a transaction: since when, what it waits for or failed in, and what happens next.
 
-    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; with MODULE it is the one of that
-    topology. Of what is committed the journal tells; of what is not, a small file that a run keeps beside it, about
-    as it was a second ago. Nothing is run or written.
+    OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
+    topology. Committed transactions are read from the journal; others from a small file that a run keeps beside it,
+    which is about a second old. Nothing is run or written.
     """
     known = _known(target)
     console = Console(highlight=False)
@@ -75,10 +75,10 @@ def explain_command(target: Path | Target, txid: int) -> None:
 
 
 def _known(target: Path | Target) -> _Known:
-    """Read journal and snapshot of a topology, those of its present incarnation.
+    """Read journal and snapshot of a topology's current incarnation.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: there is neither.
     """
     metadata_dir, topology_id = _metadata_dir(target)
     parts = read_journal(find_journal(metadata_dir, topology_id))
@@ -91,57 +91,57 @@ def _known(target: Path | Target) -> _Known:
     found = None if path is None else read_snapshot(path)
     if found is None or (parts and not _is_of(found[0], parts[-1])):
         if not parts:
-            raise ConfigError(f"nothing in {metadata_dir} tells of a run: run the topology first")
+            raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
         return _Known(parts, None, None)
     return _Known(parts, *found)
 
 
 def _is_of(writer: Writer, part: JournalPart) -> bool:
-    """Whether a snapshot is of the run that has begun the journal's last part; one of an earlier run says nothing."""
+    """Whether a snapshot is of the run that began the journal's last part; one of an earlier run is obsolete."""
     return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
 
 
 def _metadata_dir(target: Path | Target) -> tuple[Path, str | None]:
-    """Return the folder of a topology's own files, and its id where the topology is given."""
+    """Return the metadata directory of a topology, and its id if ``target`` is a topology."""
     if isinstance(target, Path):
         for metadata_dir in (target / METADATA_DIR, target):
-            if any(metadata_dir.glob("run-*.json")):  # without a journal there is still this
+            if any(metadata_dir.glob("run-*.json")):  # exists even without a journal
                 return metadata_dir, None
         return metadata_dir_below(target), None
     return metadata_dir_of(target.topology.plan, target.config), target.topology.id
 
 
 def _lines(known: _Known, txid: int) -> list[str]:
-    """Return what is to be said of a transaction, its headline first."""
+    """Return the description of a transaction in lines, its headline first."""
     entered = _entry_of(known.parts, txid)
     if txid <= known.committed:
         return _committed_lines(known, txid, entered)
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
     is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not _is_alive(known)
-    if entered is not None and is_unseen:  # nobody is there who could say whether its writes have landed
+    if entered is not None and is_unseen:  # no live run could report whether its writes have landed
         return [f"transaction {txid}: {_unsure(entered)}"]
     if known.snapshot is None or known.writer is None:
         return [
-            f"transaction {txid}: not committed; the last one that is committed is {known.committed or 'none yet'}",
-            "no run has left word of what has begun; the next one begins, or resumes, with the one behind that",
+            f"transaction {txid}: not committed; the last committed one is {known.committed or 'none yet'}",
+            "no run has recorded which transactions have begun; the next run resumes after the last committed one",
         ]
     if txid > last_begun:
         raise ConfigError(
-            f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last one that "
-            f"is committed is {known.committed or 'none yet'}"
+            f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last "
+            f"committed one is {known.committed or 'none yet'}"
         )
     window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
     return [*window, *_run_lines(known.snapshot, known.writer)]
 
 
 def _is_alive(known: _Known) -> bool:
-    """Whether the run goes on, as far as can be seen from here."""
+    """Whether the run continues, as far as this machine can see."""
     has_end = known.snapshot is None or bool(known.snapshot.ended)
     return not has_end and known.writer is not None and known.writer.is_alive is not False
 
 
 def _entry_of(parts: Sequence[JournalPart], txid: int) -> tuple[JournalPart, JournalEntry, JournalTransaction] | None:
-    """Return what the journal says of a transaction; None if nothing. The newest entry counts, if several have it."""
+    """Return the journal's newest entry with a transaction, or None."""
     for part in reversed(counting_parts(parts, lambda _: True)):
         for entry in reversed(part.entries):
             if entry.first <= txid <= entry.last:
@@ -153,7 +153,7 @@ def _unsure(entered: tuple[JournalPart, JournalEntry, JournalTransaction]) -> st
     _, entry, transaction = entered
     return (
         f"{attempt_words(transaction.attempt)}, entered in the journal with its group, {_span(entry)}, whose writes "
-        "are under way or were cut off: the next start finishes or drops them"
+        "are in progress or were interrupted: the next start finishes or drops them"
     )
 
 
@@ -167,7 +167,7 @@ def _committed_lines(
     if entered is None:
         return [
             f"transaction {txid}: committed",
-            "the journal no longer has it, or the topology keeps none (topology.journal.bytes.max)",
+            "the journal no longer has it, or the topology keeps no journal (topology.journal.bytes.max)",
         ]
     part, entry, transaction = entered
     what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
@@ -187,18 +187,19 @@ def _committed_lines(
         f"written   {name}: {count_of(put, 'row')} put, {removed:,} removed, by the whole group"
         for name, (put, removed) in entry.states.items()
     ]
-    return [*lines, f"next      nothing: it is done; the last committed one is {known.committed}"]
+    return [*lines, f"next      nothing: it is done; the last committed transaction is {known.committed}"]
 
 
 def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) -> list[str]:
-    """Return how a transaction stands that has begun and is not committed."""
+    """Return the description of a transaction that has begun and is not committed."""
     first = snapshot.committed + 1
     found = next((each for each in snapshot.transactions if each.txid == txid), None)
     if found is None:
-        return [
-            f"transaction {txid}: begun, not committed",
-            f"next      it waits behind transactions {first} to {txid - 1}; ask for {first}, which stands first",
-        ]
+        lines = [f"transaction {txid}: begun, not committed"]
+        if txid == first:
+            return [*lines, "next      it is the first in line; the run has not recorded more about it"]
+        before = f"transaction {first}" if txid == first + 1 else f"transactions {first} to {txid - 1}"
+        return [*lines, f"next      it waits for {before}; explain {first}, which is first in line"]
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
     lines = [f"transaction {txid}: {verb}"]
@@ -207,7 +208,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
         ago_ms = snapshot.now_ms - entries[-1].at_ms
         lines.append(f"since     {_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}")
     if is_live and found.component is not None:
-        lines.append(f"waits for component {found.component!r}, whose code runs for it now")
+        lines.append(f"waits for component {found.component!r}, which is running for it now")
     if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
         idle_ms = snapshot.now_ms - found.progress_ms
         lines.append(f"progress  {idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
@@ -216,7 +217,7 @@ def _window_lines(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: boo
         lines.append(f"failed    {_failure(failure, writer, snapshot)}")
     for number, each in enumerate(entries):
         if number == ABRIDGED_FIRST and found.story.left_out:
-            lines.append(f"…         {found.story.left_out:,} entries of its story left out")
+            lines.append(f"…         {found.story.left_out:,} events left out")
         lines.append(f"{_time_of(writer, snapshot, each.at_ms)}  {each}")
     if is_live:
         lines.append(f"next      {_next(snapshot, found, status)}")
@@ -234,8 +235,8 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
     first = snapshot.committed + 1
     behind = ""
     if found.txid > first:
-        word = STATUS_WORDS[snapshot.transactions[0].status]
-        behind = f", behind transaction {first}, which {word}"
+        words = [f", which {STATUS_WORDS[each.status]}" for each in snapshot.transactions if each.txid == first]
+        behind = f", behind transaction {first}{''.join(words)}"
     match status:
         case Status.READY:
             bound = "" if snapshot.tries_max is None else f"; it may fail {count_of(snapshot.tries_max, 'time')} in all"
@@ -250,15 +251,15 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
         case Status.DEAD if snapshot.skips:
             return f"its dead letter is written in its turn{behind}"
         case Status.DEAD:
-            return f"what is before it commits, then the run stops{behind}"
+            return f"earlier transactions commit, then the run stops{behind}"
         case Status.WRITING_DEAD_LETTER:
-            return "once its dead letter is written, later transactions go on"
+            return "once its dead letter is written, later transactions continue"
         case _:
             return "nothing: it is done"
 
 
 def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
-    """Return how the run itself stands."""
+    """Return the description of the run itself."""
     age_secs = max(0.0, time.time() - writer.written_secs)
     who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     resumes = f"the next run resumes with transaction {snapshot.committed + 1}"
@@ -271,13 +272,13 @@ def _run_lines(snapshot: Snapshot, writer: Writer) -> list[str]:
     alive = writer.is_alive
     if alive is False:
         return [
-            f"run       {who}, is dead: killed, it seems; it left word {clock(age_secs)} ago",
+            f"run       {who}, is dead, probably killed; its last report is {clock(age_secs)} old",
             f"next      {resumes}",
         ]
     if age_secs > SILENT_SECS:
-        doubt = "it lives" if alive else "whether it lives can't be seen from here"
-        return [f"run       {who}: {doubt}, but its last word is {clock(age_secs)} old"]
-    return [f"run       {who}, going on; as of {age_secs:.1f} s ago"]
+        doubt = "it is alive" if alive else "this machine can't see whether it is alive"
+        return [f"run       {who}: {doubt}, but its last report is {clock(age_secs)} old"]
+    return [f"run       {who}, is running; as of {age_secs:.1f} s ago"]
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:

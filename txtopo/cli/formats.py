@@ -1,4 +1,4 @@
-"""``--format``: one kind of option for all commands that have it, so that a name means the same everywhere."""
+"""``--format``: one option for all commands, so that a format name means the same everywhere."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ FORMATS = {
     "mermaid": "a Mermaid flowchart for Markdown",
     "dot": "Graphviz' dot",
     "json": "JSON",
-    "jsonl": "a JSON object a line",
+    "jsonl": "one JSON object per line",
     "csv": "CSV",
-    "markdown": "a page in Markdown",
+    "markdown": "a Markdown page",
 }
-"""Every format that some command has, and what it is."""
+"""A description of every format."""
 
 ALIASES = {"graphviz": "dot", "md": "markdown"}
-"""Other names of formats."""
+"""Other names for formats."""
 
 
 class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
-    """One of a command's formats, by its name or another one of the same thing.
+    """One of a command's formats, given by name or alias.
 
     Args:
         names: the command's formats, the default first.
-        aliases: what else a name may stand for in this command.
+        aliases: further aliases, for this command only: the format's name by alias.
     """
 
     name = "format"
@@ -38,7 +38,7 @@ class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since cli
         self.aliases = {**ALIASES, **aliases}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the format's own name."""
+        """Return the format's name."""
         name = str(value).lower()
         name = self.aliases.get(name, name)
         if name not in self.names:
@@ -51,14 +51,14 @@ def format_option(*names: str, **aliases: str) -> Callable[[Any], Any]:
 
     Args:
         *names: its formats, the default first.
-        **aliases: names that stand for one of them in this command alone.
+        **aliases: aliases for this command only: the format's name by alias.
     """
-    told = "; ".join(f"{name}: {FORMATS[name]}" for name in names)
+    descriptions = "; ".join(f"{name}: {FORMATS[name]}" for name in names)
     return click.option(
         "--format",
         "form",
         type=FormatType(names, aliases),
         default=names[0],
         metavar="|".join(names),
-        help=f"{told[0].upper()}{told[1:]}. The default is {names[0]}.",
+        help=f"{descriptions[0].upper()}{descriptions[1:]}. The default is {names[0]}.",
     )

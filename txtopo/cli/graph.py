@@ -1,4 +1,4 @@
-"""A topology's graph, drawn: as a tree in the terminal, as a flowchart of Mermaid or Graphviz, and as JSON."""
+"""Drawings of a topology's graph: a tree for the terminal, a flowchart for Mermaid or Graphviz, and JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> Non
     for edge in plan.inputs(component.id):
         node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))
     for stream, fields in component.streams.items():
-        taken = "" if plan.outputs(component.id, stream) else "  nobody takes it"
+        taken = "" if plan.outputs(component.id, stream) else "  no subscriber"
         node.add(Text.assemble(("emits ", "dim"), stream_text(stream, fields), (taken, "yellow")))
     states = states_of(plan, component)
     if states:
@@ -55,7 +55,7 @@ _DOT_COLORS = {Phase.PROCESSING: "goldenrod", Phase.COMMIT: "forestgreen"}
 
 
 def draw_dot(plan: Plan) -> str:
-    """Return a ``digraph`` in the language of Graphviz, with a cluster for each phase."""
+    """Return a ``digraph`` in Graphviz's language, with a cluster for each phase."""
     return "\n".join(_dot_lines(plan))
 
 
@@ -175,18 +175,18 @@ PHASE_TITLES: Mapping[Phase, str] = {
     Phase.PROCESSING: "processing phase: works ahead, many transactions at once",
     Phase.COMMIT: "commit phase: one transaction after another, in txid order",
 }
-"""The phases in the order that data takes."""
+"""The phases in the order of the data flow."""
 
 
 def title_of(component: PlannedComponent) -> str:
-    """Return how a component is run, and by how many tasks."""
+    """Return a component's kind and its number of tasks."""
     kind = component.kind.value
     tasks = "1 task" if component.tasks == 1 else f"{component.tasks} tasks"
     return f"{f'committer, {kind}' if component.is_committer else kind}, {tasks}"
 
 
 def class_of(component: PlannedComponent) -> str:
-    """Return the name of a component's class; empty where that is one of txtopo's own wrappers."""
+    """Return the name of a component's class; empty if it is one of txtopo's own wrappers."""
     name = type(component.component).__name__
     return "" if name.startswith("_") else name
 
@@ -198,13 +198,13 @@ def fields_text(fields: Fields) -> str:
 
 
 def stream_text(stream: str, fields: Fields) -> str:
-    """Return a stream with its fields; the default stream goes without a name."""
+    """Return a stream's name and fields; the name of the default stream is left out."""
     text = f"({fields_text(fields)})"
     return text if stream == DEFAULT_STREAM else f"{stream} {text}"
 
 
 def edge_text(plan: Plan, edge: Edge) -> str:
-    """Return an edge's grouping, the stream where it is not the default one, and whether tuples travel."""
+    """Return an edge's grouping, its stream unless it is the default one, and a note if tuples stay in their task."""
     parts = [f"{edge.grouping} grouping"]
     if edge.stream != DEFAULT_STREAM:
         parts.append(f"stream {edge.stream}")
@@ -214,7 +214,7 @@ def edge_text(plan: Plan, edge: Edge) -> str:
 
 
 def state_text(state: State) -> str:
-    """Return what a state keeps."""
+    """Return a state's class, kind and fields."""
     if not len(state.key):
         return f"{type(state).__name__}, {state.kind.value}: ({fields_text(state.value)})"
     fields = f"({fields_text(state.key)}) to ({fields_text(state.value)})"
@@ -222,14 +222,14 @@ def state_text(state: State) -> str:
 
 
 def address_of(state: State) -> str:
-    """Return where a state's table lies; empty for a state that has none."""
+    """Return the path of a state's table; empty for a state without one."""
     return str(getattr(state, "path", ""))
 
 
 def states_of(plan: Plan, component: PlannedComponent) -> list[str]:
-    """Return the names of the states that a component asks for in its ``prepare``.
+    """Return the names of the states that a component gets in its ``prepare``.
 
-    It asks for a state if the graph would have a mistake without it.
+    A component needs a state if the checks report a mistake once the state is removed from the graph.
     """
     if component.phase is Phase.PROCESSING:
         return []

@@ -21,7 +21,7 @@ _COMMANDS = {
     "simulate": "simulate:simulate",
     "state": "state:state",
 }
-"""Where each command is: imported when it is asked for, so that none waits for what another needs."""
+"""Module and attribute of each command, imported on use, so that no command waits for imports of another."""
 
 
 class _Commands(click.Group):
@@ -33,7 +33,7 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one of them; None if there is none of that name."""
+        """Return the command of that name, or None."""
         del ctx
         if cmd_name not in _COMMANDS:
             return None
@@ -45,7 +45,7 @@ def _version() -> str:
     try:
         return importlib.metadata.version("txtopo")
     except importlib.metadata.PackageNotFoundError:
-        return "unknown: it runs from its sources"
+        return "unknown: running from sources"
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -53,12 +53,12 @@ def _version() -> str:
 def txtopo() -> None:
     """Run transactional topologies, look at their graphs, and read their tables.
 
-    'txtopo COMMAND --help' says more about each command.
+    'txtopo COMMAND --help' describes a command.
     """
 
 
 def main() -> None:
-    """Run the command line, whatever characters the output can take."""
+    """Run the command line; characters that the output's encoding lacks are replaced."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

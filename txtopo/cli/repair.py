@@ -1,4 +1,4 @@
-"""``txtopo repair``: bring coordinator state and tables together again."""
+"""``txtopo repair``: make coordinator state and tables agree again."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ NOTHING_CHANGED = "nothing was changed"
 
 @click.command(cls=Command)
 @takes_target
-@click.option("--yes", "-y", is_flag=True, help="Agree beforehand to what is asked.")
+@click.option("--yes", "-y", is_flag=True, help="Answer yes to every question.")
 @click.option(
     "--accept-foreign-writes",
     "is_accepting",
     is_flag=True,
-    help="Keep what somebody else wrote to the tables, instead of taking it back.",
+    help="Keep foreign writes to the tables instead of undoing them.",
 )
 @click.option(
     "--start-anew",
     "is_anew",
     is_flag=True,
-    help="Move tables, journal and coordinator state aside, so that all begins at transaction 1.",
+    help="Move tables, journal and coordinator state aside, and begin again at transaction 1.",
 )
 def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None:  # noqa: FBT001 - click
-    """Bring coordinator state and tables together again, where a run refuses to begin.
+    """Make coordinator state and tables agree again if a run refuses to begin.
 
-    MODULE, ATTRIBUTE and --set are as for 'txtopo run'. A topology that is running is left alone.
+    MODULE, ATTRIBUTE and --set are as for 'txtopo run'. A running topology is not touched.
 
-    Says what is wrong, and what can be done. At once it does what loses nothing: coordinator state that was wiped, or
-    restored from an earlier moment, is made anew from the journal, if all tables agree with it. It asks before it
-    rolls tables back to the newest transaction at which all of them are right, so that later ones run
-    again; before it accepts what somebody else wrote; and before it starts anew. What it replaces stays, under a
-    name that ends in 'before-repair-N'. A repair that was cut short is finished by the next one.
+    Reports what is wrong and what can be done. A repair that loses nothing is done without asking: if coordinator state
+    was wiped, or restored from an earlier backup, it is rebuilt from the journal, provided that all tables agree with
+    it. The command asks before it rolls tables back to the newest transaction at which all of them are valid, so that
+    later ones run again; before it accepts foreign writes; and before it starts anew. It keeps everything that it
+    replaces, under a name that ends in 'before-repair-N'. If a repair is interrupted, the next one finishes it.
     """
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
@@ -72,9 +72,9 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
             coordinator_state = _lead(store, subject, stack, diagnosis.epoch_min)
             again = _choose(diagnose(subject, coordinator_state), is_accepting=is_accepting, is_anew=is_anew)
             if again is not None and again != plan:
-                raise StopError(f"something changed meanwhile, {NOTHING_CHANGED} here; look again")
+                raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
         carry_out(subject, coordinator_state, plan)
-    click.echo(f"done; to go on: {shlex.join(['txtopo', 'run', *target.words])}")
+    click.echo(f"done; to continue: {shlex.join(['txtopo', 'run', *target.words])}")
 
 
 def _subject(target: Target) -> RepairSubject:
@@ -100,15 +100,15 @@ def _lead(store: Store, subject: RepairSubject, stack: contextlib.ExitStack, epo
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo | StartAnew | Adopt | None:
-    """Return what to do, None if there is nothing to be done.
+    """Return the repair to make, None if none is needed.
 
     Raises:
-        StopError: nothing can be done, or not what was asked for.
+        StopError: no repair is possible, or not the requested one.
     """
     if is_anew:
         if diagnosis.anew is None:
             raise StopError(
-                "a table can't be moved aside, for it is not this topology's, or txtopo can't move it: give "
+                "a table can't be moved aside, because it is not this topology's or txtopo can't move it: give "
                 f"the state another path; {NOTHING_CHANGED}"
             )
         return diagnosis.anew
@@ -119,47 +119,46 @@ def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> GoTo 
     if is_accepting:
         if diagnosis.adopt is None:
             raise StopError(
-                "there is more amiss than what somebody else wrote: leave --accept-foreign-writes out; "
-                f"{NOTHING_CHANGED}"
+                f"foreign writes are not the only fault: leave out --accept-foreign-writes; {NOTHING_CHANGED}"
             )
         return diagnosis.adopt
     if diagnosis.go_to is None:
-        why = "; ".join(diagnosis.obstacles) or "there is no journal that tells what was committed"
+        why = "; ".join(diagnosis.obstacles) or "there is no journal of the committed transactions"
         raise StopError(
-            f"this can't be repaired from what is there: {why}. Restore what is missing: the table, or the coordinator "
-            f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same moment as the tables; or "
-            f"start anew, by 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
+            f"the existing files are not enough for a repair: {why}. Restore the missing table, or the coordinator "
+            f"state with the journal (in {METADATA_DIR!r} beside the tables), from the same backup as the tables; or "
+            f"start anew with 'txtopo repair --start-anew'; {NOTHING_CHANGED}"
         )
     return diagnosis.go_to
 
 
 def _agree(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt, *, is_agreed: bool) -> None:
-    """Say what is to be done, and ask if need be.
+    """Print the repair, and ask for agreement if it is needed.
 
     Raises:
-        StopError: nobody agrees.
+        StopError: the user does not agree, or there is no terminal to ask on.
     """
     text = _remedy_text(diagnosis, plan)
     if diagnosis.unfinished == plan:
-        click.echo("a repair that was cut short is finished")
+        click.echo("finishing an interrupted repair")
         return
     if plan == diagnosis.go_to:
         for obstacle in diagnosis.obstacles:
-            click.echo(f"not to a later transaction: {obstacle}")
+            click.echo(f"a later transaction is not possible: {obstacle}")
     if plan == diagnosis.go_to and diagnosis.is_safe:
         click.echo(f"safe: {text}")
         return
-    click.echo(f"to be agreed to: {text}")
+    click.echo(f"needs your agreement: {text}")
     if is_agreed:
         return
     if not sys.stdin.isatty():
-        raise StopError(f"this is asked for, and there is no terminal to ask at: agree by --yes; {NOTHING_CHANGED}")
+        raise StopError(f"there is no terminal to ask on; agree with --yes; {NOTHING_CHANGED}")
     if not click.confirm("do it?"):
         raise StopError(NOTHING_CHANGED)
 
 
 def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what was found, a line each."""
+    """Yield the findings, one line each."""
     record = diagnosis.record
     yield f"topology {subject.topology_id!r}"
     state = "none" if record.incarnation is None else f"at transaction {record.committed.txid}"
@@ -181,7 +180,7 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
 
 
 def _remedy_text(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt) -> str:
-    """Return in one sentence what a plan does, without its end."""
+    """Return the effect of a plan as one sentence without a full stop."""
     match plan:
         case StartAnew(number):
             return (
@@ -189,7 +188,7 @@ def _remedy_text(diagnosis: Diagnosis, plan: GoTo | StartAnew | Adopt) -> str:
                 f"before-repair-{number}; nothing is deleted, and the next run begins at transaction 1"
             )
         case Adopt(states):
-            return f"what somebody else wrote to {_names(states)} is accepted as it is; nothing runs again"
+            return f"foreign writes to {_names(states)} are accepted; nothing runs again"
         case GoTo():
             return _go_to_text(diagnosis, plan)
 
@@ -199,11 +198,11 @@ def _go_to_text(diagnosis: Diagnosis, plan: GoTo) -> str:
     rolled_back = ""
     if diagnosis.rolled_back:
         to = ", ".join(f"{name!r} to transaction {plan.states.get(name, 0)}" for name in diagnosis.rolled_back)
-        rolled_back = f"rolled back by a new version that equals an old one: {to}; "
+        rolled_back = f"rolled back: {to}, each by a new version that equals the old one; "
     if plan.is_as_it_is:
         kept = f"the coordinator state stays at transaction {plan.txid}"
         return f"{rolled_back}{kept}, and nothing runs again"
-    made = f"the coordinator state is made anew, at transaction {plan.txid}"
+    made = f"the coordinator state is rebuilt, at transaction {plan.txid}"
     last = max(
         [
             committed,

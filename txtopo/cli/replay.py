@@ -1,4 +1,4 @@
-"""``txtopo replay``: runs a committed transaction again, writes nothing, and says whether it comes out the same."""
+"""``txtopo replay``: run a committed transaction again without writing, and compare the results."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from txtopo.topology.plan import Plan
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
 @click.pass_context
 def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
-    """Run a committed transaction again, write nothing, and say whether it comes out the same.
+    """Run a committed transaction again, write nothing, and report whether the results are the same.
 
-    If it does not, the first component is named whose output differs: the spout, whose source is not repeatable,
-    or a bolt that is not deterministic; the exit status is 1 then. The topology may be running meanwhile.
+    If they are not, the command names the first component whose output differs (a spout whose source is not repeatable,
+    or a bolt that is not deterministic), and the exit status is 1. The topology may be running meanwhile.
     """
     plan, config = target.topology.plan, target.config
     parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
@@ -50,7 +50,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
 
 @contextlib.contextmanager
 def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iterator[JobRunner]:
-    """Give what runs jobs: Spark where the topology has DataFrames, this process otherwise."""
+    """Yield a job runner: Spark if the topology has DataFrame components, this process otherwise."""
     if not plan.frames:
         runner: JobRunner = InlineJobRunner(plan, config, prototypes, slots=1)
         with contextlib.closing(runner):
@@ -78,7 +78,7 @@ def _print(report: ReplayReport, console: Console) -> None:
         console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
     for state in report.states:
         if not state.is_compared:
-            text = f"  state {state.state}: its rows do not tell which transaction of the group has put them"
+            text = f"  state {state.state}: not compared; its rows do not show which transaction of the group put them"
         else:
             mark = "the same" if state.difference is None else "differs"
             text = f"  state {state.state}: {count_of(state.rows, 'row')}, {mark}"
@@ -87,5 +87,5 @@ def _print(report: ReplayReport, console: Console) -> None:
     if found is None:
         console.print(Text("✔ the same", "bold green"))
         return
-    who = f"{found.component!r}: " if found.component is not None else ""
-    console.print(Text(f"✘ {who}{found.text}", "bold red"), soft_wrap=True)
+    prefix = f"{found.component!r}: " if found.component is not None else ""
+    console.print(Text(f"✘ {prefix}{found.text}", "bold red"), soft_wrap=True)

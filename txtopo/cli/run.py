@@ -1,4 +1,4 @@
-"""``txtopo run``: run a topology, and show how it goes."""
+"""``txtopo run``: run a topology and show its progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG_LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-"""The levels of what user code logs, by name."""
+"""Levels for the output and log records of user code, by name."""
 
 
 @click.command(cls=Command)
@@ -42,16 +42,16 @@ LOG_LEVELS = {
     type=click.Choice(list(LOG_LEVELS), case_sensitive=False),
     default="print",
     show_default=True,
-    help="The least level of what spouts and bolts log that is shown; 'print' is what they print, and warnings.",
+    help="The lowest level of log records of spouts and bolts to show; 'print' shows printed lines and warnings.",
 )
 def run(target: Target, until: int | None, log_level: str) -> None:
     """Run a topology until its input is exhausted.
 
-    MODULE is searched in the current folder first. ATTRIBUTE is a topology or a function that returns one,
-    'topology' unless given; --set sets the function's parameters, too. A run that was stopped or killed goes
-    on where it was when it is started again. Ctrl-C stops in good order, a second one at once.
+    MODULE is searched for in the current folder first. ATTRIBUTE is a topology or a function that returns one;
+    the default is 'topology'. --set also sets the function's parameters. If a run was stopped or killed, the same
+    command resumes it. Ctrl-C stops the run cleanly; a second Ctrl-C stops it immediately.
     """
-    gc.freeze()  # modules live as long as the process: to look for garbage among them at its end takes 0.3 s
+    gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
     display: LiveDisplay | PlainLines = PlainLines()
@@ -71,13 +71,13 @@ def run(target: Target, until: int | None, log_level: str) -> None:
     if is_stopped_early(report):
         options = [] if until is None else ["--until", str(until)]
         again = shlex.join(["txtopo", "run", *target.words, *options])
-        console.print(f"stopped; to go on: {again}", soft_wrap=True)
+        console.print(f"stopped; to continue: {again}", soft_wrap=True)
         return
     target.call_hook("show_results", console)
 
 
 def _log_to(console: Console, config: Config, user_level: int) -> None:
-    """Print what txtopo and the user's code log: warnings, and of each as much more as is asked for."""
+    """Print log records of txtopo and of the user's code: warnings, and lower levels if requested."""
     handler: logging.Handler = logging.StreamHandler()
     if console.is_terminal:
         handler = RichHandler(
@@ -87,10 +87,10 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
     if not config.debug:
-        # py4j logs connections that a stop cuts off, by the root logger.
+        # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
     context = click.get_current_context()
-    # What bolts log in the driver comes from loggers of their own, which have the root's level.
+    # In the driver, bolts log with their own loggers, which inherit the root's level.
     levels = {"txtopo": logging.DEBUG if config.debug else logging.WARNING, USER_LOGGER: user_level}
     if not logging.getLogger().handlers:
         levels[""] = min(user_level, logging.WARNING)
@@ -98,13 +98,13 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
         logging.getLogger().addHandler(handler)
         context.call_on_close(functools.partial(logging.getLogger().removeHandler, handler))
     if context.meta.get("txtopo.debug"):
-        levels["txtopo.spark"] = logging.DEBUG  # all that Spark says of a job that it has lost
+        levels["txtopo.spark"] = logging.DEBUG  # includes Spark's full message about a failed job
     for name, level in levels.items():
         logger = logging.getLogger(name)
-        context.call_on_close(functools.partial(logger.setLevel, logger.level))  # the process may go on after us
+        context.call_on_close(functools.partial(logger.setLevel, logger.level))  # the process may outlive the command
         logger.setLevel(level)
 
 
 def _is_asked_for(record: logging.LogRecord) -> bool:
-    """Whether a record is a warning, or of a logger whose own level says what is shown."""
+    """Whether a record is a warning or comes from a txtopo logger, whose own level filters it."""
     return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "txtopo"

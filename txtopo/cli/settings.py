@@ -1,4 +1,4 @@
-"""``--set name=value``: parameters of a topology's function, and settings of its configuration."""
+"""``--set name=value``: convert texts to parameters of a topology's function and to settings of its configuration."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, 
 
 @attrs.frozen
 class Given:
-    """What ``--set`` gave: a function's arguments, and a configuration."""
+    """The converted values of ``--set``: a function's arguments, and a configuration."""
 
     arguments: dict[str, Any]
     config: Config
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Split each ``name=value``; the last one of a name counts.
+    """Split each ``name=value``; if a name occurs twice, the last value counts.
 
     Raises:
-        CommandLineError: there is no ``=``.
+        CommandLineError: a pair has no ``=`` or no name.
     """
     values = {}
     for pair in pairs:
@@ -47,11 +47,11 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defaults: Config) -> Given:
-    """Tell the function's parameters from settings, and convert them.
+    """Divide values into arguments of the function and settings, and convert them.
 
     Args:
         values: texts by name.
-        function: what makes the topology; None if it is there already.
+        function: the function that makes the topology; None if the topology exists already.
         defaults: the configuration to start from.
 
     Raises:
@@ -62,7 +62,7 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
     missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in arguments]
     if missing:
         options = " ".join(f"--set {name}=…" for name in missing)
-        raise ConfigError(f"the topology needs a value for {', '.join(missing)}; give {options}")
+        raise ConfigError(f"the topology needs a value for {', '.join(missing)}; add {options}")
     try:
         config = defaults.with_settings({n: text for n, text in values.items() if n not in parameters})
     except ConfigError as error:
@@ -73,7 +73,7 @@ def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defau
 
 
 def _with_parameters(message: str, values: Mapping[str, str], parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Return what to say of an unknown name: the nearest parameter if one is near, else all of them."""
+    """Return the message for an unknown name, with the nearest parameter or else all of them."""
     for name in values:
         close = difflib.get_close_matches(name, parameters, n=1, cutoff=0.7)
         if close and name not in parameters:
@@ -82,7 +82,7 @@ def _with_parameters(message: str, values: Mapping[str, str], parameters: Mappin
 
 
 def settable_parameters(function: Callable[..., Any] | None) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function that can be given by name, their annotations as types."""
+    """Return the parameters of a function that can be passed by name, with annotations resolved to types."""
     if function is None:
         return {}
     by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
@@ -92,30 +92,30 @@ def settable_parameters(function: Callable[..., Any] | None) -> dict[str, inspec
 
 
 def _evaluated(parameter: inspect.Parameter, names: Mapping[str, Any]) -> Any:
-    """Return an annotation as a type; none where it names what is imported for type checkers only."""
+    """Return an annotation as a type; empty if it names something that is imported for type checkers only."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
-        return eval(parameter.annotation, dict(names))  # noqa: S307 - the user's own module says so
-    except Exception:  # noqa: BLE001 - whatever it is, it can't be told here; the default's type counts then
+        return eval(parameter.annotation, dict(names))  # noqa: S307 - the text is from the user's own module
+    except Exception:  # noqa: BLE001 - any failure leaves the type unknown; the default's type is used then
         return inspect.Parameter.empty
 
 
 def all_arguments(function: Callable[..., Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a function is called with: the arguments, and defaults for the other parameters."""
+    """Return the arguments of a call: those given, and defaults for the other parameters."""
     defaults = {name: parameter.default for name, parameter in settable_parameters(function).items()}
     return {**defaults, **arguments}
 
 
 def convert(text: str, parameter: inspect.Parameter) -> Any:
-    """Return a text as the type that a parameter is annotated with.
+    """Convert a text to the type that a parameter is annotated with.
 
-    Known are str, int, float, bool, Path, None beside another one, Literal, and lists, tuples and sets of them, with
-    commas between their items. Without an annotation, the default's type counts. ``none`` is None where the
-    annotation has it, and the type is not a text.
+    Supports str, int, float, bool, Path, Literal, Enum, unions of these, None beside another type, and lists, tuples
+    and sets of these, separated by commas. Without an annotation, the type of the default is used. ``none`` is None if
+    the annotation allows None and does not allow str.
 
     Raises:
-        ConfigError: it is no such value, or of a type that no text can be made of.
+        ConfigError: the text is not such a value, or no text can be converted to the type.
     """
     kind = parameter.annotation
     if kind is inspect.Parameter.empty:
@@ -128,8 +128,8 @@ def convert(text: str, parameter: inspect.Parameter) -> Any:
         raise ConfigError(f"{parameter.name} is {text!r}; it must be of type {_name_of(kind)}") from None
     except TypeError:
         raise ConfigError(
-            f"{parameter.name} is of type {_name_of(kind)}, which --set can't make of a text; "
-            "let the function take a text or a number and make it of that"
+            f"{parameter.name} is of type {_name_of(kind)}, which --set can't make from a text; "
+            "let the function take a string or a number and convert it"
         ) from None
 
 
@@ -142,11 +142,11 @@ def _type_of_default(default: Any) -> Any:
 
 
 def _converted(text: str, kind: Any) -> Any:
-    """Return a text as a type.
+    """Convert a text to a type.
 
     Raises:
-        ValueError: it is no such value.
-        TypeError: no text can be made that type.
+        ValueError: the text is not such a value.
+        TypeError: no text can be converted to this type.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
@@ -200,9 +200,9 @@ _COLLECTIONS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
 
 
 def _one_of(text: str, kinds: Sequence[Any]) -> Any:
-    """Return a text as the first of several types that it fits: a text only where it is nothing else."""
+    """Convert a text to the first of several types that it fits; str comes last."""
     if str in kinds:
-        kinds = [kind for kind in kinds if kind is not types.NoneType]  # ``none`` may be meant as a text
+        kinds = [kind for kind in kinds if kind is not types.NoneType]  # the string "none" may be meant
     order = [types.NoneType, bool, int, float, Path]
     ranked = sorted(kinds, key=lambda kind: order.index(kind) if kind in order else 100 if kind is str else 50)
     is_possible = False
@@ -234,7 +234,7 @@ def _one_member(text: str, kind: type[enum.Enum]) -> enum.Enum:
 
 
 def _name_of(kind: Any) -> str:
-    """Return what a type is called in a message."""
+    """Return the name of a type for a message."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
         names = sorted(_name_of(each) for each in arguments if each is not types.NoneType)

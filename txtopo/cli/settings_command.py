@@ -1,4 +1,4 @@
-"""``txtopo settings``: what can be set, and to what; ``docs/settings.md`` is made by it."""
+"""``txtopo settings``: list the settings and their values; also generates ``docs/settings.md``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PAGE = """\
 
 <!-- Made by `txtopo settings --format markdown > docs/settings.md`; don't change it by hand. -->
 
-Every setting can be given in Python, `Config(max_spout_pending=8)`, by its dotted name,
-`Config({{"topology.max.spout.pending": 8}})`, or on the command line, `--set max_spout_pending=8`. A wrong name is
-refused, and the nearest right one named. `txtopo settings` prints this table, `txtopo settings NAME` one setting.
+You can give every setting in Python, `Config(max_spout_pending=8)`, by its dotted name,
+`Config({{"topology.max.spout.pending": 8}})`, or on the command line, `--set max_spout_pending=8`. If a name is wrong,
+the error suggests the nearest right one. `txtopo settings` prints this table, `txtopo settings NAME` one setting.
 
 | in Python | dotted name | value | default | meaning |
 |---|---|---|---|---|
@@ -29,10 +29,10 @@ Names in bold are Storm's; the others are txtopo's own.
 
 - Names that begin with `spark.` go to the Spark session, as in `--set spark.driver.memory=3g`.
 - Other dotted names are your own, for your bolts and spouts to read: `config["shop.discount"]`.
-- A topology's own parameters, those of its function, are given by `--set` too. They become what their annotation
-  says, or else the type of their default: `def topology(every: int = 3)` takes `--set every=7` as the number 7. Known
-  types are str, int, float, bool (true, false), Path, Literal, Enum, each `| None` (none), and lists, tuples and sets
-  of them (1,2,3).
+- `--set` also sets the parameters of the function that makes the topology. A value is converted to the parameter's
+  annotation or, without one, to the type of its default: `def topology(every: int = 3)` takes `--set every=7` as the
+  number 7. Supported types are str, int, float, bool (true, false), Path, Literal, Enum, each `| None` (none), and
+  lists, tuples and sets of them (1,2,3).
 """
 
 
@@ -40,9 +40,9 @@ Names in bold are Storm's; the others are txtopo's own.
 @click.argument("name", required=False)
 @format_option("table", "markdown")
 def settings_command(name: str | None, form: str) -> None:
-    """Show what can be set: all settings, or the one called NAME in full.
+    """List all settings, or describe the setting NAME.
 
-    NAME is a setting's dotted name, which is Storm's where Storm has it, or its name in Python.
+    NAME is a setting's dotted name, which is Storm's if Storm has the setting, or its name in Python.
     """
     if name is not None:
         try:
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def in_full(setting: Setting) -> str:
-    """Return all that is known of a setting, in lines."""
+    """Return the full description of a setting, in lines."""
     origin = "a setting of Storm's" if setting.is_storms else "txtopo's own"
     return "\n".join(
         [
@@ -77,7 +77,7 @@ def in_full(setting: Setting) -> str:
 
 
 def default_text(setting: Setting) -> str:
-    """Return a default as ``--set`` takes it."""
+    """Return a default as a value for ``--set``."""
     default = setting.default
     if isinstance(default, bool):
         return str(default).lower()

@@ -1,4 +1,4 @@
-"""``txtopo show``: a topology's graph and its phases; no Spark is needed."""
+"""``txtopo show``: print a topology's graph and its phases, without Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from txtopo.cli.graph import draw_dot, draw_json, draw_mermaid, draw_text
 from txtopo.cli.target import Target, takes_target
 
 PIPE_WIDTH = 1000
-"""Off a terminal lines stay whole, so that they can be searched."""
+"""The width when the output is no terminal: lines are not wrapped, so that they can be searched."""
 
 
 @click.command(cls=Command)
 @takes_target
 @format_option("text", "mermaid", "dot", "json")
 def show(target: Target, form: str) -> None:
-    """Show a topology's graph: what works ahead, what waits for the commit phase, and the states.
+    """Show a topology's graph: the components of the processing phase and of the commit phase, and the states.
 
     MODULE and ATTRIBUTE are as for 'txtopo run'. Nothing is run.
     """

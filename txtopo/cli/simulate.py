@@ -1,4 +1,4 @@
-"""``txtopo simulate``: run a topology through thousands of disasters, without Spark."""
+"""``txtopo simulate``: run a topology through thousands of simulated disasters, without Spark."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ UNTIL = 12
 
 @click.command(cls=Command)
 @takes_target
-@click.option("--seeds", type=WholeNumber(1), default=1_000, show_default=True, help="How many schedules.")
-@click.option("--first-seed", type=WholeNumber(0), default=1, show_default=True, help="Where to begin.")
-@click.option("--seed", type=WholeNumber(0), help="Run this schedule alone, and print all that happens in it.")
-@click.option("--faults", metavar="N,N,…", help="With --seed: let only these of its faults strike.")
-@click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw this kind of fault; may be given often.")
+@click.option("--seeds", type=WholeNumber(1), default=1_000, show_default=True, help="The number of schedules.")
+@click.option("--first-seed", type=WholeNumber(0), default=1, show_default=True, help="The first seed.")
+@click.option("--seed", type=WholeNumber(0), help="Run only this schedule, and print every step of it.")
+@click.option("--faults", metavar="N,N,…", help="With --seed: inject only these of its faults.")
+@click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw only this kind of fault; repeatable.")
 @click.option(
     "--until",
     type=WholeNumber(1),
@@ -44,8 +44,8 @@ UNTIL = 12
     metavar="TXID",
     help="Simulate the input up to this transaction: many short schedules find more than a few long ones.",
 )
-@click.option("--run-all", is_flag=True, help="Run the bolts of every job: see above.")
-@click.option("--processes", type=WholeNumber(1), help="Processes that share the work; one a core by default.")
+@click.option("--run-all", is_flag=True, help="Run the bolts of every job, see above.")
+@click.option("--processes", type=WholeNumber(1), help="The number of processes; by default one per core.")
 @click.pass_context
 def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     context: click.Context,
@@ -59,21 +59,21 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     run_all: bool,  # noqa: FBT001 - an option
     processes: int | None,
 ) -> None:
-    """Run a topology's spout and bolts through seeded disasters, and see that every promise holds.
+    """Run a topology's spout and bolts through seeded disasters, and check that every promise holds.
 
     The coordinator, the recovery and the commit phase are the real ones; tables, store, clock and executors are
-    simulated, so nothing is written and nothing waits. Processes crash at every step, jobs and answers are lost,
-    late and doubled, bolts fail, writes land without an answer, leads are lost to a second coordinator while the
-    first one goes on. Every version of every table must be as if nothing had happened.
+    simulated, so nothing is written and nothing waits. Processes crash at every step; jobs and answers are lost,
+    delayed and duplicated; bolts fail; writes succeed without an answer; the lead passes to a second coordinator while
+    the first one continues. Every version of every table must be as if nothing had happened.
 
-    If the module has a function check_state(tables), it is called with {state: {key: value}} at every settled
-    transaction; of a table of rows it gets {row: how often it is there}. The first schedule that fails is shrunk,
-    and the command that replays it is printed.
+    If the module has a function check_state(tables), it is called with {state: {key: value}} after every settled
+    transaction; for a table of rows it gets {row: number of occurrences}. The first schedule that fails is shrunk, and
+    the command that replays it is printed.
 
-    Where the bolts of the processing phase have come to the very same twice for an attempt of a transaction, later
-    schedules take over what they came to, and run them once in 32 times. They run all the same where the spout emits
-    something else. Attempts that differ in their epoch alone count as the same, until a bolt is found that depends on
-    it. Schedules are the same either way, unless a bolt does; --run-all always runs them.
+    If the bolts of the processing phase have returned the same result twice for an attempt of a transaction, later
+    schedules reuse that result and run the bolts only once in 32 times. They run anyway if the spout emits something
+    else. Attempts that differ only in their epoch count as the same, until a bolt is found that depends on it. The
+    schedules are the same either way, unless a bolt depends on its epoch; --run-all always runs the bolts.
     """
     console = Console(highlight=False, soft_wrap=True)
     logger = logging.getLogger("txtopo")
@@ -94,7 +94,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
     console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")
     if result.failures:
-        _tell(console, shrink(subject, result.failures[0], workloads), command)
+        _print_failure(console, shrink(subject, result.failures[0], workloads), command)
         context.exit(1)
     console.print("[bold green]every promise held[/]")
 
@@ -102,7 +102,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
 def _subject(target: Target, until: int) -> Subject:
     plan = target.topology.plan
     if plan.frames:
-        raise CommandLineError("a topology with DataFrame components needs Spark, and can't be simulated")
+        raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
     return make_subject(target.topology, until=until, invariant=getattr(target.module, INVARIANT, None))
 
 
@@ -140,7 +140,7 @@ def _replay(  # noqa: PLR0913, PLR0917 - as above
     try:
         only = None if faults is None else frozenset(int(number) for number in faults.split(",") if number)
     except ValueError as error:
-        raise CommandLineError(f"--faults {faults!r} is no list of numbers, such as 3,7") from error
+        raise CommandLineError(f"--faults {faults!r} is not a list of numbers, such as 3,7") from error
     _, failure = run_schedule(subject, seed, workloads, only, click.echo)
     if failure is None:
         console.print("[bold green]every promise held[/]")
@@ -150,12 +150,12 @@ def _replay(  # noqa: PLR0913, PLR0917 - as above
     context.exit(1)
 
 
-def _tell(console: Console, failure: Failure, command: list[str]) -> None:
+def _print_failure(console: Console, failure: Failure, command: list[str]) -> None:
     numbers = ",".join(str(number) for number, _ in failure.faults)
     console.print(f"[bold red]schedule {failure.seed} is broken: [/]", end="")
     console.print(failure.violation, markup=False)
-    console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without any fault")
+    console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
     for number, fault in failure.faults:
         console.print(f"  {number}: {fault}", markup=False)
     replay = shlex.join([*command, "--seed", str(failure.seed), "--faults", numbers])
-    console.print(f"to see it again: {replay}", markup=False)
+    console.print(f"to replay it: {replay}", markup=False)

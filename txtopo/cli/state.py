@@ -1,4 +1,4 @@
-"""``txtopo state``: the rows of a state's table, now or as of a past transaction."""
+"""``txtopo state``: print the rows of a state's table, now or as of a past transaction."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ROWS_SHOWN = 20
     is_flag=True,
     help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
 )
-@click.option("--nearest", is_flag=True, help="With --txid: show the nearest moment before it if its own is not kept.")
-@click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows; 20 in a table.")
-@click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show this key; once for each key field.")
+@click.option("--nearest", is_flag=True, help="With --txid: if it can't be shown, show the nearest one before it.")
+@click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows. Default for --format table: 20.")
+@click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show only this key; once for each key field.")
 @format_option("table", "jsonl", "csv", json="jsonl")
 def state(  # noqa: PLR0913, PLR0917 - one for each option
     table: str,
@@ -49,14 +49,14 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
 
     TABLE is the folder of the table, as 'txtopo show' prints it.
 
-    With --consistent it is the folder that holds all tables of a topology: they are shown as of one
-    transaction, the last that every table has got to or that of --txid, also while the topology runs.
+    With --consistent it is the folder that holds all tables of a topology. They are shown as of the same transaction:
+    that of --txid, or the last one that every table has. The topology may be running.
 
-    Transactions that were committed together are one write to a table. Where that leaves open what a table held in
-    between, --txid says which transactions are the nearest that can be shown; --nearest shows the one before.
+    Transactions that were committed together are one write to a table. If the state between two of them can't be
+    shown, the error of --txid names the nearest transactions that can; --nearest shows the one before.
     """
     if nearest and txid is None:
-        raise CommandLineError("--nearest is for --txid; give it, too")
+        raise CommandLineError("--nearest needs --txid")
     if consistent:
         _show_all(table, txid, limit, keys, form, nearest=nearest)
         return
@@ -72,11 +72,11 @@ def _show_all(  # noqa: PLR0913 - as above
     output: str, txid: int | None, limit: int | None, keys: tuple[str, ...], form: str, *, nearest: bool
 ) -> None:
     if keys:
-        raise CommandLineError("--key is for one table; leave --consistent out, and name the table")
+        raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
     view = read_tables(output, txid, nearest)
     if form == "csv" and len(view.tables) > 1:
         raise CommandLineError(
-            f"CSV has room for one table, and there are {', '.join(view.tables)}; take --format jsonl"
+            f"CSV can hold only one table, but there are {', '.join(view.tables)}; use --format jsonl"
         )
     for name, rows in sorted(view.tables.items()):
         shown = _show(_sorted(rows), limit, form, name)
@@ -85,13 +85,13 @@ def _show_all(  # noqa: PLR0913 - as above
 
 
 def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
-    """Show some rows, as those of a state where its name is given; return them."""
+    """Print some rows, with the state's name if it is given, and return them."""
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "jsonl":
             for row in shown.to_pylist():
-                told = row if name is None else {"state": name, "row": row}
-                click.echo(json.dumps(told, default=str, ensure_ascii=False))
+                line = row if name is None else {"state": name, "row": row}
+                click.echo(json.dumps(line, default=str, ensure_ascii=False))
         case "csv":
             _write_csv(shown)
         case _:
@@ -112,7 +112,7 @@ def _write_csv(rows: pa.Table) -> None:
 
 
 def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows whose first columns, the key fields, have these values."""
+    """Return the rows whose first columns (the key fields) have these values."""
     if len(keys) >= rows.num_columns:
         raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
     for name, text in zip(rows.column_names, keys, strict=False):
@@ -120,7 +120,7 @@ def _with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         try:
             value = pa.scalar(text).cast(kind)
         except pa.ArrowException as error:
-            raise ConfigError(f"--key {text!r} is no {kind}, as key field {name!r} asks for") from error
+            raise ConfigError(f"--key {text!r} is not of type {kind}, the type of key field {name!r}") from error
         rows = rows.filter(pc.equal(rows[name], value))
     return rows
 
@@ -131,7 +131,7 @@ def _sortable(rows: pa.Table) -> list[str]:
 
 def _print(rows: pa.Table) -> None:
     if not rows.num_rows:
-        return  # how many rows there are is said anyway; a lone header looks like a row
+        return  # a lone header looks like a row, and the row count is printed anyway
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for field in rows.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
@@ -151,5 +151,5 @@ def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:
 
 
 def _say(text: str) -> None:
-    """Print what is said about the rows, where it does not get among them."""
+    """Print a remark to standard error, so that it does not mix with the rows."""
     Console(stderr=True, highlight=False).print(Text(text, "dim"), soft_wrap=True)

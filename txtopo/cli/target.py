@@ -1,4 +1,4 @@
-"""``MODULE[:ATTRIBUTE]``: the topology that a command names, found from the current folder."""
+"""``MODULE[:ATTRIBUTE]``: find the topology that a command names, the current folder first."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ DEFAULT_ATTRIBUTE = "topology"
 
 @attrs.frozen
 class Target:
-    """A topology with the module it comes from and what ``--set`` gave."""
+    """A topology, the module it comes from, and the values of ``--set``."""
 
     words: tuple[str, ...]
-    """What it is named by on the command line, ``--set`` included."""
+    """The words that name it on the command line, including ``--set``."""
     module: ModuleType
     topology: Topology
     config: Config
     arguments: dict[str, Any]
-    """What the topology's function was called with, defaults included."""
+    """The arguments of the topology's function, including defaults."""
 
     def call_hook(self, name: str, *positional: Any) -> None:
-        """Call a function of the module, if it is there, with those of the arguments that it takes."""
+        """Call a function of the module, if it exists, with those arguments that it accepts."""
         hook = getattr(self.module, name, None)
         if hook is not None:
             taken = {n: self.arguments[n] for n in settable_parameters(hook) if n in self.arguments}
@@ -52,10 +52,10 @@ def load_target(text: str, pairs: Sequence[str]) -> Target:
 
     Args:
         text: ``MODULE`` or ``MODULE:ATTRIBUTE``.
-        pairs: what ``--set`` gave.
+        pairs: the values of ``--set``, each ``name=value``.
 
     Raises:
-        CommandLineError: there is no such module or attribute, or it is no topology.
+        CommandLineError: there is no such module or attribute, or it is not a topology.
         YourCodeError: the module or its function raises an exception.
         TxtopoError: the graph or the configuration has a mistake.
     """
@@ -77,12 +77,12 @@ def load_target(text: str, pairs: Sequence[str]) -> Target:
 
 
 def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the :class:`Target` that its first argument and ``--set`` name, as ``target``."""
+    """Add the arguments ``MODULE[:ATTRIBUTE]`` and ``--set`` to a command, which receives the :class:`Target`."""
     return _takes("MODULE[:ATTRIBUTE]", load_target, function)
 
 
 def takes_folder_or_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the folder that holds a topology's tables, or a :class:`Target`, as ``target``."""
+    """Like :func:`takes_target`; the command may also receive the folder that holds a topology's tables."""
     return _takes("MODULE[:ATTRIBUTE]|OUTPUT", _folder_or_target, function)
 
 
@@ -96,7 +96,7 @@ def _takes(
         multiple=True,
         metavar="NAME=VALUE",
         help="A parameter of the topology's function, or a setting, as in 'max_spout_pending=8' or "
-        "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given often.",
+        "'topology.spark.log.level=WARN'; names that begin with 'spark.' go to Spark. May be given several times.",
     )
     @functools.wraps(function)
     def command(target: str, pairs: tuple[str, ...], **options: Any) -> Any:
@@ -106,18 +106,18 @@ def _takes(
 
 
 def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
-    """Return what a command was given: the folder that holds a topology's tables, or a topology.
+    """Return the folder that holds a topology's tables, or the topology, whichever ``target`` names.
 
     Args:
         target: a folder, or ``MODULE[:ATTRIBUTE]``.
-        pairs: what ``--set`` was given, which is for a module.
+        pairs: the values of ``--set``, which only a module takes.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: ``target`` names neither.
     """
     if Path(target).is_dir():
         if pairs:
-            raise ConfigError(f"{target} is a folder; --set is for a MODULE")
+            raise ConfigError(f"{target} is a folder; --set needs a MODULE")
         return Path(target)
     if os.sep in target and not target.endswith(".py"):
         raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
@@ -125,10 +125,10 @@ def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module, the current folder first on the search path.
+    """Import a module, with the current folder first on the search path.
 
     Raises:
-        CommandLineError: there is none of that name.
+        CommandLineError: there is no module of that name.
         YourCodeError: importing it raises an exception.
     """
     folder = str(Path.cwd())
@@ -146,20 +146,20 @@ def import_module(name: str) -> ModuleType:
         raise
     except (TypeError, ValueError) as error:
         if not name or name.startswith("."):
-            raise CommandLineError(f"{name!r} is no module's name; give one as 'package.module'") from error
+            raise CommandLineError(f"{name!r} is not a module name; give one as 'package.module'") from error
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
     except Exception as error:
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
 
 
 def _no_path(name: str, folder: str) -> str:
-    """Return what to say of a path that stands where a module's name should."""
+    """Return the message for a path that is given instead of a module name."""
     path = Path(name.removesuffix(".py"))
     if path.is_absolute() and path.is_relative_to(folder):
         path = path.relative_to(folder)
     if path.is_absolute() or not all(part.isidentifier() for part in path.parts):
         return f"{name!r} is a path, not the name of a module" + (
-            "" if Path(name).exists() else "; and there is no such file or folder"
+            "" if Path(name).exists() else "; there is no such file or folder either"
         )
     return f"{name!r} is a path; name the module: {'.'.join(path.parts)}"
 
@@ -168,7 +168,7 @@ def find_attribute(module: ModuleType, name: str) -> Any:
     """Return an attribute of a module.
 
     Raises:
-        CommandLineError: there is none of that name.
+        CommandLineError: there is no attribute of that name.
     """
     try:
         return getattr(module, name)
@@ -197,7 +197,7 @@ def _make(text: str, function: Callable[..., Any], given: Given) -> Any:
 
 
 def _call(what: str, function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-    """Call a function of the user's module; its exceptions, those of txtopo aside, are told in one line."""
+    """Call a function of the user's module; turn exceptions other than txtopo's into one line."""
     try:
         return function(*positional, **named)
     except TxtopoError:
@@ -207,7 +207,7 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
 
 
 def _explain(what: str, error: BaseException) -> str:
-    """Say what happened and where: the innermost place outside the import system."""
+    """Return a message with the error and its place: the innermost frame outside the import system."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"
@@ -218,7 +218,7 @@ def _explain(what: str, error: BaseException) -> str:
 
 
 def _near_module(name: str, missing: str) -> str:
-    """Say which module may be meant, going by the part of a name that is missing."""
+    """Return a suggestion for the part of a module name that was not found."""
     package, _, _ = missing.rpartition(".")
     if package:
         paths = getattr(sys.modules.get(package), "__path__", [])

@@ -375,7 +375,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
-        raise ConfigError(f"until is {until!r}; it must be a txid, a whole number from 0 on")
+        raise ConfigError(f"until is {until!r}; it must be a txid, a whole number, at least 0")
     window = config.max_spout_pending
     jobs_max = config.jobs_in_flight_max
     return Limits(

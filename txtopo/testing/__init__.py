@@ -1,9 +1,9 @@
-"""What users test their topologies, spouts, states and stores with; txtopo's own tests use the same.
+"""Tools to test topologies, spouts, states and stores; txtopo's own tests use them too.
 
 ``run_inline`` runs a topology in this process, without Spark. ``simulation`` runs it through seeded disasters, and
-``checkers`` say what must hold in them. ``Scenario`` tells a coordinator's story event by event. The conformance
-classes hold a spout, a state or a store of your own against its contract: subclass one. ``RecordingCollector`` and
-``PlainContext`` stand in for what a bolt is given, and ``running_zookeeper`` starts real servers.
+``checkers`` check every promise in them. ``Scenario`` tests a coordinator event by event. To test your own spout, state
+or store against its contract, subclass a conformance class. ``RecordingCollector`` and ``PlainContext`` replace the
+objects that a bolt receives, and ``running_zookeeper`` starts real servers.
 """
 
 from typing import TYPE_CHECKING

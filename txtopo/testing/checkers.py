@@ -1,7 +1,7 @@
-"""Checkers: what must hold whatever goes wrong. Written once, for unit, stateful, simulator and Spark tests.
+"""Checkers of txtopo's promises, shared by unit, stateful, simulator and Spark tests.
 
-Each takes facts as they happen and raises :class:`Violation` with the promise that is broken. They know
-nothing of where the facts come from.
+Each receives facts as they happen and raises :class:`Violation` with the broken promise. They do not depend on the
+source of the facts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txtopo.core.transitions import Status
 from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
 
 Rows = Mapping[Key, StateValue]
-"""What a table holds."""
+"""The rows of a table, by key."""
 
 
 @attrs.frozen(eq=False)
@@ -34,7 +34,7 @@ class Version:
     txid: int | None
     """The last transaction written to it; None before the first."""
     epoch: int
-    """The newest coordinator that has opened it."""
+    """The epoch of the newest coordinator that has opened it."""
     rows: Rows
 
 
@@ -43,31 +43,34 @@ class Violation(AssertionError):
 
 
 def require(condition: object, promise: str) -> None:
-    """Raise a Violation unless ``condition`` holds; where many come by, the promise is better put together later."""
+    """Raise a Violation unless ``condition`` holds.
+
+    In hot paths, check first and raise directly, so that the text is only formatted for a violation.
+    """
     if not condition:
         raise Violation(promise)
 
 
 @attrs.define(eq=False)
 class AttemptChecker:
-    """Across all coordinators of a topology: attempts rise, and a transaction's metadata stays what it is."""
+    """Checks that attempts rise and metadata does not change, across all coordinators of a topology."""
 
     spout: SpoutPolicy = REPEATABLE
     highest: dict[int, TransactionAttempt] = attrs.field(factory=dict)
     metadata: dict[int, Any] = attrs.field(factory=dict)
 
     def began(self, attempt: TransactionAttempt, metadata: Any, *, is_dead_letter: bool = False) -> None:
-        """An attempt was handed out."""
+        """Check an attempt that a coordinator has started."""
         highest = self.highest.get(attempt.txid)
         if highest is None or attempt > highest:
             self.highest[attempt.txid] = attempt
-        elif attempt.epoch >= highest.epoch:  # otherwise a zombie's, which writes nothing
+        elif attempt.epoch >= highest.epoch:  # otherwise it is a zombie's, which writes nothing
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
         if self.spout.repeats and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
     def emits(self, attempt: TransactionAttempt, metadata: Any, durable: Any) -> None:
-        """An attempt of the coordinator that leads is about to emit; ``durable`` is what the store holds for it."""
+        """Check an attempt of the leading coordinator before it emits; ``durable`` is the metadata in the store."""
         if self.spout.repeats and durable != metadata:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
@@ -77,7 +80,7 @@ class AttemptChecker:
 
 @attrs.define(eq=False)
 class CoreChecker:
-    """One coordinator's incarnation: what it is told, and what it says to that."""
+    """Checks one coordinator: the events that it receives, and the actions that it returns."""
 
     attempts: AttemptChecker
     spout: SpoutPolicy
@@ -90,7 +93,7 @@ class CoreChecker:
     processed: set[TransactionAttempt] = attrs.field(factory=set)
 
     def hear(self, core: Coordinator, events: Sequence[Event]) -> None:
-        """The coordinator is about to be told of ``events``."""
+        """Record the events before the coordinator receives them."""
         for event in events:
             match event:
                 case Processed() if self._is_live(event.attempt):
@@ -107,7 +110,7 @@ class CoreChecker:
                     pass
 
     def see(self, core: Coordinator, actions: Sequence[Action]) -> None:
-        """The coordinator has said ``actions``."""
+        """Check the actions that the coordinator has returned."""
         validate(core)
         for action in actions:
             match action:
@@ -118,7 +121,7 @@ class CoreChecker:
                     self._commit([assigned.attempt for assigned in action.group], core)
                 case DeadLetter():
                     self.attempts.began(action.given_up.attempt, action.given_up.metadata, is_dead_letter=True)
-                    self.live.pop(action.given_up.attempt.txid, None)  # a letter is no try at the transaction
+                    self.live.pop(action.given_up.attempt.txid, None)  # a dead letter is not a try of the transaction
                 case _:
                     pass
         self._see_timeouts(core)
@@ -131,7 +134,7 @@ class CoreChecker:
                 self.failed.add(attempt)
 
     def _see_timeouts(self, core: Coordinator) -> None:
-        """What is being processed and makes no progress is over by now; progress of a former attempt is none."""
+        """Check that no attempt is still processing after its timeout; progress of a former attempt does not count."""
         if core.has_stopped:
             return
         for transaction in core.window.values():
@@ -182,18 +185,18 @@ class CoreChecker:
 
 @attrs.define(eq=False)
 class Oracle:
-    """What a run without a fault makes of each table, transaction by transaction."""
+    """The result of a run without faults: each table, transaction by transaction."""
 
     rows: Mapping[str, Sequence[tuple[int, Rows]]]
-    """For each table its versions: txid, and the rows as of it."""
+    """The versions of each table: pairs of a txid and the rows as of it."""
     tuples: int
-    """Tuples that the spout emits in all."""
+    """The number of tuples that the spout emits in all."""
     transactions: int
     has_failures: bool = False
-    """Whether its spout or bolts raise FailedException by themselves."""
+    """Whether its spout or bolts raise FailedException without an injected fault."""
 
     def as_of(self, table: str, txid: int) -> Rows:
-        """Return what a table holds as of a transaction."""
+        """Return the rows of a table as of a transaction."""
         found: Rows = {}
         for version_txid, rows in self.rows[table]:
             if version_txid > txid:
@@ -204,18 +207,19 @@ class Oracle:
 
 @attrs.define(eq=False)
 class TableChecker:
-    """Every version of every table.
+    """Checks every version of every table.
 
     Args:
-        oracle: what each version must hold; None where a replay may carry other tuples.
-        invariant: what the user says must hold of all tables together, by table and key, at any transaction.
+        oracle: the expected rows of each version; None if a replay may have other tuples.
+        invariant: the user's check of all tables, ``{table: {key: value}}``, at every transaction; must raise if it
+            does not hold.
     """
 
     oracle: Oracle | None = None
     invariant: Callable[[Mapping[str, Mapping[Key, Any]]], None] | None = None
 
     def written(self, table: str, before: Version, version: Version) -> None:
-        """A table has a new version."""
+        """Check a new version of a table."""
         txid, epoch = version.txid, version.epoch
         require(epoch >= before.epoch, f"who has lost the lead writes nothing (promise 11): table {table!r}, {epoch}")
         if txid == before.txid:
@@ -232,7 +236,7 @@ class TableChecker:
         )
 
     def settled(self, committed: int, tables: Mapping[str, Rows]) -> None:
-        """All tables are as of ``committed``: nothing is half-written (promise 9)."""
+        """Check that all tables are as of ``committed`` and nothing is half-written (promise 9)."""
         if self.oracle is not None:
             for name, rows in tables.items():
                 require(
@@ -246,7 +250,7 @@ class TableChecker:
 
 
 def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
-    """What an opaque value keeps beside it is what was there before the one transaction between two versions."""
+    """Check that an opaque value's previous value is the one before the single transaction between two versions."""
     for key, row in rows.items():
         if getattr(row, "txid", None) == txid and hasattr(row, "previous"):
             known = before.get(key)
@@ -258,14 +262,14 @@ def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
 
 
 def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalEntry]:
-    """Return the entries that count, having seen that they hold each transaction once, in order.
+    """Check that the journal holds each transaction once, in order, and return the valid entries.
 
     Args:
         parts: the journal.
-        committed: the last committed transaction, as the coordinator state has it.
+        committed: the last committed transaction in the coordinator state.
 
     Raises:
-        Violation: a transaction is missing, or there twice.
+        Violation: a transaction is missing or occurs twice.
     """
     entries = counting_entries(parts, lambda entry: entry.last <= committed)
     txids = [each.txid for entry in entries for each in entry.transactions]
@@ -274,18 +278,18 @@ def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalE
 
 
 def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> None:
-    """See that all input was committed or dead-lettered (promises 6 and 16).
+    """Check that all input was committed or dead-lettered (promises 6 and 16).
 
     Args:
-        entries: the entries that count.
-        spout: the spout's component.
-        tuples: what it emits in all.
+        entries: the journal's valid entries, as returned by :func:`check_journal`.
+        spout: the spout's component id.
+        tuples: the number of tuples that it emits in all.
 
     Raises:
-        Violation: some of it is missing, or there twice.
+        Violation: some input is missing or was counted twice.
     """
     transactions = [each for entry in entries for each in entry.transactions]
     if any(each.is_dead_letter for each in transactions):
-        return  # of those it is not known what they held; their txids are all there
+        return  # the number of tuples in a dead letter is unknown; their txids are checked elsewhere
     taken = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions)
     require(taken == tuples, f"nothing is lost or doubled (promise 16): {taken} tuples were committed, of {tuples}")

@@ -1,4 +1,4 @@
-"""A collector for tests: it records what is emitted, tuple by tuple."""
+"""A collector for tests that records every emitted tuple."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txtopo.errors import FieldsError
 
 @attrs.frozen
 class Emitted:
-    """One recorded tuple: its values, the attempt first, its stream, and the task it was sent to directly."""
+    """One recorded tuple: its values, the attempt first, its stream, and the task of a direct emit, else None."""
 
     values: tuple[Any, ...]
     stream: str = DEFAULT_STREAM
@@ -26,11 +26,13 @@ class Emitted:
 
 
 class RecordingCollector(BatchOutputCollector):
-    """Records tuples in the order they are emitted; the rows of record batches too, the attempt put first.
+    """Records tuples, and the rows of record batches as tuples, in the order in which they are emitted.
 
     Args:
-        attempt: put before the rows of batches without an attempt column; None: batches must have one.
-        fields: the default stream's fields, the attempt first, to check lengths and columns against.
+        attempt: the attempt to insert before the rows of batches without an attempt column; None: batches must have
+            the column.
+        fields: the default stream's fields, the attempt first; lengths and columns are checked against them. None: no
+            check.
     """
 
     def __init__(self, attempt: TransactionAttempt | None = None, fields: Fields | None = None) -> None:
@@ -53,7 +55,7 @@ class RecordingCollector(BatchOutputCollector):
         self._record(values, stream, None)
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Record one tuple that is sent to a task."""
+        """Record one tuple that is sent directly to a task."""
         self._record(values, stream, task)
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
@@ -67,15 +69,15 @@ class RecordingCollector(BatchOutputCollector):
             columns.insert(0, [self.attempt] * batch.num_rows)
             names.insert(0, ATTEMPT_FIELD)
         else:
-            raise FieldsError(f"the batch has no attempt column ({', '.join(names)}) and no attempt is known here")
+            raise FieldsError(f"the batch has no attempt column ({', '.join(names)}), and the collector has no attempt")
         if self.fields is not None and stream == DEFAULT_STREAM and names[1:] != list(self.fields.names[1:]):
-            raise FieldsError(f"the batch's columns are {names[1:]}, the stream's fields {self.fields}")
+            raise FieldsError(f"the batch's columns are {names[1:]}, but the stream's fields are {self.fields}")
         for values in zip(*columns, strict=True):
             self._record(values, stream, None)
 
     def _record(self, values: Sequence[Any], stream: str, task: int | None) -> None:
         if self.fields is not None and stream == DEFAULT_STREAM and len(values) != len(self.fields):
             raise FieldsError(
-                f"tuple {tuple(values)!r} has {len(values)} values, the stream's fields are {self.fields}"
+                f"tuple {tuple(values)!r} has {len(values)} values, but the stream's fields are {self.fields}"
             )
         self.emitted.append(Emitted(tuple(map(copied, values)), stream, task))

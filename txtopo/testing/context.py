@@ -1,4 +1,4 @@
-"""A topology context for tests: one task of one component, without a topology around it."""
+"""A topology context for tests: one task of one component, without a topology."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from txtopo.errors import StateAccessError, TopologyError
 
 @attrs.define(eq=False)
 class PlainContext(TopologyContext):
-    """Where a task stands, as you say.
+    """A context with the values that you give.
 
     Args:
         this_component_id: the id of the spout or bolt under test.
         this_task_index: the index of its task, from 0.
-        tasks: how many tasks it has.
+        tasks: its number of tasks.
         topology_id: the id of the topology.
-        components: the number of tasks of further components.
-        states: what ``state`` hands out, by name.
+        components: the number of tasks of other components, by id.
+        states: the states that ``state`` returns, by name.
     """
 
     this_component_id: str = "spout"
@@ -35,7 +35,7 @@ class PlainContext(TopologyContext):
         """Return the task indices of a component.
 
         Raises:
-            TopologyError: there is no such component here.
+            TopologyError: the context has no such component.
         """
         if component == self.this_component_id:
             return list(range(self.tasks))
@@ -47,7 +47,7 @@ class PlainContext(TopologyContext):
         """Return the state of that name.
 
         Raises:
-            StateAccessError: there is no such state here.
+            StateAccessError: the context has no such state.
         """
         if name not in self.states:
             raise StateAccessError(f"there is no state {name!r} here; name it in PlainContext(states=…)")

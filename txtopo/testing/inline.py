@@ -1,4 +1,4 @@
-"""Runs topologies in the calling process, without Spark: for tests, and for trying a topology out."""
+"""Run topologies in the calling process, without Spark, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ __all__ = ["InlineJobRunner", "run_inline"]
 def run_inline(
     topology: Topology, config: Config | None = None, *, until: int | None = None, slots: int = 2
 ) -> RunReport:
-    """Run a topology in this process, without Spark; see :func:`txtopo.run`."""
+    """Run a topology in this process, without Spark; see :func:`txtopo.run`.
+
+    Args:
+        topology: the topology, without DataFrame components.
+        config: its configuration; None: the defaults.
+        until: stop when this transaction is committed; None: when the input ends.
+        slots: the number of slots that a job is divided over.
+
+    Returns:
+        The report of the run.
+    """
 
     @contextlib.contextmanager
     def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:

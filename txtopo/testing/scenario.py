@@ -1,18 +1,18 @@
-"""Playbooks: a coordinator's story, told event by event, with what it must say to each.
+"""Scenarios: tests of a coordinator event by event, with the actions that it must return.
 
 ::
 
-    with Scenario(limits(job=1)) as story:
-        story >> recovered() << ask(1, 4)
-        story >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
-        story >> failed("2:1") << run(3, "2:2")
+    with Scenario(limits(job=1)) as scenario:
+        scenario >> recovered() << ask(1, 4)
+        scenario >> begun(1, 2) << save(1, 2) << run(1, "1:1") << run(2, "2:1")
+        scenario >> failed("2:1") << run(3, "2:2")
 
-``>>`` tells the coordinator of an event; ``<<`` is the next thing it must say, in order. What stands behind an
-event, up to the next ``>>``, is all that it may say: nothing there means that it must stay silent.
+``>>`` sends an event to the coordinator; ``<<`` is the next action that it must return, in order. The actions between
+an event and the next ``>>`` must be complete: if there are none, the coordinator must return none.
 
 Attempts are written as in a log: ``"2:1"`` is the first attempt of transaction 2, and ``"2:1@3"`` is its first
-attempt in epoch 3. The metadata of transaction 2 is ``"m2"`` wherever a story does not say otherwise. The
-invariants of the coordinator are checked after every event.
+attempt in epoch 3. The metadata of transaction 2 is ``"m2"`` unless the scenario gives another. The coordinator's
+invariants are checked after every event.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ _OF_ITS_TXID: Any = object()
 
 
 class Scenario:
-    """One coordinator and its story so far. Use it as a context: at the end nothing may be left unsaid.
+    """One coordinator and the scenario so far.
+
+    Use it as a context manager: at its end, no action may be left that was not expected.
 
     Args:
         limits: the coordinator's bounds; see :func:`limits`.
@@ -109,10 +111,10 @@ class Scenario:
         self._transcript: list[str] = []
 
     def __rshift__(self, event: Event) -> Self:
-        """Tell the coordinator of an event.
+        """Send an event to the coordinator.
 
         Raises:
-            AssertionError: something it said before was not expected, or an invariant does not hold now.
+            AssertionError: an action for the event before was not expected, or an invariant does not hold now.
         """
         self._expect_silence()
         self._transcript.append(f">> {event}")
@@ -122,10 +124,10 @@ class Scenario:
         return self
 
     def __lshift__(self, action: Action) -> Self:
-        """Expect the next thing that the coordinator says.
+        """Expect the next action of the coordinator.
 
         Raises:
-            AssertionError: it says something else, or nothing more.
+            AssertionError: it is another action, or there is none.
         """
         said = self._said.pop(0) if self._said else None
         assert said == action, self._tell(f"expected: {action}", f"but said: {said or 'nothing more'}")
@@ -142,7 +144,7 @@ class Scenario:
             self._expect_silence()
 
     def take_stop(self) -> Stop:
-        """Return the stop that must be the next and last thing said, to look at its error."""
+        """Return the next action, which must be a stop, to inspect its error."""
         said = self._said.pop(0) if self._said else None
         assert isinstance(said, Stop), self._tell("expected: a stop", f"but said: {said or 'nothing more'}")
         self._transcript.append(f"<< {said}")
@@ -153,7 +155,7 @@ class Scenario:
         assert not said, self._tell("expected: nothing more", *said)
 
     def _tell(self, *ending: str) -> str:
-        return "\n".join(["the story so far:", *self._transcript, *ending])
+        return "\n".join(["the scenario so far:", *self._transcript, *ending])
 
 
 def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
@@ -168,7 +170,7 @@ def limits(  # noqa: PLR0913 - the limits of a coordinator, shortly
     until: int | None = None,
     spout: SpoutPolicy = REPEATABLE,
 ) -> Limits:
-    """Return bounds that suit a story: a timeout of 1,000 ms, pauses of 100 ms (jobs) and 50 ms (source)."""
+    """Return bounds for a scenario: a timeout of 1,000 ms, pauses of 100 ms (jobs) and 50 ms (source)."""
     return Limits(
         window=window,
         job_transactions_max=job,
@@ -192,7 +194,7 @@ def attempt(text: str) -> TransactionAttempt:
     return TransactionAttempt(int(txid), attempt_number(int(epoch or FIRST_EPOCH), int(tries) - 1))
 
 
-# Events: what the coordinator is told.
+# Events, which the coordinator receives.
 
 
 def recovered(
@@ -202,76 +204,76 @@ def recovered(
     metadata: Any = _OF_ITS_TXID,
     now_ms: int = 0,
 ) -> Recovered:
-    """A coordinator leads; ``committed`` was committed last, and the ``begun`` ones are durable."""
+    """Return the event that a coordinator leads, with the last committed transaction and the durable begun ones."""
     return Recovered(epoch, committed, _metadata(committed, metadata), _begun(begun), now_ms)
 
 
 def begun(*txids: int, metadata: Any = _OF_ITS_TXID, source: SourceStatus = READY) -> MetadataCreated:
-    """The spout's coordinator has begun these transactions, and says how its source stands."""
+    """Return the event that the spout's coordinator has begun these transactions, with the status of its source."""
     return MetadataCreated(_begun(txids, metadata), source)
 
 
 def progressed(*attempts: str) -> Progressed:
-    """Work on these attempts gets on."""
+    """Return the event that these attempts make progress."""
     return Progressed(_attempts(attempts))
 
 
 def processed(text: str, metadata: Any = None) -> Processed:
-    """An attempt is processed; ``metadata`` is what an opaque spout emitted."""
+    """Return the event that an attempt is processed; ``metadata`` describes what an opaque spout emitted."""
     return Processed(attempt(text), metadata)
 
 
 def failed(text: str, error: str = "it failed", metadata: Any = None) -> Failed:
-    """An attempt failed; ``metadata`` is what an opaque spout emitted, if all of it."""
+    """Return the event that an attempt failed; ``metadata`` is given if an opaque spout had emitted everything."""
     return Failed(attempt(text), error, metadata)
 
 
 def job_ended(job_id: int) -> JobEnded:
-    """A job is over."""
+    """Return the event that a job has ended."""
     return JobEnded(job_id)
 
 
 def lost(job_id: int, error: str = "an executor died") -> JobLost:
-    """A job was lost."""
+    """Return the event that a job was lost."""
     return JobLost(job_id, error)
 
 
 def committed(*attempts: str) -> Committed:
-    """The writes of these attempts are durable."""
+    """Return the event that the writes of these attempts are durable."""
     return Committed(_attempts(attempts))
 
 
 def dead_letter_written(text: str) -> Committed:
-    """A dead letter is durable."""
+    """Return the event that a dead letter is durable."""
     return committed(text)
 
 
 def group_ended(group_id: int) -> GroupEnded:
-    """Nothing of a commit group runs any more."""
+    """Return the event that nothing of a commit group runs any more."""
     return GroupEnded(group_id)
 
 
 def ticked(now_ms: int) -> Ticked:
-    """It is ``now_ms``."""
+    """Return the event that the time is ``now_ms``."""
     return Ticked(now_ms)
 
 
 def stop_requested() -> StopRequested:
-    """Someone asks for an orderly stop."""
+    """Return the event that a clean stop is requested."""
     return StopRequested()
 
 
 def rule_broken(error: Exception) -> RuleBroken:
-    """There is a bug in the user's code."""
+    """Return the event that the user's code has a bug."""
     return RuleBroken(error)
 
 
 def fenced(error: Exception) -> Fenced:
-    """Another coordinator leads."""
+    """Return the event that another coordinator leads."""
     return Fenced(error)
 
 
-# Actions: what the coordinator must say.
+# Actions, which the coordinator must return.
 
 
 def ask(first_txid: int, count: int, previous: Any = _OF_ITS_TXID) -> CreateMetadata:
@@ -309,12 +311,12 @@ def write_dead_letter(
 
 
 def abandon(group_id: int) -> AbandonCommit:
-    """Stop the run if the commit phases of the group still run."""
+    """Stop the run if the commit phases of the group are still running."""
     return AbandonCommit(group_id)
 
 
 def clean_up(txid: int) -> CleanUp:
-    """Forget what lies below a transaction."""
+    """Clean up everything below a transaction."""
     return CleanUp(txid)
 
 

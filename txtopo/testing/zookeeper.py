@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers on this machine, for tests: one, or an ensemble, from the JARs that PySpark ships."""
+"""Start real ZooKeeper servers for tests, one or an ensemble, from the JARs that PySpark ships."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_
 
 _READY_SECS = 60.0
 _ANSWER_SECS = 1.0
-"""A server asked in the middle of its start may throw an error, and never answer that connection."""
+"""A timeout, because a server that is still starting may fail and never answer a connection."""
 _POLL_SECS = 0.05
 
 _CONFIG = """\
@@ -35,14 +35,14 @@ _SERVES = frozenset({"standalone", "leader", "follower"})
 
 
 class ZooKeeperServer:
-    """A ZooKeeper server process on 127.0.0.1, that can be killed and started again on the same data.
+    """A ZooKeeper server process on 127.0.0.1 that can be killed and restarted on the same data.
 
     Args:
-        folder: where its data and its log lie; made if need be.
-        tick_time_ms: its unit of time; sessions last from 2 to 20 of them.
-        heap_mb: its heap.
+        folder: the folder of its data and log; created if it does not exist.
+        tick_time_ms: its tickTime; sessions last 2 to 20 ticks.
+        heap_mb: its heap in MiB.
         membership: lines of its configuration that make it a member of an ensemble.
-        number: its number there.
+        number: its number in the ensemble.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ZooKeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process; return when it serves.
+        """Start the process, and wait until it serves requests.
 
         Raises:
             RuntimeError: it ended, or does not serve in time; the message has the end of its log.
@@ -75,8 +75,8 @@ class ZooKeeperServer:
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start the process, and do not wait for it."""
-        assert self._process is None, "it runs already"
+        """Start the process without waiting for it."""
+        assert self._process is None, "it is already running"
         self.data.mkdir(parents=True, exist_ok=True)
         (self.data / "myid").write_text(f"{self._number}\n")
         config = self.folder / "zoo.cfg"
@@ -97,7 +97,7 @@ class ZooKeeperServer:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603  # our own command
 
     def wait_until_ready(self) -> None:
-        """Return when it serves; the member of an ensemble does so while it follows or leads.
+        """Wait until it serves requests; a member of an ensemble does so while it follows or leads.
 
         Raises:
             RuntimeError: it ended, or does not serve in time; the message has the end of its log.
@@ -114,15 +114,15 @@ class ZooKeeperServer:
         raise RuntimeError(f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     def mode(self) -> str | None:
-        """Return what it says it is: ``standalone``, ``leader``, ``follower``; None while it does not serve."""
+        """Return its mode: ``standalone``, ``leader`` or ``follower``; None while it does not serve requests."""
         if self._process is None:
             return None
         _, _, after = self._ask(b"srvr").partition(b"Mode: ")
         return after.split(b"\n", 1)[0].decode() or None
 
     def signal(self, number: int) -> None:
-        """Send the process a signal, SIGSTOP for example."""
-        assert self._process is not None, "it runs"
+        """Send a signal, for example SIGSTOP, to the process."""
+        assert self._process is not None, "it is running"
         self._process.send_signal(number)
 
     def kill(self) -> None:
@@ -142,12 +142,12 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """ZooKeeper servers on 127.0.0.1 that elect a leader; each can be killed and started again by itself.
+    """ZooKeeper servers on 127.0.0.1 that elect a leader; each can be killed and restarted separately.
 
     Args:
-        folder: where their folders lie.
-        size: how many servers; more than half of them must run.
-        tick_time_ms: their unit of time; sessions last from 2 to 20 of them.
+        folder: the parent of their folders.
+        size: the number of servers; more than half of them must run.
+        tick_time_ms: their tickTime; sessions last 2 to 20 ticks.
         heap_mb: the heap of each.
     """
 
@@ -170,7 +170,7 @@ class ZooKeeperEnsemble:
         self.hosts = ",".join(server.hosts for server in self.servers)
 
     def start(self) -> None:
-        """Start all processes; return when all of them serve.
+        """Start all processes, and wait until all of them serve requests.
 
         Raises:
             RuntimeError: one of them ended, or does not serve in time.
@@ -181,7 +181,7 @@ class ZooKeeperEnsemble:
             server.wait_until_ready()
 
     def leader(self) -> ZooKeeperServer:
-        """Return the server that leads, once there is one.
+        """Wait for a leader and return it.
 
         Raises:
             RuntimeError: none was elected in time.
@@ -202,12 +202,12 @@ class ZooKeeperEnsemble:
 
 @contextlib.contextmanager
 def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 64) -> Iterator[ZooKeeperServer]:
-    """Run a ZooKeeper server for the time of a ``with`` block.
+    """Run a ZooKeeper server during a ``with`` block.
 
     Args:
-        folder: where its data and its log lie; made if need be.
-        tick_time_ms: its unit of time; sessions last from 2 to 20 of them.
-        heap_mb: its heap.
+        folder: the folder of its data and log; created if it does not exist.
+        tick_time_ms: its tickTime; sessions last 2 to 20 ticks.
+        heap_mb: its heap in MiB.
     """
     server = ZooKeeperServer(folder, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
     try:
@@ -221,7 +221,7 @@ def running_zookeeper(folder: Path, *, tick_time_ms: int = 100, heap_mb: int = 6
 def running_ensemble(
     folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48
 ) -> Iterator[ZooKeeperEnsemble]:
-    """Run an ensemble for the time of a ``with`` block; see :class:`ZooKeeperEnsemble`."""
+    """Run an ensemble during a ``with`` block; see :class:`ZooKeeperEnsemble`."""
     ensemble = ZooKeeperEnsemble(folder, size=size, tick_time_ms=tick_time_ms, heap_mb=heap_mb)
     try:
         ensemble.start()
@@ -232,9 +232,9 @@ def running_ensemble(
 
 @functools.cache
 def shared_zookeeper() -> ZooKeeperServer:
-    """Return a server that is started by the first call and runs until this process ends.
+    """Return a server that the first call starts and that runs until this process ends.
 
-    Give each test a root node of its own in it, and do not kill it.
+    Use a separate root node for each test, and do not kill the server.
     """
     folder = Path(tempfile.mkdtemp(prefix="zookeeper-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -247,7 +247,7 @@ def shared_zookeeper() -> ZooKeeperServer:
 def _jars() -> Path:
     specification = importlib.util.find_spec("pyspark")
     if specification is None or specification.origin is None:
-        raise RuntimeError("PySpark, whose JARs hold ZooKeeper, is not installed: pip install pyspark")
+        raise RuntimeError("PySpark, whose JARs contain ZooKeeper, is not installed: pip install pyspark")
     return Path(specification.origin).parent / "jars"
 
 
@@ -255,7 +255,7 @@ _given_ports: set[int] = set()
 
 
 def _free_port() -> int:
-    """Return a port that nobody listens on, and that was not returned before."""
+    """Return a free port that was not returned before."""
     while True:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

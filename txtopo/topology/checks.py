@@ -92,7 +92,7 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number from 1 on"
+                yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number, at least 1"
 
 
 def check_settings(graph: Graph) -> Iterator[str]:

@@ -1,18 +1,18 @@
-"""Folding rows into a table by the executors: each rewrites some buckets of it, the driver only writes the log.
+"""Fold rows into a table on the executors: each rewrites some buckets, and the driver only writes the log.
 
-A *bucket* is a data file that holds the rows of a range of parts (see :mod:`txtopo.columnar.hashing`), and is named
-for it: ``bucket-<first part>-<end>-….parquet``. Whoever folds rows into a range reads the files that may hold rows
-of it, and the group's rows of it, and writes one new file. So no process sees more than a bucket, however large the
-table and the transaction. The driver then takes the old files out of the table's log and puts the new ones in, in
-one Delta write.
+A *bucket* is a data file that holds the rows of a range of parts (see :mod:`txtopo.columnar.hashing`) and is named
+after it: ``bucket-<first part>-<end>-….parquet``. To fold rows into a range, an executor reads the files that may hold
+rows of the range, and the group's rows of the range, and writes one new file. So no process holds more than a bucket,
+however large the table and the transaction are. The driver then replaces the old files with the new ones in the table's
+log, in one Delta write.
 
-A table that the driver has written has files that are no buckets; the first fold by executors makes buckets of it.
-Files of a fold whose write never came are part of no version: upkeep removes them.
+If the driver has written a table, its files are not buckets; the first fold by executors converts them to buckets.
+Files of a fold that was never written to the log are part of no version: upkeep removes them.
 
-Somebody else may move the table's rows into other files between the fold and the write: OPTIMIZE keeps every row, but
-the files that the write takes out are no longer part of the table. What the write puts is as right as before, for each
-new bucket holds all rows of its parts. So whatever files the table has now, their rows of those parts go, and rows of
-other parts that lie in the same files stay, in files that are written here.
+Somebody else may move the table's rows to other files between the fold and the write: OPTIMIZE keeps every row, but
+afterwards the files that the write removes are no longer part of the table. The new buckets are still valid, because
+each holds all rows of its parts. So the table's current files with rows of those parts are removed, and their rows of
+other parts are kept in files that are written here.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ __all__ = ["BucketTask", "FoldedBucket", "fold_bucket", "fold_on_executors", "pu
 
 @attrs.frozen(eq=False)
 class BucketTask:
-    """What one executor is to do.
+    """The task of one executor: to fold rows into one bucket.
 
     Args:
-        folder: where the table's data files lie.
-        parts: the range of parts: the first, and the one behind the last.
-        old: the files that may hold rows of it.
-        new: each transaction's rows, by txid.
+        folder: the table's folder.
+        parts: the range of parts: the first one, and the one after the last.
+        old: the files that may hold rows of the range.
+        new: pairs of a txid and that transaction's rows.
         keys: the key columns.
-        reductions: how the other columns are reduced.
+        reductions: the reduction of each other column.
         schema: the table's columns.
         first_txid: the group's first transaction.
-        name: what new files' names hold.
+        name: a part of the names of new files.
     """
 
     folder: DataFolder
@@ -80,11 +80,11 @@ class BucketTask:
 
 @attrs.frozen
 class FoldedBucket:
-    """What came of a task.
+    """The result of a task.
 
     Args:
-        file: the new data file; None if its rows cannot be folded at once.
-        touched: the keys that the group has touched.
+        file: the new data file; None if its rows cannot be folded in columns.
+        touched: the number of keys that the group has touched.
     """
 
     file: DataFile | None
@@ -95,9 +95,9 @@ def tasks_of(template: BucketTask, rows: int, slots: int) -> list[BucketTask]:
     """Return the tasks that fold a group's rows into a table.
 
     Args:
-        template: what all tasks have in common; its ``old`` are all files of the table.
-        rows: the rows of the table and of the group together.
-        slots: how many tasks run at the same time.
+        template: the common part of all tasks; its ``old`` are all files of the table.
+        rows: the number of rows of the table and of the group together.
+        slots: the number of tasks that run at the same time.
     """
     ranges = _ranges_of(template.old, rows, slots)
     tasks = []
@@ -111,7 +111,7 @@ def tasks_of(template: BucketTask, rows: int, slots: int) -> list[BucketTask]:
 
 
 def fold_bucket(task: BucketTask) -> FoldedBucket:
-    """Fold the group's rows into one bucket, and write its new file: runs in an executor."""
+    """Fold the group's rows into one bucket, and write its new file; runs on an executor."""
     first, end = task.parts
     stored = pa.concat_tables([task.schema.empty_table(), *(_stored(task, file) for file in task.old)])
     if reaches(stored, task.first_txid):
@@ -140,7 +140,7 @@ def _with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
 
 
 def _ranges_of(files: Sequence[DataFile], rows: int, slots: int) -> list[tuple[int, int]]:
-    """Return the ranges of parts to fold by: those that the table has, unless its buckets have become too large."""
+    """Return the ranges of parts to fold: those of the table's buckets, unless the buckets have become too large."""
     wanted = max(slots, math.ceil(rows / BUCKET_ROWS))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
     held = sorted({file.parts for file in files if file.parts is not None})
@@ -162,13 +162,13 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
     parts: Sequence[TransactionRows],
     reduction: Reduction,
 ) -> FileWrites | None:
-    """Let the executors fold the rows of a group into a table's buckets.
+    """Fold the rows of a group into a table's buckets on the executors.
 
     Returns:
         The new files, which are in the table's folder, but not in its log; None if a result does not fit.
 
     Raises:
-        FailedException: some of the work was lost; it may be tried again.
+        FailedException: a part of the work was lost; it may be tried again.
     """
     folder, keys, old = DataFolder(location), tuple(rows.key), files_of(table)
     with folder.rows_in_files(parts, keys) as files:
@@ -196,11 +196,11 @@ def fold_on_executors(  # noqa: PLR0913, PLR0917 - what to fold, into what, by w
 
 
 def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, rows: RowFormat) -> None:
-    """Write the version after the handle's: without the files that are replaced, with the new ones.
+    """Write the version after the handle's, with the replaced files removed and the new ones added.
 
     Raises:
-        FileNotFoundError: a new file is not in the table's folder, or not as large as it was.
-        DivergenceError: the files to replace are no longer part of the table, and not because they were compacted.
+        FileNotFoundError: a new file is missing in the table's folder, or has another size.
+        DivergenceError: the files to replace are no longer part of the table, and the reason is not a compaction.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     location = Location.resolve(writes.folder, None)
@@ -209,7 +209,7 @@ def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, ro
         change = change_since(location, table, writes.version)
         if change is not None:
             raise DivergenceError(
-                f"state {fence.state!r}: what is to be written as of transaction {txid} was worked out before somebody "
+                f"state {fence.state!r}: the write of transaction {txid} was computed before somebody "
                 f"else changed the table at {location.address} ({change}); nothing was written. Run 'txtopo repair'",
                 txid=txid,
             )
@@ -218,12 +218,12 @@ def put_files(table: DeltaTable, fence: Fence, txid: int, writes: FileWrites, ro
 
 
 def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile], rows: RowFormat) -> FileWrites:
-    """Return a write that does to the files which the table has now what ``writes`` was to do.
+    """Return a write with the same effect as ``writes``, for the table's current files.
 
     Args:
-        folder: where the table's files lie.
-        writes: the write, worked out on files that held the same rows.
-        held: the files that the table has now.
+        folder: the folder of the table's files.
+        writes: the write, computed from files that held the same rows.
+        held: the table's current files.
         rows: the format of its rows.
 
     Raises:
@@ -240,16 +240,16 @@ def _after_move(folder: DataFolder, writes: FileWrites, held: Sequence[DataFile]
 
 
 def _parts_mask(buckets: Sequence[DataFile]) -> npt.NDArray[np.bool_]:
-    """Return for each part whether one of some buckets holds its rows."""
+    """Return for each part whether one of the buckets holds its rows."""
     mask = np.zeros(PARTS, dtype=np.bool_)
     for file in buckets:
-        assert file.parts is not None, f"{file.path} is no bucket"
+        assert file.parts is not None, f"{file.path} is not a bucket"
         mask[slice(*file.parts)] = True
     return mask
 
 
 def _rest_of(folder: DataFolder, file: DataFile, is_gone: npt.NDArray[np.bool_], rows: RowFormat) -> DataFile | None:
-    """Write a file's rows of other parts to a new file, a portion at a time; None if there are none."""
+    """Write a file's rows of other parts to a new file, in portions; return None if there are none."""
     schema, keys = rows.schema(), list(rows.key)
     path = folder.new_path("rest")
     count = 0

@@ -1,10 +1,9 @@
-"""Folding rows into a table's rows: the whole of a commit group at once, column by column.
+"""Fold the rows of a whole commit group into a table's rows, column by column.
 
-A stored value is one more value to fold, so one aggregation over the table's rows and the group's gives the
-table's next rows, and the last txid of each key is the largest one. That holds only where the functions do
-not mind the order (whole numbers, see :class:`~txtopo.api.reduction.Reduction`), where no sum leaves
-64 bits, and where no stored value has a transaction of the group in it already; else there is no fold, and
-the group goes key by key.
+A stored value is one more value to fold, so one aggregation over the table's rows and the group's rows gives the
+table's next rows, and the last txid of each key is the largest one. This is only valid if the function does not
+depend on the order (integers, see :class:`~txtopo.api.reduction.Reduction`), no sum exceeds 64 bits, and no stored
+value already includes a transaction of the group. Otherwise the group is folded key by key.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ class Reducer:
         fields = self.rows
         if fields.kind is not StateKind.TRANSACTIONAL:
             return None
-        assert not isinstance(values, RowsFile), "rows in a file are folded as they are"
+        assert not isinstance(values, RowsFile), "rows in a file are folded unchanged"
         table = self._of_mapping(values) if isinstance(values, Mapping) else self._of_table(values)
         return table if table is not None and is_reducible(table, list(fields.value)) else None
 
     def takes(self, columns: pa.Schema) -> bool:
-        """Whether rows of such columns, none of them null, are reducible."""
+        """Whether rows with these columns are reducible, provided that nothing is null."""
         is_integer = all(pa.types.is_integer(kind) for kind in self.rows.value.types)
         return self.rows.kind is StateKind.TRANSACTIONAL and is_integer and self._is_alike(columns)
 
     def _is_alike(self, columns: pa.Schema) -> bool:
-        """Whether columns, by whatever names, are key fields and value fields, or can be cast to their types."""
+        """Whether columns, whatever their names, have the types of the key and value fields, or can be cast to them."""
         ours = self._schema()
         return len(columns) == len(ours) and all(
             _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
@@ -65,18 +64,18 @@ class Reducer:
     def contributions(
         self, parts: Sequence[TransactionRows], reduction: Reduction, rows_max: int | None = None
     ) -> pa.Table | None:
-        """Return a group's rows, each key once, with its last txid; None if a sum is too large.
+        """Return a group's rows reduced to one row per key, with its last txid; None if a sum is too large.
 
-        A group has many rows of a key, so it is made fewer portion by portion: only those of one lie here twice.
+        A group has many rows of a key, so they are reduced in portions: only the rows of one portion need memory twice.
 
         Args:
             parts: the rows, as :meth:`reducible` returned them.
-            reduction: how to make one value of two.
-            rows_max: rows of a portion; None: all are one.
+            reduction: the reduction of two values to one.
+            rows_max: the maximum number of rows in a portion; None: a single portion.
 
         Raises:
-            TooManyKeys: there are several portions, and the keys are half as many as a portion's rows, or some rows
-                lie in files, where their keys are different ones already.
+            TooManyKeys: there are several portions, and there are more keys than half a portion's rows, or some rows
+                are in files, whose keys are already distinct.
         """
         count = sum(part.count for part in parts)
         portion_max = count if rows_max is None else rows_max
@@ -97,13 +96,13 @@ class Reducer:
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
     def folded(self, stored: pa.Table, new: pa.Table, first: int, reduction: Reduction) -> pa.Table | None:
-        """Return the rows of both, each key once; None if that can't be.
+        """Return the rows of both, reduced to one row per key; None if they cannot be folded in columns.
 
         Args:
             stored: rows of the table.
-            new: what :meth:`contributions` returned.
-            first: the first transaction that ``new`` has of.
-            reduction: how to make one value of two.
+            new: the result of :meth:`contributions`.
+            first: the first transaction of ``new``.
+            reduction: the reduction of two values to one.
         """
         if reaches(stored, first):
             return None
@@ -112,14 +111,14 @@ class Reducer:
     def folded_at(
         self, is_there: npt.NDArray[np.bool_], stored: pa.Table, new: pa.Table, first: int, reduction: Reduction
     ) -> pa.Table | None:
-        """Return ``new`` with what the table has for the same keys folded in, as :meth:`folded` but without a search.
+        """Fold the table's values of the same keys into ``new``: as :meth:`folded`, but without a search for keys.
 
         Args:
             is_there: for each row of ``new``, whether the table has its key.
-            stored: the rows of those keys, in the same order.
-            new: what :meth:`contributions` returned.
-            first: the first transaction that ``new`` has of.
-            reduction: how to make one value of two.
+            stored: the table's rows of those keys, in the same order.
+            new: the result of :meth:`contributions`.
+            first: the first transaction of ``new``.
+            reduction: the reduction of two values to one.
         """
         if reaches(stored, first):
             return None
@@ -173,11 +172,11 @@ _ELEMENT_WISE: Mapping[Reduction, Callable[[Any, Any], Any]] = {
     Reduction.MIN: pc.min_element_wise,
     Reduction.MAX: pc.max_element_wise,
 }
-"""How columns are reduced row by row; null in the second one: nothing is stored."""
+"""The element-wise reductions of new and stored values; a stored null means that there is no stored value."""
 
 
 def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[TransactionRows]]:
-    """Return the parts, in order, so many rows at a time; a part is in one piece."""
+    """Yield the parts in order, in portions of at most ``rows_max`` rows; a part is never divided."""
     portion: list[TransactionRows] = []
     rows = 0
     for part in parts:
@@ -190,7 +189,7 @@ def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[
 
 
 def _is_alike(ours: pa.DataType, theirs: pa.DataType) -> bool:
-    """Whether a cast loses nothing that is not refused."""
+    """Whether the types are equal, or a cast either loses nothing or raises."""
     return bool(
         ours == theirs
         or (pa.types.is_integer(ours) and pa.types.is_integer(theirs))

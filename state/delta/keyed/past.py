@@ -1,4 +1,4 @@
-"""A state's table as it was after some transaction, for reading only: what a replay runs on and is compared with."""
+"""A keyed table as of a past transaction, read-only: a replay runs on it and is compared with it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from txtopo.backend.replay_report import StateComparison
 __all__ = ["PastDeltaState"]
 
 CACHED_KEYS_MAX = 1_000_000
-"""Keys that are held in memory; of a larger table those used last."""
+"""The maximum number of keys in memory; of a larger table, those used last."""
 
 
 class PastDeltaState(KeyedRows, PastDeltaTable):
-    """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
+    """A table at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
         topology_id: the topology that the table belongs to.
-        location: where it lies.
+        location: its location.
         rows: the format of its rows, which names the state.
         txid: the last transaction to see.
 
     Raises:
         ConfigError: there is no table.
-        StateAccessError: what it held then is no longer kept.
+        StateAccessError: that version is no longer kept.
     """
 
     def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
@@ -43,17 +43,17 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
         self._cache = TableCache(rows, CACHED_KEYS_MAX, CACHED_KEYS_MAX)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value that each key had then, None where there was none."""
+        """Return the value that each key had then, None for keys that were missing."""
         return list(self._multi_get(keys))
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
-        """Compare what this table holds of a transaction with what a replay of it has put.
+        """Compare this table's values of a transaction with the values that a replay has put.
 
         Args:
             txid: the transaction.
-            writes: what the replay of its group has put and removed, up to it.
-            last: the last transaction of its group, which this table is as of.
-            may_be_removed: whether a later transaction of the group may have removed what this one put.
+            writes: the values put and removed by the replay of its group, up to this transaction.
+            last: the last transaction of its group, as of which this table is.
+            may_be_removed: whether a later transaction of the group may have removed keys that this one put.
         """
         name = self._rows.state
         if self._rows.kind is StateKind.NON_TRANSACTIONAL and txid != last:
@@ -75,17 +75,17 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
     ) -> str | None:
         for key, value in then.items():
             if key not in now:
-                return f"key {key!r} was {_shown(value)}, and is not put now"
+                return f"key {key!r} was {_shown(value)}, but is not put now"
             if repr(now[key]) != repr(value):
-                return f"key {key!r} was {_shown(value)}, and is {_shown(now[key])} now"
+                return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
         others = [key for key in now if key not in then]
         for key, held in zip(others, self._multi_get(others), strict=True):
             is_later = may_be_removed if held is None else getattr(held, "txid", 0) > txid
             if not is_later:
-                return f"key {key!r} is {_shown(now[key])} now, and was not put then"
+                return f"key {key!r} is {_shown(now[key])} now, but was not put then"
         for key, held in zip(removed, self._multi_get(removed), strict=True):
             if held is not None and getattr(held, "txid", 0) <= txid:
-                return f"key {key!r} is removed now, and was {_shown(held)} then"
+                return f"key {key!r} is removed now, but was {_shown(held)} then"
         return None
 
     def _put_by(self, txid: int) -> dict[Key, KeptValue]:

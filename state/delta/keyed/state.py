@@ -1,4 +1,4 @@
-"""DeltaState: keyed state in a Delta table, by delta-rs. No Spark takes part."""
+"""``DeltaState``: keyed state in a Delta table, written by delta-rs without Spark."""
 
 from __future__ import annotations
 
@@ -36,36 +36,39 @@ __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 
 @attrs.frozen(kw_only=True)
 class _Options:
-    """How a table is kept, apart from what is in it; see :class:`DeltaState`."""
+    """The options of a table except its columns; see :class:`DeltaState`."""
 
     cached_keys_max: int
     upkeep: Upkeep
 
 
 class DeltaState(DeclaredDeltaTable):
-    """A state in a Delta table of its own: key fields, value fields, txid.
+    """A keyed state in its own Delta table, with the columns of key fields, value fields and txid.
 
-    The table of an opaque state has the previous value of each value field too.
+    The table of an opaque state also has the previous value of each value field.
+
+    *You* must not write to the table with anything else; anybody may read it.
+    *txtopo* guarantees that each transaction counts exactly once in it.
 
     Args:
-        path: the table: a local path, absolute or relative to the working directory of the coordinator, or an
-            address in an object store. It is made when the state is first opened. A topology with several
-            states needs local ones, see :mod:`state.delta.staging`.
+        path: the table's path, absolute or relative to the working directory of the coordinator, or an address in an
+            object store. The table is created when the state is first opened. A topology with several states needs
+            local paths, see :mod:`state.delta.staging`.
         key: the key fields, each with a type: string, an integer, boolean, decimal, date, timestamp, binary.
         value: the value fields, each with a type.
-        kind: what is kept beside each value. An opaque state with several value fields does not take values
-            whose every field is null.
-        storage_options: what the object store needs, passed on to delta-rs.
-        cached_keys_max: the most keys that the coordinator keeps in its memory. A table with more keys is
-            read again, all of it, whenever a key is asked for that is not among those used last.
-        upkeep_every_writes: writes between two checkpoints of the log.
-        files_max: the most data files before the table is compacted.
-        vacuum_retention_hours: how long data files that are no longer referenced stay, at least 168; None
-            (the default): for ever.
+        kind: the kind of state. An opaque state with several value fields does not accept values whose fields are all
+            null.
+        storage_options: options for the object store, passed to delta-rs.
+        cached_keys_max: the maximum number of keys in the coordinator's memory. If a table has more, a read of a key
+            that was not used recently reads the whole table again.
+        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        files_max: the maximum number of data files before the table is compacted.
+        vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
+            forever.
 
     Raises:
-        ConfigError: an option is out of its range.
-        FieldsError: a field has no type, no name of its own, or a type that keys cannot have.
+        ConfigError: an option is out of range.
+        FieldsError: two fields have the same name, or a field has no type or a type that keys cannot have.
     """
 
     def __init__(  # noqa: PLR0913  each has a default, and is named
@@ -91,7 +94,7 @@ class DeltaState(DeclaredDeltaTable):
         self._options = _Options(cached_keys_max=cached_keys_max, upkeep=self._upkeep)
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
-        """Open what the table held as of a transaction, for reading only; it fences nobody.
+        """Open the table as of a transaction, read-only and without fencing anybody.
 
         Args:
             topology_id: the topology that the state belongs to.
@@ -100,13 +103,13 @@ class DeltaState(DeclaredDeltaTable):
 
         Raises:
             ConfigError: there is no table.
-            StateAccessError: what it held then is no longer kept.
+            StateAccessError: that version is no longer kept.
         """
         location = self._location()
         return PastDeltaState(topology_id, location, self._format(name), txid)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key as it is kept.
+        """Return a key in the form in which it is kept.
 
         Raises:
             FieldsError: the key or the value does not fit its field.
@@ -127,7 +130,7 @@ class DeltaState(DeclaredDeltaTable):
 
 
 class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
-    """A Delta table of keys and values in the hands of one coordinator; made by :meth:`DeltaState.open`."""
+    """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: _Options) -> None:
         OpenedDeltaTable.__init__(self, location, table, fence, rows.kind, options.upkeep)
@@ -136,7 +139,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         self._reducer = Reducer(rows)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key, None where there is none, as of this coordinator's last write.
+        """Return the value of each key as of this coordinator's last write, None for missing keys.
 
         Raises:
             FieldsError: a key does not fit the key fields.
@@ -145,7 +148,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         return list(self._reading(lambda: self._cache.multi_get(self._table, keys)))
 
     def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
-        """Return the bare value that transaction ``txid`` starts from, for each key; None: ask each value.
+        """Return the bare value that transaction ``txid`` starts from, for each key; None if each value must be asked.
 
         Raises:
             FieldsError: a key does not fit the key fields.
@@ -163,7 +166,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         return [next(values) if each else None for each in is_there.tolist()]
 
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
-        """Return ``values`` as rows to fold: whole numbers of a transactional state; None for all else."""
+        """Return ``values`` as rows to fold if they are integers of a transactional state; otherwise None."""
         if isinstance(values, RowsFile):
             if self._executors is not None and self._location.folder is not None:
                 return values if self._reducer.takes(schema_of(values)) else None
@@ -171,7 +174,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         return self._reducer.reducible(values)
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return what is to be kept after the rows were folded into those of this coordinator's last write.
+        """Return the writes that fold the rows into the table as of this coordinator's last write.
 
         Raises:
             FailedException: the table cannot be read.
@@ -207,7 +210,7 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         return self._reducer.folded(self._cache.rows_of(self._table, keys), new, first, reduction)
 
     def close(self) -> None:
-        """Let go of what is cached."""
+        """Clear the caches."""
         self._cache.clear()
 
     def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:

@@ -1,10 +1,10 @@
-"""Putting rows into a Delta table: one Delta write of whole rows, made in one of two ways.
+"""Put rows into a Delta table with one Delta write, in one of two ways.
 
-- *Rewrite*: what the write does not touch is read from the handle's version and goes, with the new rows,
-  into the next version, which replaces all files.
+- *Rewrite*: rows that the write does not touch are read from the handle's version and written, with the new rows,
+  to the next version, which replaces all files.
 - *Merge*: Delta's upsert.
 
-Measured on two busy cores, interleaved, one file, medians in ms, merge against rewrite:
+Measured on two busy cores, interleaved, one file, medians in ms, merge / rewrite:
 
 =========  ============  ============  ===========
 keys       1 % touched   10 % touched  all touched
@@ -14,10 +14,10 @@ keys       1 % touched   10 % touched  all touched
 1,000,000  387 / 117     613 / 133     1,342 / 762
 =========  ============  ============  ===========
 
-Rewrite holds the table in memory once, in Arrow. So it is taken where the driver has all rows at hand, for tables
-of up to a million rows, and wherever a tenth of the keys or more is touched; merge for the rest, where it
-need not touch every file. They are equally safe: both start from the rows of the handle's version, be they
-read or cached for that very version, and write the one after it or fail (see :mod:`state.delta.log.ownership`).
+Rewrite holds the table in memory once, in Arrow. So it is used if the driver already has all rows in memory, for tables
+of up to 1,000,000 rows, and if 10 % of the keys or more are touched. Merge is used otherwise, because it need not touch
+every file. Both are equally safe: they start from the rows of the handle's version, read or cached for that version,
+and write the version after it or fail (see :mod:`state.delta.log.ownership`).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from state.delta.schema import TXID_FIELD, without_removed
 __all__ = ["TableWrite", "merge", "put_rows", "rewrite"]
 
 REWRITE_ROWS_MAX = 1_000_000
-"""Tables of up to so many rows are always rewritten."""
+"""Tables of up to this many rows are always rewritten."""
 
 REWRITE_SHARE = 10
-"""Larger ones are rewritten if one row in so many, or more, is touched."""
+"""Larger tables are rewritten if at least one row in this many is touched."""
 
 
 @attrs.frozen(eq=False)
 class TableWrite:
-    """What one Delta write puts.
+    """The rows of one Delta write.
 
     Args:
-        rows: the rows, in the table's columns, one without a txid removes its key; none to note the txid alone.
+        rows: the rows with the table's columns; a row without a txid removes its key. Empty: only record the txid.
         keys: the names of the key columns.
-        after: all rows of the version to write, if they are at hand.
+        after: all rows of the version to write, if they are in memory.
     """
 
     rows: pa.Table
@@ -60,13 +60,13 @@ def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> p
     """Insert or replace rows in the version after the handle's.
 
     Args:
-        table: the handle to write by.
-        fence: what the write must carry.
-        txid: the transaction it makes visible.
+        table: the handle to write with.
+        fence: the fence whose properties the write carries.
+        txid: the transaction that the write makes visible.
         write: the rows.
 
     Returns:
-        All rows of the new version, where they are at hand.
+        All rows of the new version, if they are in memory.
 
     Raises:
         deltalake.exceptions.CommitFailedError: another writer took that version.
@@ -82,7 +82,7 @@ def put_rows(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> p
 
 
 def rewrite(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> pa.Table:
-    """Write all rows of the table anew, those of ``rows`` replaced, added or (without a txid) removed."""
+    """Rewrite all rows of the table, with ``rows`` replaced, added or (without a txid) removed."""
     after = write.after if write.after is not None else _replaced(table, write)
     write_deltalake(
         table,
@@ -103,7 +103,7 @@ def _replaced(table: DeltaTable, write: TableWrite) -> pa.Table:
 
 
 def merge(table: DeltaTable, fence: Fence, txid: int, write: TableWrite) -> None:
-    """Merge the rows into the table by their keys; one without a txid removes its key."""
+    """Merge the rows into the table by their keys; a row without a txid removes its key."""
     rows = write.rows
     merger = table.merge(
         rows,

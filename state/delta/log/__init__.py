@@ -1,1 +1,1 @@
-"""Delta's log as txtopo uses it: where a table lies, who owns it, which epoch may write, what is damaged."""
+"""Delta's log as txtopo uses it: a table's location, its owner, the epoch that may write, and damage."""

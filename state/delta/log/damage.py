@@ -1,7 +1,7 @@
-"""What is wrong with the files of a Delta table that can't be read: which one is gone, cut off or not Delta's.
+"""Find the damaged file of a Delta table that can't be read: one that is missing, truncated or not Delta's.
 
-delta-rs says what it stumbled over but often not in which file, and adds a page of native stack frames. So where it
-fails, the files are looked at here. Only a table in a local folder can be looked at.
+delta-rs' errors often do not name the file and add a page of native stack frames. So if delta-rs fails, the files are
+checked here. Only tables in local folders can be checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txtopo.errors import StateFailure
 __all__ = ["LOG_FOLDER", "damage_of_data", "damage_of_log", "empty_version", "plain_text", "state_failure"]
 
 LOG_FOLDER = "_delta_log"
-"""The folder of a table that makes it a Delta table."""
+"""The folder of a table's log; its presence makes a folder a Delta table."""
 
 _VERSION = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint(\..*)?\.parquet$")
@@ -33,7 +33,7 @@ _FRAME = re.compile(r"^\s*\d+: \S")
 
 
 def plain_text(error: BaseException) -> str:
-    """Return what an error of delta-rs says, without the native stack frames."""
+    """Return the text of a delta-rs error without native stack frames."""
     lines: list[str] = []
     for line in str(error).splitlines():
         if _FRAME.match(line) or line.strip().startswith("stack backtrace"):
@@ -43,7 +43,7 @@ def plain_text(error: BaseException) -> str:
 
 
 def damage_of_log(folder: Path) -> str | None:
-    """Return in words what is wrong with the newest file of a table's log that is not as it must be; None if all are.
+    """Describe the newest damaged file of a table's log; None if no file is damaged.
 
     Args:
         folder: the table's folder.
@@ -54,7 +54,7 @@ def damage_of_log(folder: Path) -> str | None:
     names = sorted((path.name for path in log.iterdir()), reverse=True)
     for name in names:
         if _CHECKPOINT.match(name) and not _is_parquet(log / name):
-            return f"{log / name} is damaged: it is no whole Parquet file"
+            return f"{log / name} is damaged: it is not a complete Parquet file"
     versions = [name for name in names if _VERSION.match(name)]
     for name in versions:
         reason = _damage_of_version(log / name)
@@ -63,19 +63,19 @@ def damage_of_log(folder: Path) -> str | None:
     numbers = [int(name[:20]) for name in versions]
     for later, earlier in itertools.pairwise(numbers):
         if later != earlier + 1:
-            return f"{log / f'{later - 1:020d}.json'} is gone"
+            return f"{log / f'{later - 1:020d}.json'} is missing"
     return None
 
 
 def empty_version(folder: Path, version: int) -> str | None:
-    """Return in words that the log file of a version is empty, which delta-rs takes for a version that did nothing."""
+    """Describe the damage if the log file of a version is empty; delta-rs reads it as a version without changes."""
     path = folder / LOG_FOLDER / f"{version:020d}.json"
     is_empty = path.is_file() and path.stat().st_size == 0
-    return f"{path} is damaged: it is empty, whatever made that version is lost" if is_empty else None
+    return f"{path} is damaged: it is empty, and the change of that version is lost" if is_empty else None
 
 
 def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
-    """Return in words which data file of a handle's version is gone or cut off; None if none is.
+    """Describe the first missing or truncated data file of a handle's version; None if there is none.
 
     Args:
         folder: the table's folder.
@@ -85,10 +85,10 @@ def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
         for path, size in _data_files(table):
             place = folder / path
             if not place.is_file():
-                return f"its data file {place} is gone"
+                return f"its data file {place} is missing"
             if place.stat().st_size != size:
-                return f"its data file {place} has {place.stat().st_size} bytes, and {size} when it was written"
-    except (DeltaError, OSError, pa.ArrowException):  # then it is not the data that is to blame
+                return f"its data file {place} has {place.stat().st_size} bytes, but had {size} when it was written"
+    except (DeltaError, OSError, pa.ArrowException):  # the data is not the cause
         return None
     return None
 
@@ -96,19 +96,19 @@ def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
 def state_failure(
     message: str, error: Exception, folder: Path | None, table: DeltaTable | None = None, *, txid: int | None = None
 ) -> StateFailure:
-    """Return the failure of a table, with the file that is to blame where one is found.
+    """Return the error for a failure of a table, with the damaged file if one is found.
 
     Args:
-        message: what failed, and where.
-        error: what was raised.
+        message: the failed operation and its place.
+        error: the original error.
         folder: the table's folder; None in an object store.
-        table: a handle of it, if there is one.
-        txid: the transaction it failed for.
+        table: a handle, if there is one.
+        txid: the transaction, if there is one.
     """
     found = None
     if folder is not None:
         found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
-    text = message if found is None else f"{message}: {found}; bring it back, for example from a backup"
+    text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
     return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
 
 
@@ -120,9 +120,9 @@ def _damage_of_version(path: Path) -> str | None:
         try:
             action: Any = json.loads(line) if line.strip() else {}
         except ValueError:
-            return f"line {number} of {len(lines)} is no JSON: it was cut off or overwritten"
+            return f"line {number} of {len(lines)} is not JSON: it was truncated or overwritten"
         if not isinstance(action, dict):
-            return f"line {number} of {len(lines)} is no action of Delta's"
+            return f"line {number} of {len(lines)} is not an action of Delta"
     return None
 
 

@@ -1,9 +1,9 @@
-"""Data files of a table: written and read by txtopo itself, beside what delta-rs does, and put into the table's log.
+"""The data files of a table that txtopo itself writes, reads and adds to the table's log, in addition to delta-rs.
 
-They are written before the log knows of them, which may take long: a coordinator that staged them may be down. So
-they lie in a folder whose name begins with an underscore, where no vacuum looks for files that the log does not
-name. They stay there when the log names them, so that none is ever moved; :mod:`state.delta.upkeep` removes those
-that are no longer needed, for nobody else does. In an object store nothing can be staged, and they lie beside the rest.
+They are written before the log names them, possibly long before, because a coordinator that staged them may be down.
+So they are written to a folder whose name begins with an underscore, which vacuum skips. They stay there when the log
+names them, so that no file is ever moved. :mod:`state.delta.upkeep` removes files that are no longer needed, because
+nobody else does. In an object store nothing can be staged, and the files are beside the others.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ __all__ = [
 ]
 
 DATA_FOLDER = "_data"
-"""The folder of a table's own that txtopo writes data files into."""
+"""The folder in a table's folder that txtopo writes data files to."""
 
 WAITING_FOLDER = "_txtopo"
-"""Where rows and staged writes wait, in the table's folder: readers and vacuum leave it alone."""
+"""The folder for waiting rows and staged writes in the table's folder; readers and vacuum ignore it."""
 
 PORTION_ROWS = 250_000
-"""Rows of a file that are read at a time."""
+"""The number of rows to read at a time."""
 
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 BUCKET_ROWS = 500_000
-"""Rows that a bucket should hold, about."""
+"""The approximate number of rows in a bucket."""
 
 _TEXT_MAX = 32
 
 _LAST_CHARACTER = "\U0010ffff"
 _BOUNDED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
-"""Types whose lowest and highest value the log is told."""
+"""Types whose minimum and maximum go into the log."""
 
 
 @attrs.frozen
@@ -75,10 +75,10 @@ class DataFile:
 
     Args:
         path: relative to the table's folder.
-        size: its bytes.
-        rows: its rows.
-        stats: what the log says of its columns, as JSON; empty for an old file.
-        partition: the values of the table's partition columns, as the log has them.
+        size: its size in bytes.
+        rows: its number of rows.
+        stats: the log's statistics of its columns, as JSON; empty for an old file.
+        partition: the values of the table's partition columns, as in the log.
     """
 
     path: str
@@ -89,23 +89,23 @@ class DataFile:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """The range of parts that it holds rows of; None if it is no bucket."""
+        """The range of parts whose rows it holds; None if it is not a bucket."""
         found = _NAME.fullmatch(Path(self.path).name)
         return None if found is None else (int(found[1]), int(found[2]))
 
 
 @attrs.frozen(eq=False)
 class FileWrites(PreparedWrites):
-    """What is to be kept for each key, in data files that are in the table's folder already.
+    """The new values by key, in data files that are already in the table's folder.
 
     Args:
         folder: the table's folder.
         added: the new files.
         removed: the files that they replace.
-        rows_put: the keys that the group has touched.
+        rows_put: the number of keys that the group has touched.
         first_txid: the group's first transaction.
-        version: the table's version that was folded into; None if it is not known.
-        read: makes the mapping of rows.
+        version: the table version that the rows were folded into; None if it is not known.
+        read: converts rows to the mapping.
     """
 
     folder: str
@@ -117,17 +117,17 @@ class FileWrites(PreparedWrites):
     _read: Callable[[pa.Table], Mapping[Any, Any]]
 
     def mapping(self) -> Mapping[Any, Any]:
-        """Read what is to be kept for each key."""
+        """Read the new value of each key from the files."""
         rows = pa.concat_tables(pq.read_table(os.path.join(self.folder, file.path)) for file in self.added)  # noqa: PTH118
         return self._read(rows.filter(pc.greater_equal(rows[TXID_FIELD], self.first_txid)))
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:
-    """Return what the log is to say of a file's columns, so that readers can skip it."""
+    """Return the statistics of a file's columns for the log, which allow readers to skip the file."""
     stats: dict[str, Any] = {"numRecords": rows.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in rows.column_names:
         column = rows[name]
-        if pa.types.is_nested(column.type):  # whose counts the log has in another form
+        if pa.types.is_nested(column.type):  # the log has their counts in another form
             continue
         stats["nullCount"][name] = column.null_count
         if not any(is_kind(column.type) for is_kind in _BOUNDED) or column.null_count == len(column):
@@ -143,15 +143,15 @@ def stats_of(rows: pa.Table) -> dict[str, Any]:
 
 
 def _upper_bound(text: str) -> str:
-    """Return a text that is no smaller, and seldom longer than a bound may be."""
+    """Return an upper bound for a text, rarely longer than the maximum length of a bound."""
     end = _TEXT_MAX
-    while text[end : end + 1] == _LAST_CHARACTER:  # than which no character behind is larger
+    while text[end : end + 1] == _LAST_CHARACTER:  # no larger character can be appended
         end += 1
     return text if len(text) <= end else text[:end] + _LAST_CHARACTER
 
 
 def partition_text(value: Any) -> str:
-    """Return a value of a partition column as Delta's log has it."""
+    """Return a value of a partition column in the format of Delta's log."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dt.date):
@@ -161,10 +161,10 @@ def partition_text(value: Any) -> str:
 
 @attrs.frozen
 class DataFolder:
-    """Where a table's data files lie. It pickles.
+    """The data files of a table. Picklable.
 
     Args:
-        location: where the table lies.
+        location: the table's location.
     """
 
     location: Location
@@ -173,20 +173,20 @@ class DataFolder:
         """Write rows to a new file, durable on return.
 
         Args:
-            name: what its name begins with.
-            rows: its rows, without the columns that the table is partitioned by.
-            partition: the values of those.
+            name: the beginning of its name.
+            rows: its rows, without the table's partition columns.
+            partition: the values of the partition columns.
         """
         path = self.new_path(name)
         return DataFile(path, self.write(path, rows), rows.num_rows, json.dumps(stats_of(rows)), partition or {})
 
     def new_path(self, name: str) -> str:
-        """Return where a new file, whose name begins so, is to lie, relative to the table."""
+        """Return the path for a new file whose name begins with ``name``, relative to the table."""
         own = f"{name}-{uuid.uuid4().hex}.parquet"
         return own if self.location.folder is None else f"{DATA_FOLDER}/{own}"
 
     def write(self, path: str, rows: pa.Table) -> int:
-        """Write a new Parquet file, durable on return, and return its bytes."""
+        """Write a new Parquet file, durable on return, and return its size in bytes."""
         folder = self.location.folder
         if folder is None:
             with self._remote().open_output_stream(path) as sink:
@@ -200,7 +200,7 @@ class DataFolder:
 
     @contextlib.contextmanager
     def writer(self, path: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-        """Give what writes a new Parquet file to a local table, a portion at a time; durable at the end."""
+        """Yield a writer for a new Parquet file of a local table, for writing in portions; durable at the end."""
         place = self._local() / path
         place.parent.mkdir(exist_ok=True)
         with place.open("xb") as file:
@@ -210,7 +210,7 @@ class DataFolder:
             os.fsync(file.fileno())
 
     def portions(self, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Yield the rows of a local table's file, a portion at a time, as :meth:`read` returns them."""
+        """Yield the rows of a local table's file in portions, each as :meth:`read` returns them."""
         with (self._local() / path).open("rb") as file:
             for batch in pq.ParquetFile(file).iter_batches(PORTION_ROWS, columns=schema.names):
                 yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
@@ -219,7 +219,7 @@ class DataFolder:
     def rows_in_files(
         self, parts: Sequence[TransactionRows] | Sequence[RowsToWrite], keys: Sequence[str]
     ) -> Iterator[list[RowsFile]]:
-        """Give the rows of each part in a file; those in memory wait in the table's folder as long as that is needed.
+        """Yield a file of rows for each part; rows in memory are written to the table's folder within the context.
 
         Args:
             parts: the rows of some transactions.
@@ -244,7 +244,7 @@ class DataFolder:
         (self._local() / path).unlink()
 
     def read(self, path: str, schema: pa.Schema) -> pa.Table:
-        """Return the columns of a file that ``schema`` names, with its types."""
+        """Return the columns of ``schema`` from a file, with the schema's types."""
         folder = self.location.folder
         if folder is None:
             with self._remote().open_input_file(path) as file:
@@ -253,7 +253,7 @@ class DataFolder:
             return pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema)
 
     def size_of(self, path: str) -> int | None:
-        """Return the bytes of a file; None if it is not there."""
+        """Return the size of a file in bytes; None if it does not exist."""
         folder = self.location.folder
         if folder is None:
             found = self._remote().get_file_info(path)
@@ -262,7 +262,7 @@ class DataFolder:
         return place.stat().st_size if place.is_file() else None
 
     def _local(self) -> Path:
-        assert self.location.folder is not None, "the table lies in a local folder"
+        assert self.location.folder is not None, "the table is in a local folder"
         return self.location.folder
 
     def _remote(self) -> fs.FileSystem:
@@ -271,14 +271,14 @@ class DataFolder:
 
 @attrs.frozen(eq=False)
 class FileChange:
-    """What one Delta write does to the files of a table.
+    """The change of a table's files by one Delta write.
 
     Args:
-        added: files to put in; they are in its folder.
-        removed: files to take out.
-        schema: its columns.
-        partition_by: those that it is partitioned by.
-        is_of_rows: whether rows come or go; else they only lie in other files.
+        added: the files to add; they are already in the table's folder.
+        removed: the files to remove.
+        schema: the table's columns.
+        partition_by: its partition columns.
+        is_of_rows: whether rows are added or removed; False if they only move between files.
     """
 
     added: Sequence[DataFile]
@@ -292,15 +292,15 @@ def put_change(table: DeltaTable, fence: Fence, txid: int | None, folder: DataFo
     """Write the version after the handle's.
 
     Args:
-        table: the handle to write by.
-        fence: what the write must carry.
-        txid: the transaction it makes visible; None for upkeep.
-        folder: where the table's files lie.
-        change: what to do.
+        table: the handle to write with.
+        fence: the fence whose properties the write carries.
+        txid: the transaction that the write makes visible; None for upkeep.
+        folder: the folder of the table's files.
+        change: the files to add and remove.
 
     Raises:
-        FileNotFoundError: a new file is not in the table's folder, or not as large as it was; or one to take out is
-            no longer part of the table, for somebody else has put its rows elsewhere.
+        FileNotFoundError: a new file is missing in the table's folder or has another size; or a file to remove is
+            no longer part of the table, because somebody else has moved its rows.
         deltalake.exceptions.CommitFailedError: another writer took that version.
     """
     for file in change.added:
@@ -328,19 +328,19 @@ def put_change(table: DeltaTable, fence: Fence, txid: int | None, folder: DataFo
 
 
 def moved_file(removed: Sequence[DataFile], held: Sequence[DataFile]) -> DataFile | None:
-    """Return a file to take out that is not among those that the table has, for its rows lie in others now."""
+    """Return a file to remove that is no longer part of the table; None if there is none."""
     paths = {file.path for file in held}
     return next((file for file in removed if file.path not in paths), None)
 
 
 def files_of(table: DeltaTable, partition_by: Sequence[str] = ()) -> tuple[DataFile, ...]:
-    """Return the files of the handle's version, by their paths below the table's folder.
+    """Return the files of the handle's version, with paths relative to the table's folder.
 
-    The log has paths percent-encoded, and delta-rs hands them out so; it encodes them again where it takes them.
+    The log's paths are percent-encoded. delta-rs returns them encoded, but encodes the paths that it is given.
 
     Args:
         table: the handle.
-        partition_by: the columns that it is partitioned by, if each file's partition is wanted.
+        partition_by: the partition columns, if each file's partition is needed.
     """
     added = pa.table(table.get_add_actions(flatten=True))
     if not added.num_rows:

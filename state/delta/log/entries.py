@@ -1,10 +1,10 @@
-"""What a Delta table's log says of each version: who made it, by which operation, and as of which transaction.
+"""Read the versions in a Delta table's log, and find those in which another writer changed rows.
 
-Each Delta write of txtopo notes its epoch, and the txid that it makes visible, in the log. So a version without
-such a note was made by somebody else, and may have changed what the table holds.
+Each Delta write of txtopo records its epoch, and the txid that it makes visible, in the log. So a version without
+an epoch was made by somebody else.
 
-The log's files are read where that can be done. delta-rs' ``history`` numbers its entries from the handle's
-version down, whatever the log has got since, and leaves out versions whose writer told nothing of itself.
+The log's files are read directly if possible, because delta-rs' ``history`` numbers its entries down from the handle's
+version, even if the log has grown since, and leaves out versions without commit information.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class LogEntry:
 
     Args:
         version: its number.
-        operation: what made it.
-        epoch: the epoch of the coordinator that made it; None if it was somebody else.
-        txid: the transaction that it makes visible; None for a marker, for upkeep, and for others' versions.
+        operation: the operation that made it.
+        epoch: the epoch of the coordinator that made it; None if somebody else made it.
+        txid: the transaction that it makes visible; None for a marker, for upkeep, and for foreign versions.
     """
 
     version: int
@@ -59,11 +59,11 @@ class LogEntry:
 
 
 def log_entries(location: Location, table: DeltaTable, first: int = 0) -> Iterator[LogEntry]:
-    """Yield the versions of a table, newest first, until ``first`` or until the log is gone.
+    """Yield the versions of a table, newest first, down to ``first`` or to the oldest log entry that is kept.
 
     Args:
-        location: where the table lies.
-        table: a handle that is up to date.
+        location: the table's location.
+        table: an up-to-date handle.
         first: the oldest version to yield.
     """
     if location.folder is None:
@@ -78,9 +78,10 @@ def log_entries(location: Location, table: DeltaTable, first: int = 0) -> Iterat
 
 
 def version_after(location: Location, table: DeltaTable, txid: int) -> int | None:
-    """Return the version that the write of a transaction made, None if the log tells of none.
+    """Return the version that the write of a transaction made; None if the log has none.
 
-    Versions that were rolled back do not count: going back in time, the txids of those that do only fall.
+    Versions that were rolled back do not count: from the newest version back, only versions whose txid is below all
+    txids seen so far are valid.
     """
     lowest: int | None = None
     for entry in log_entries(location, table):
@@ -103,72 +104,72 @@ def _number(information: Mapping[str, Any], name: str) -> int | None:
 
 
 def _information(path: Path) -> Mapping[str, Any] | None:
-    """Return what a version's writer told of itself, empty if nothing; None if the log is gone."""
+    """Return a version's commit information, empty if it has none; None if the log file is missing."""
     try:
         with path.open(encoding="utf-8") as file:
             line = None
             for line in file:
                 if _INFORMATION in line:
-                    told: Any = json.loads(line).get(_INFORMATION)
-                    if isinstance(told, dict):
-                        return told
+                    information: Any = json.loads(line).get(_INFORMATION)
+                    if isinstance(information, dict):
+                        return information
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise OSError(f"{path} is damaged: it was cut off or overwritten") from error
+        raise OSError(f"{path} is damaged: it was truncated or overwritten") from error
     return {} if line is not None else {"operation": f"what has emptied {path}"}
 
 
 _HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
-"""Delta operations that leave every row as it is."""
+"""Delta operations that change no row."""
 
 _LOOK_BACK_VERSIONS = 1_000
-"""How far back a reader looks, which knows of no version that is txtopo's."""
+"""The number of versions that a reader checks if it knows no version of txtopo's."""
 
 
 def foreign_change(location: Location, table: DeltaTable, since: int | None) -> str | None:
-    """Return in words what somebody else has changed up to the handle's version, or None if nobody has.
+    """Describe a change by somebody else up to the handle's version; return None if there is none.
 
     Args:
-        location: where the table lies.
-        table: a handle that is up to date.
-        since: a version that is known to be txtopo's; it is looked at, too. None, or one that the table has not
-            got to: the last one that made a transaction visible.
+        location: the table's location.
+        table: an up-to-date handle.
+        since: a version that is known to be txtopo's; it is checked too. If it is None, or the table has not reached
+            it, the last version that made a transaction visible is used.
     """
     known = since if since is not None and since <= table.version() else None
     below = table.version()
     for entry in log_entries(location, table, known or 0):
         below = entry.version - 1
         if entry.version == known:
-            return None if entry.is_own or entry.version == 0 else f"{_told(entry)}, in place of our own"
+            return None if entry.is_own or entry.version == 0 else f"{_text(entry)}, in place of our own"
         if entry.is_own and known is None and entry.txid is not None:
             return None
         if not entry.is_own and entry.version > 0 and entry.operation not in _HARMLESS:
-            return _told(entry)
-    return None if below < 0 else f"somebody made version {below + 1}, and the log before it is gone"
+            return _text(entry)
+    return None if below < 0 else f"somebody made version {below + 1}, and the log before it is missing"
 
 
 def change_on_top(location: Location, table: DeltaTable) -> str | None:
-    """Return in words what somebody else has changed on top of the last transaction, as far as the log is kept.
+    """Describe a change by somebody else after the last transaction, as far as the log is kept; None if none.
 
     Args:
-        location: where the table lies.
-        table: a handle; later versions do not count.
+        location: the table's location.
+        table: a handle; later versions are ignored.
     """
     for entry in log_entries(location, table, max(0, table.version() - _LOOK_BACK_VERSIONS)):
         if entry.txid is not None or entry.version == 0:
             return None
         if not entry.is_own and entry.operation not in _HARMLESS:
-            return _told(entry)
+            return _text(entry)
     return None
 
 
 def change_since(location: Location, table: DeltaTable, version: int | None) -> str | None:
-    """Return in words how somebody else has changed rows after a version of the table, whosever that was.
+    """Describe a change of rows by somebody else after a version of the table; None if none.
 
     Args:
-        location: where the table lies.
-        table: a handle that is up to date.
+        location: the table's location.
+        table: an up-to-date handle.
         version: the version; None: the last one that made a transaction visible.
     """
     if version is None:
@@ -177,9 +178,9 @@ def change_since(location: Location, table: DeltaTable, version: int | None) -> 
     for entry in log_entries(location, table, version + 1):
         below = entry.version
         if not entry.is_own and entry.operation not in _HARMLESS:
-            return _told(entry)
-    return None if below <= version + 1 else f"somebody made version {below}, and the log before it is gone"
+            return _text(entry)
+    return None if below <= version + 1 else f"somebody made version {below}, and the log before it is missing"
 
 
-def _told(entry: LogEntry) -> str:
+def _text(entry: LogEntry) -> str:
     return f"{entry.operation} made version {entry.version}"

@@ -1,4 +1,4 @@
-"""Where a Delta table lies: a local folder, or an address in an object store with its options."""
+"""The location of a Delta table: a local folder, or an address in an object store with its options."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 _FILE_SCHEME = "file://"
 
 _LOG_ENTRY = re.compile(r"^(\d{20}\..*(json|parquet)|_last_checkpoint)$")
-"""What makes a log of a log folder; a crash in the first Delta write may leave other files there."""
+"""Names of real log entries; a crash in the first Delta write may leave other files in the log folder."""
 
 
 @attrs.frozen
 class Location:
-    """Where a table lies.
+    """The location of a table.
 
     Args:
         address: an absolute path, or an address such as ``s3://bucket/table``.
-        options: what the object store needs, see delta-rs' ``storage_options``.
+        options: options for the object store, see delta-rs' ``storage_options``.
         folder: the absolute path of a local table; None for one in an object store.
     """
 
@@ -36,7 +36,7 @@ class Location:
 
     @staticmethod
     def resolve(path: str, options: dict[str, str] | None) -> Location:
-        """Return the location of ``path``, a relative path being relative to the working directory."""
+        """Return the location of ``path``; a relative path is relative to the working directory."""
         if _is_remote(path):
             return Location(path.rstrip("/"), options, None)
         folder = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
@@ -46,7 +46,7 @@ class Location:
         """Return a fresh handle of the table, of its latest version or of ``version``.
 
         Raises:
-            deltalake.exceptions.DeltaError: there is no table, or not this version of it any more.
+            deltalake.exceptions.DeltaError: there is no table, or this version no longer exists.
         """
         try:
             return DeltaTable(self.address, version=version, storage_options=self.options)
@@ -66,10 +66,9 @@ class Location:
             return None
 
     def foreign_file(self) -> Path | None:
-        """Return a file that lies where a table is to be made, or None: it is free to use.
+        """Return a file in the folder of a table to be created, or None if the folder is free.
 
-        Only local folders are looked at. Left-overs of a first Delta write that a crash cut short do not
-        count.
+        Only local folders are checked. Files left by a first Delta write that a crash interrupted do not count.
         """
         if self.folder is None or not self.folder.exists():
             return None
@@ -83,7 +82,7 @@ class Location:
 
 
 def parent_of(path: str) -> str | None:
-    """Return the folder that holds a local table's folder; None for a table in an object store."""
+    """Return the parent folder of a local table's folder; None for a table in an object store."""
     return None if _is_remote(path) else str(Path(path.removeprefix(_FILE_SCHEME)).parent)
 
 

@@ -1,20 +1,27 @@
-"""Whose a Delta table is, and which coordinator may write to it.
+"""The owner of a Delta table, and the fence that keeps coordinators of older epochs from writing to it.
 
-The *owner* is written into the table's configuration when it is made, and compared whenever it is opened. A table of
-another topology, another state, another incarnation of the topology, another kind or other columns is refused before
-anything is written, and so is whatever txtopo did not make.
+The *owner* is written to the table's configuration when it is created, and compared whenever it is opened. A table of
+another topology, state, incarnation or kind, or with other columns, is refused before anything is written. So is a
+table that txtopo did not create.
 
 The *fence*: a coordinator that has lost its lead writes nothing more. Every Delta write carries two application
-transactions: ``<topology>/<state>`` → txid and ``<topology>/epoch`` → epoch. Opening a state writes the second one
-alone, the *marker*. Then a coordinator of an older epoch cannot write, however the two interleave:
+transactions: ``<topology>/<state>`` → txid and ``<topology>/epoch`` → epoch. Opening a state writes only the second
+one, the *marker*. After that, a coordinator of an older epoch cannot write, however the two interleave. If the old one
+checks after the marker:
 
-1. Old looks at its handle, brought up to date: the marker is newer than its epoch. It stops.
-2. Old looks, sees no marker, is paused. New writes the marker. Old writes: the version after the one that
-   it looked at is taken, and it may not try the next (``max_commit_retries=0``). It fails, looks, stops.
+1. New writes the marker.
+2. Old updates its handle, sees a marker newer than its epoch, and stops.
 
-The second rule is stricter than the conflict that Delta finds between equal application transactions. It
-has to be: an overwrite that delta-rs moves behind another's append leaves both in the table, and would
-leave rows twice. ``optimize.compact`` keeps to neither rule (delta-rs 1.6), so it is not used here.
+If it checks before:
+
+1. Old updates its handle, sees no marker, and is paused.
+2. New writes the marker.
+3. Old writes. The version after the one that it checked is taken, and it may not try the next
+   (``max_commit_retries=0``). So the write fails; old checks again and stops.
+
+The ban on retries is stricter than Delta's own conflict between equal application transactions. It is necessary: if
+delta-rs moved an overwrite after another writer's append, both would be in the table, and rows could be there twice.
+``optimize.compact`` follows neither rule (delta-rs 1.6), so it is not used here.
 """
 
 from __future__ import annotations
@@ -49,21 +56,21 @@ __all__ = [
 _EPOCH = "epoch"
 
 _MARKER_TRIES_MAX = 100
-"""Tries at the marker; each one that fails means that another Delta write came between."""
+"""The maximum number of tries to write the marker; each fails only if another Delta write takes its version."""
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints are made by upkeep, between writes."""
+"""No hooks, because upkeep makes checkpoints between writes."""
 
 WORLD_ERRORS = (DeltaError, OSError, pa.ArrowException)
-"""What delta-rs and its readers raise when the world fails."""
+"""The errors of delta-rs and its readers for failures outside txtopo."""
 
 
 @attrs.frozen
 class Fence:
-    """What one coordinator may write to one table.
+    """The right of one coordinator to write to one table.
 
     Args:
-        topology_id: its topology.
+        topology_id: the topology.
         state: the state's name.
         epoch: the coordinator's epoch.
     """
@@ -75,17 +82,17 @@ class Fence:
     @state.validator
     def _check_state(self, _attribute: object, state: str) -> None:
         if state == _EPOCH:
-            raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence has that name; rename it")
+            raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence uses that name; rename it")
 
     def last_txid(self, table: DeltaTable) -> int | None:
-        """Return the last transaction written, as ``table``'s handle knows it."""
+        """Return the last transaction written, according to the handle."""
         return table.transaction_version(state_application(self.topology_id, self.state))
 
     def check(self, table: DeltaTable) -> None:
-        """Look on the very handle that is to write that no newer epoch has opened the table.
+        """Check that no newer epoch has opened the table, with the same handle that will write.
 
         Raises:
-            LostLead: one has.
+            LostLead: a newer epoch has opened it.
         """
         marker = epoch_of(table, self.topology_id)
         if marker > self.epoch:
@@ -95,11 +102,11 @@ class Fence:
             )
 
     def properties(self, txid: int | None = None, rolled_back_at: int | None = None) -> CommitProperties:
-        """Return what a Delta write must carry.
+        """Return the properties that a Delta write must carry.
 
         Args:
-            txid: the transaction it makes visible; None for upkeep.
-            rolled_back_at: the version it makes, if that is an older one again.
+            txid: the transaction that it makes visible; None for upkeep.
+            rolled_back_at: for a rollback, the number of the version that it makes.
         """
         transactions = [Transaction(epoch_application(self.topology_id), self.epoch)]
         notes = {EPOCH_NOTE: str(self.epoch)}
@@ -112,10 +119,10 @@ class Fence:
         return CommitProperties(custom_metadata=notes, app_transactions=transactions, max_commit_retries=0)
 
     def mark(self, table: DeltaTable, txid: int | None = None) -> None:
-        """Write the application transactions and nothing else; the handle is brought up to date.
+        """Write only the application transactions, and update the handle.
 
         Args:
-            table: the handle to write by.
+            table: the handle to write with.
             txid: a transaction that puts nothing into this table; None for the marker alone.
         """
         table.create_write_transaction(
@@ -133,7 +140,7 @@ class Fence:
 
         Raises:
             LostLead: a newer epoch has opened the table.
-            FailedException: other writers leave no room for the marker.
+            FailedException: other writers took the marker's version ``_MARKER_TRIES_MAX`` times.
         """
         for _ in range(_MARKER_TRIES_MAX):
             table = location.handle()
@@ -145,12 +152,12 @@ class Fence:
             return table
         raise FailedException(
             f"state {self.state!r}: {_MARKER_TRIES_MAX} times another Delta write came before the marker of "
-            f"epoch {self.epoch} at {location.address}; stop what writes to this table",
+            f"epoch {self.epoch} at {location.address}; stop the other writers of this table",
         )
 
 
 def epoch_of(table: DeltaTable, topology_id: str) -> int:
-    """Return the newest epoch that has opened a table, as its handle knows it; 0 if none has."""
+    """Return the newest epoch that has opened a table, according to its handle; 0 if none has."""
     return table.transaction_version(epoch_application(topology_id)) or 0
 
 
@@ -160,16 +167,16 @@ def state_application(topology_id: str, state: str) -> str:
 
 
 def rolled_back_application(application: str) -> str:
-    """Return the application id that carries the last version which was rolled back to an older one.
+    """Return the application id that carries the number of the last version made by a rollback.
 
     Args:
-        application: that of the state's txids.
+        application: the application id of the state's txids.
     """
     return f"{application}/rolled-back"
 
 
 def epoch_application(topology_id: str) -> str:
-    """Return the application id that carries the epochs that have opened a table."""
+    """Return the application id that carries the newest epoch that has opened a table."""
     return f"{topology_id}/{_EPOCH}"
 
 
@@ -177,19 +184,19 @@ _TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txt
 
 _WAY_OUT = (
     "Give the state another path; or, if the table is no longer needed, remove it; or, if it belongs to "
-    "coordinator state that was lost, bring that back, or see what 'txtopo repair' can do"
+    "coordinator state that was lost, restore that, or try 'txtopo repair'"
 )
 
 
 @attrs.frozen
 class Owner:
-    """What a table belongs to.
+    """The owner of a table.
 
     Args:
         topology_id: the topology.
         state: the state's name in it.
-        incarnation: the topology's incarnation that the table was made in.
-        kind: what is kept beside each value.
+        incarnation: the incarnation of the topology in which the table was created.
+        kind: the kind of the state.
     """
 
     topology_id: str
@@ -199,7 +206,7 @@ class Owner:
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
-        """Return the owner that ``table`` was made for, None if txtopo did not make it."""
+        """Return the owner of ``table``; None if txtopo did not create it."""
         configuration = table.metadata().configuration
         names = (_TOPOLOGY, _STATE, _INCARNATION, _KIND)
         if any(configuration.get(name) is None for name in names):
@@ -210,21 +217,21 @@ class Owner:
         return Owner(topology_id, state, incarnation, StateKind(kind))
 
     def take(self, location: Location, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
-        """Return a handle of this owner's table, made now if there is none.
+        """Return a handle of this owner's table; create the table if it does not exist.
 
         Args:
-            location: where it lies.
+            location: its location.
             schema: its columns.
-            partition_by: those that it is partitioned by.
+            partition_by: its partition columns.
 
         Raises:
-            DivergenceError: what lies there is another's.
+            DivergenceError: the table has another owner, or the path holds something else.
         """
         table = location.existing() or self._make(location, schema, partition_by)
         found = Owner.of(table)
         if found is None:
             raise not_ours(location)
-        misfit = columns_misfit(table, schema, partition_by) if found == self else f"it is of {found.text()}"
+        misfit = columns_misfit(table, schema, partition_by) if found == self else f"it belongs to {found.text()}"
         if misfit is not None:
             raise self._divergence(location, table, misfit)
         return table
@@ -258,7 +265,8 @@ class Owner:
                 raise_if_key_not_exists=False,
             )
         except DeltaError:
-            # 1. we find no table; 2. another coordinator makes it; 3. ours is refused. Theirs is the table.
+            # 1. This coordinator finds no table. 2. Another coordinator creates it. 3. Our creation is refused. So
+            # the other one's table is used.
             table = location.existing()
             if table is None:
                 raise
@@ -275,27 +283,27 @@ class Owner:
 
 
 def not_ours(location: Location) -> DivergenceError:
-    """Return the error for a Delta table that txtopo did not make."""
+    """Return the error for a Delta table that txtopo did not create."""
     return DivergenceError(f"the Delta table at {location.address} was not made by txtopo. {_WAY_OUT}.")
 
 
 def not_empty(location: Location, foreign: Path) -> DivergenceError:
-    """Return the error for a place where something else lies."""
+    """Return the error for a folder with other files."""
     return DivergenceError(
-        f"{location.address} is no Delta table, and it is not empty: {foreign.name} lies there. {_WAY_OUT}."
+        f"{location.address} is not a Delta table, and it is not empty: it contains {foreign.name}. {_WAY_OUT}."
     )
 
 
 def columns_misfit(table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]) -> str | None:
-    """Return in words how a table's columns differ, or those that it is partitioned by; None if they don't."""
+    """Describe a difference of a table's columns or partition columns; return None if they are the same."""
     if table.schema() != Schema.from_arrow(schema):
-        return f"its columns are {_columns_text(pa.schema(table.schema()))} and not {_columns_text(schema)}"
+        return f"its columns are {_columns_text(pa.schema(table.schema()))}, not {_columns_text(schema)}"
     found = list(table.metadata().partition_columns)
     if found == list(partition_by):
         return None
-    return f"it is partitioned by ({', '.join(found)}) and not by ({', '.join(partition_by)})"
+    return f"it is partitioned by ({', '.join(found)}), not by ({', '.join(partition_by)})"
 
 
 def _columns_text(schema: pa.Schema) -> str:
-    """Return the columns of a table in words."""
+    """Return the columns of a table as text."""
     return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

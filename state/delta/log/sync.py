@@ -1,4 +1,4 @@
-"""Making files outlive a loss of power: delta-rs renames its files into place, and does not sync them."""
+"""Sync files to disk, because delta-rs renames its files into place without syncing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, and stays there."""
+    """Write a file atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as file:
@@ -32,10 +32,10 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
-    """Sync what a Delta write made: its data files, its log entry, and the folders they are in.
+    """Sync a Delta write: its data files, its log entry, and their folders.
 
     Args:
-        folder: the table.
+        folder: the table's folder.
         version: the version that was written.
         files: the absolute paths of its new data files.
     """
@@ -47,15 +47,15 @@ def sync_version(folder: Path, version: int, files: Collection[str]) -> None:
 
 
 def sync_files(files: Collection[str]) -> None:
-    """Sync data files, by their absolute paths, and the folders that they lie in."""
+    """Sync data files, given by absolute path, and their folders."""
     for path in (*files, *{os.path.dirname(path) for path in files}):  # noqa: PTH120 - strings, and many
         sync_path(path)
 
 
 def sync_log(folder: Path) -> None:
-    """Sync what a table's log has got since its last checkpoint, that one included, and the table's own name.
+    """Sync a table's log entries since its last checkpoint, the checkpoint itself, and the table's folders.
 
-    Entries of others are among them: of a coordinator that died before it had synced them, for example.
+    This includes entries of others, for example of a coordinator that died before it had synced them.
     """
     log = folder / LOG_FOLDER
     names = [path.name for path in log.iterdir()]

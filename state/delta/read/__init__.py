@@ -1,1 +1,1 @@
-"""Reading tables without a topology: the present, the past, several tables at one transaction, and their history."""
+"""Read tables without a topology: now, in the past, several as of one transaction, and their history."""

@@ -1,4 +1,4 @@
-"""Histories of tables for the audit, read from their Delta logs, and the rows of each version if asked for."""
+"""Histories of tables for the audit, read from their Delta logs, with the rows of each version if requested."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def read_histories(
     """Return the history of each table, by state.
 
     Args:
-        metadata_dir: the folder that the journal's folder lies in.
+        metadata_dir: the folder that contains the journal's folder.
         tables: the tables that the journal knows.
-        with_rows: whether the rows of each version are read and compared with those before.
+        with_rows: whether to read the rows of each version and compare them with the version before.
 
     Raises:
-        DivergenceError: a table is gone, or no table of a state.
+        DivergenceError: a table is missing, or is not a table of a state.
         StateAccessError: a log cannot be read.
     """
     histories = {}
@@ -64,11 +64,11 @@ def read_histories(
 
 
 def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: int) -> RowChanges:
-    """Return how rows differ from earlier ones.
+    """Return the changes between the rows of two versions.
 
     Args:
         before: the rows of a version, all columns.
-        after: the rows of the next one.
+        after: the rows of the next version.
         keys: the key columns.
         since: the txid of the version before.
     """
@@ -88,11 +88,11 @@ def compare_rows(before: pa.Table, after: pa.Table, keys: Sequence[str], since: 
 
 
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
-    """Return how rows without keys differ from earlier ones.
+    """Return the changes between the rows without keys of two versions.
 
     Args:
         before: the rows of a version, all columns.
-        after: the rows of the next one.
+        after: the rows of the next version.
         since: the txid of the version before.
     """
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
@@ -124,7 +124,7 @@ class _Reader:
         if latest is None or owner is None:
             raise DivergenceError(
                 f"state {state!r}: there is no table of a txtopo state at {location.address}, where the journal has "
-                "one; bring it back"
+                "one; restore it"
             )
         return cls(state, location, latest, owner)
 
@@ -157,7 +157,7 @@ class _Reader:
         return TableHistory(self.state, self.location.address, str(self.latest.metadata().id), tuple(versions))
 
     def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
-        """Yield each version that is kept, up to the latest, with its actions."""
+        """Yield each kept version up to the latest, with its actions."""
         files = fs.PyFileSystem(DeltaStorageHandler(self.location.address, self.location.options))
         names = (Path(file.path).name for file in files.get_file_info(fs.FileSelector(LOG_FOLDER)))
         stems = sorted(int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdecimal())
@@ -196,7 +196,7 @@ class _Reader:
         )
 
     def _rows(self, version: int, schema: pa.Schema) -> pa.Table | None:
-        """Return the rows of a version; None if its files are gone."""
+        """Return the rows of a version; None if its files are missing."""
         table = self.location.handle(version)
         try:
             return read_rows(table, schema)
@@ -204,8 +204,8 @@ class _Reader:
             if self.location.folder is None or not all(Path(path).is_file() for path in table.file_uris()):
                 return None
             raise StateAccessError(
-                f"state {self.state!r}: the files of version {version} of the table at {self.location.address} are "
-                "there, and cannot be read: they are damaged",
+                f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "
+                "but cannot be read: they are damaged",
                 cause=str(error),
             ) from error
 
@@ -228,7 +228,7 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return in words some rows that are not as they were."""
+    """Describe some rows that have changed without a new txid."""
     known = {tuple(row[key] for key in keys): row for row in before.to_pylist()}
     found = []
     for row in kept.to_pylist():

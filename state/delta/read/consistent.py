@@ -1,39 +1,40 @@
 """A consistent view: all tables of a topology as of one transaction, read while it runs, crashes or recovers.
 
-Each table is a prefix of the transactions at any moment; but of a group that writes several, one table may have
-it and another not yet. So a reader asks the journal how far all have got together, and reads each table as of
-there, by Delta's own time travel. Call that N.
+Each table holds a prefix of the transactions at any moment. But when a group writes several tables, one may already
+have it and another not yet. So a reader finds in the journal the last transaction that all tables have, N, and reads
+each table as of N by Delta's time travel:
 
-1. The end of the journal is read: the newest coordinator's header, and the last group that it has entered.
-2. A handle of each table is taken. If every table that the entry names has got to its last transaction, that is N;
-   else the one before its first, for a coordinator enters a group only when the one before is committed.
-3. Each table is read, of its handle's version or an earlier one: the newest whose txid is not above N. That has the
-   txid which the journal has it written as of, and nobody else has changed it since; else the view is refused.
-4. The end of the journal is looked at again. If it has become another coordinator's, all begins anew.
+1. Read the end of the journal: the newest coordinator's header, and the last group that it has entered.
+2. Take a handle of each table. If every table in the entry has the entry's last transaction, that is N. Otherwise N is
+   the one before the entry's first, because a coordinator enters a group only when the one before is committed.
+3. Read each table at its handle's version or an earlier one: the newest whose txid is not above N. Refuse the view if
+   its txid is not the one in the journal, or if somebody else has changed the table since.
+4. Read the end of the journal again. If it belongs to another coordinator now, start over.
 
-Why that is never torn, told as histories; A, B and C are coordinators, each newer than the one before:
+These histories show why a view is never torn. A, B and C are coordinators, each newer than the one before:
 
 - *A crash between two tables.* 1. A enters group 5 to 8, writes table X and dies. 2. The reader finds X at 8 and Y
-  at 4: N is 4, and X is read as of its version before. 3. B finishes the group from what was staged, then begins
-  its file, which says that 8 is committed. Between the two the reader still asks A's file, and finds both at 8.
-- *An entry that is void.* 1. A enters group 5 to 8 and dies. 2. B drops it, begins its file (4 is committed), and
-  enters 5 to 6 instead. 3. Nobody asks A's file any more.
-- *A reader with an old end.* 1. The reader has read the end of A's file, group 5 to 8 of X alone. 2. A dies, B
-  begins its file and groups otherwise: 5 to 8 of X and Y, X is written. 3. The reader finds X at 8: N is 8, but Y
-  is read at 4. 4. The end of the journal is B's now; the reader begins anew. It can't miss that, for B's header is
-  durable before B writes a group.
+  at 4: N is 4, and X is read at its version before. 3. B finishes the group from the staged writes, then begins
+  its file, which says that 8 is committed. Between the two the reader still uses A's file, and finds both at 8.
+- *A void entry.* 1. A enters group 5 to 8 and dies. 2. B drops it, begins its file (4 is committed), and enters
+  5 to 6 instead. 3. Readers no longer use A's file.
+- *A reader with an old end.* 1. The reader has read the end of A's file, group 5 to 8 of X alone. 2. A dies; B
+  begins its file and makes another group, 5 to 8 of X and Y; X is written. 3. The reader finds X at 8: N is 8, but Y
+  is read at 4. 4. The end of the journal is B's now, so the reader starts over. It cannot miss that, because B's header
+  is durable before B writes a group.
 - *A zombie.* 1. A is paused. 2. B takes the lead, opens all tables, which fences them, and begins its file. 3. A
-  goes on and enters a group: in its own file, which nobody asks; or, before B's file is begun, in the newest
-  one. Its tables refuse it then, so the reader takes N from before it: what A had committed until then, as B found it.
-- *A repair.* 1. ``txtopo repair`` rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch that has
-  begun no file, and Y at 8. Nothing says how far both have got, so it refuses, until a coordinator begins its file.
-- *A header that was cut off.* 1. B's file has no whole line yet. 2. The reader asks A's file. B has written no group
-  of its own, only finished A's, as in the first history.
+  continues and enters a group: in its own file, which readers no longer use; or, before B's file is begun, in the
+  newest file. Its tables refuse the group then, so the reader takes N from before it: A's last committed transaction,
+  as B found it.
+- *A repair.* 1. ``txtopo repair`` rolls X back to 4. 2. The reader finds X at 4, rolled back in an epoch without a
+  file, and Y at 8. Nothing shows what both have, so it refuses until a coordinator begins its file.
+- *A truncated header.* 1. B's file has no complete line yet. 2. The reader uses A's file. B has written no group
+  of its own, and has only finished A's, as in the first history.
 
-What the view needs is never cleaned away while it is needed. A coordinator looks after its tables only when a group
-is over: then N is what every table holds now, and neither vacuum nor the clean-up of logs takes anything from
-a table's newest version, however old it is. The version before it is needed only while the next group is under way.
-A reader that is slower than that finds a file gone and begins anew, with a later N.
+Files that a view needs are not removed while they are needed. A coordinator maintains its tables only after a group:
+then N is what every table holds now, and neither vacuum nor the clean-up of logs removes anything of a table's newest
+version, however old it is. The version before it is needed only while the next group is in progress. A slower reader
+finds that a file is missing and starts over, with a later N.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from txtopo.journal.journal import FOLDER, JournalHeader
 __all__ = ["ConsistentView", "read_tables"]
 
 TRIES_MAX = 20
-"""Times that a reader begins anew; each time a coordinator was faster, or a file was gone."""
+"""The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
 
 
 @attrs.frozen
@@ -67,14 +68,14 @@ class ConsistentView:
     """All tables of a topology as of one transaction."""
 
     txid: int
-    """No transaction above it is in any table, and all up to it are in all."""
+    """The transaction: all tables include every transaction up to it, and none above it."""
     tables: Mapping[str, pa.Table]
     """The rows of each state: key fields, value fields, txid."""
 
 
 @attrs.frozen
 class _Handle:
-    """A table at one version, which stays the same whatever is written meanwhile."""
+    """A table at one version, which does not change if somebody writes meanwhile."""
 
     location: Location
     table: DeltaTable
@@ -93,22 +94,22 @@ def read_tables(
     *,
     storage_options: dict[str, str] | None = None,
 ) -> ConsistentView:
-    """Return what all tables of a topology hold as of one transaction. Needs no topology, and stops none.
+    """Return all tables of a topology as of one transaction, without the topology and while it may be running.
 
     Args:
-        output: the folder that holds the tables and ``_txtopo``; or that one.
-        txid: the last transaction to see. None: the last one that every table has got to.
-        nearest: whether to return the nearest moment before ``txid`` that is kept, if that of ``txid`` itself is not:
-            transactions that were written together are seen together then.
-        storage_options: what tables in an object store need.
+        output: the folder that holds the tables and ``_txtopo``, or ``_txtopo`` itself.
+        txid: the last transaction to see. None: the last one that every table has.
+        nearest: whether to return the nearest kept moment before ``txid`` if that of ``txid`` itself is not kept;
+            transactions that were written together are then seen together.
+        storage_options: options for tables in an object store.
 
     Returns:
-        The view. A state that nothing was written to yet is empty; one that is kept in memory is not in it.
+        The view. A state without any write yet is empty; a state in memory is not included.
 
     Raises:
-        ConfigError: there is no journal, which alone tells how far all tables have got.
-        StateAccessError: the transaction is not committed yet, or what the tables held then is no longer kept, or never
-            was: it was written together with others.
+        ConfigError: there is no journal, which is needed to find the last transaction that all tables have.
+        StateAccessError: the transaction is not committed yet, or the tables do not keep that moment: it was removed,
+            or was written together with others.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
     metadata_dir = metadata_dir_below(output)
@@ -121,7 +122,7 @@ def read_tables(
             _refuse_repair(handles, end.header)
             if txid is not None and txid > bound:
                 raise StateAccessError(
-                    f"transaction {txid} is not in all tables yet; the last one that is, is {bound}", txid=txid
+                    f"transaction {txid} is not in all tables yet; the last one in all of them is {bound}", txid=txid
                 )
             wanted = bound if txid is None else txid
             found = _as_of(handles, wanted)
@@ -136,7 +137,7 @@ def read_tables(
         elif _end_of(metadata_dir).header.epoch == end.header.epoch:
             return view
     raise StateAccessError(
-        f"what the tables of {metadata_dir.parent} held together can't be read; begun {TRIES_MAX} times"
+        f"the tables of {metadata_dir.parent} could not be read together in {TRIES_MAX} tries"
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
         cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
@@ -146,7 +147,7 @@ def read_tables(
 def _end_of(metadata_dir: Path) -> JournalEnd:
     end = read_end(metadata_dir / FOLDER)
     if end is None:
-        raise StateAccessError(f"the first coordinator is just beginning its journal in {metadata_dir}; ask again")
+        raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
     return end
 
 
@@ -160,8 +161,8 @@ def _take_handles(
         owner = None if table is None else Owner.of(table)
         if table is None or owner is None or str(table.metadata().id) != known.identity:
             raise DivergenceError(
-                f"state {name!r}: the table at {location.address} is gone, or not the one that the journal in "
-                f"{metadata_dir} knows; bring it back, or read the tables one by one"
+                f"state {name!r}: the table at {location.address} is missing, or is not the one that the journal in "
+                f"{metadata_dir} knows; restore it, or read the tables one by one"
             )
         application = state_application(owner.topology_id, owner.state)
         handles[name] = _Handle(location, table, application, shown_schema(table, owner.kind))
@@ -169,18 +170,18 @@ def _take_handles(
 
 
 def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> None:
-    """Refuse tables that were rolled back since the journal was begun, which it does not know of."""
+    """Refuse tables that were rolled back after the journal was begun, because the journal does not know about it."""
     for name, handle in handles.items():
         rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
         if rolled_back and epoch_of(handle.location.handle(rolled_back), header.topology) > header.epoch:
             raise StateAccessError(
                 f"state {name!r}: its table was rolled back by a repair, and no coordinator has run since; run the "
-                "topology, and read again"
+                "topology and read again"
             )
 
 
 def _as_of(handles: Mapping[str, _Handle], txid: int) -> dict[str, _Handle] | None:
-    """Return handles of the versions that are as of ``txid``; None if one is gone."""
+    """Return handles of the versions as of ``txid``; None if one is missing."""
     found = {}
     for name, handle in handles.items():
         table = version_as_of(handle.location, handle.table, handle.application, txid)
@@ -191,24 +192,24 @@ def _as_of(handles: Mapping[str, _Handle], txid: int) -> dict[str, _Handle] | No
 
 
 def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
-    """Refuse tables that are not as the journal has them: restored from a copy, or changed by somebody else.
+    """Refuse tables that contradict the journal, because they were restored from a copy or changed by somebody else.
 
     Raises:
-        DivergenceError: some are; it names each with its txids.
+        DivergenceError: some tables do; the message names each with its txids.
     """
     writes = last_writes(metadata_dir / FOLDER, header.epoch, found.keys(), txid)
-    told = []
+    faults = []
     for name, handle in found.items():
         at = handle.txid or 0
         where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
         change = change_on_top(handle.location, handle.table)
         if change is not None:
-            told.append(f"{where}, and somebody else has changed it since: {change}")
+            faults.append(f"{where}, but somebody else has changed it since: {change}")
         elif writes is not None and at != (writes[name] or 0):
-            told.append(f"{where}, and the journal in {metadata_dir} has it written as of {writes[name]}")
-    if told:
+            faults.append(f"{where}, but the journal in {metadata_dir} has it at {writes[name]}")
+    if faults:
         raise DivergenceError(
-            f"the tables do not belong together as of transaction {txid}: {'; '.join(told)}. Run 'txtopo repair', or "
+            f"the tables do not belong together as of transaction {txid}: {'; '.join(faults)}. Run 'txtopo repair', or "
             "read the tables one by one",
             txid=txid,
         )
@@ -217,7 +218,7 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
 def _read(
     handles: Mapping[str, _Handle], found: Mapping[str, _Handle], txid: int, bound: int, *, is_exact: bool
 ) -> ConsistentView:
-    """Return the view as of ``txid``, from the newest handles and those of the versions that are as of it."""
+    """Return the view as of ``txid``, given the newest handles and those of the versions as of ``txid``."""
     tables = {}
     for name, handle in found.items():
         if txid == bound or not is_exact:

@@ -1,20 +1,20 @@
-"""What a Delta table held as of a transaction.
+"""Read a Delta table as of a transaction.
 
-The application transaction ``<topology>/<state>`` rises from version to version, so the newest version whose
-txid is not above the wanted one is found by bisection, from the end on. It falls only where ``txtopo repair``
-has rolled the table back: each version knows the last one that did, and what is not found from there on is
-looked for before it. Versions whose log is gone count as too old.
+The application transaction ``<topology>/<state>`` rises from version to version, so bisection from the end finds the
+newest version whose txid is not above the wanted one. It falls only if ``txtopo repair`` has rolled the table back:
+each version has the number of the last rollback, and if the wanted version is not after that, it is searched before it.
+Versions whose log is missing count as too old.
 
-Transactions that commit together are one Delta write. What the table was as of one between two Delta writes can be told
-for certain only sometimes:
+A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
+together are one Delta write, and only the rows' own txids distinguish them:
 
-* If the journal has the group that made the next version, and it begins behind the wanted transaction, nothing was
-  written in between: the version before is the table as of it.
-* A table of rows only ever grows, unless partitions are replaced: the rows up to the wanted txid are what it held.
-* A keyed table keeps one row a key. If no key was touched behind the wanted transaction, and the journal says that the
-  group removed none, the next version is what it held. Otherwise a row that a later transaction has overwritten may
-  have had another value meanwhile, which is kept nowhere. A removed key leaves no txid, and one that the same group had
-  put before leaves nothing at all in either version: only the journal knows of it.
+* If the journal has the group that made the next version, and that group begins after the wanted transaction, nothing
+  was written in between: the version before is the table as of the transaction.
+* A table of rows only grows, unless partitions are replaced: the rows up to the wanted txid are the table as of it.
+* A keyed table has one row per key. If no key was touched after the wanted transaction, and the journal shows that the
+  group removed none, the next version is the table as of it. Otherwise a row that a later transaction has overwritten
+  may have had another value in between, which is kept nowhere. A removed key leaves no txid, and a key that the same
+  group put and removed leaves nothing in either version: only the journal knows about it.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ def read_table(
     *,
     storage_options: dict[str, str] | None = None,
 ) -> pa.Table:
-    """Return what a state's table holds: key fields, value fields, txid. Needs no topology.
+    """Return the rows of a state's table (key fields, value fields, txid), without its topology.
 
     Args:
-        path: where the table lies.
+        path: the table's path.
         txid: the last transaction to see; None for the latest.
-        nearest: whether to return the nearest moment before ``txid`` that is kept, if that of ``txid`` itself is not.
-        storage_options: what an object store needs.
+        nearest: whether to return the nearest kept moment before ``txid`` if that of ``txid`` itself is not kept.
+        storage_options: options for an object store.
 
     Raises:
         ConfigError: there is no table of a state.
-        StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and what the
-            table held between them is kept nowhere. The message names the nearest ones that can be shown.
+        StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and the table
+            has no version between them. The message names the nearest transactions that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
     table = location.existing()
     owner = None if table is None else Owner.of(table)
     if table is None or owner is None:
-        raise ConfigError(f"{location.address} is no table of a txtopo state{_advice(location)}")
+        raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
     application = state_application(owner.topology_id, owner.state)
     return read_snapshot(location, application, shown_schema(table, owner.kind), txid, is_exact=not nearest)
 
 
 def _advice(location: Location) -> str:
-    """Return what to do about a path that is no table."""
+    """Return advice for a path that is not a table."""
     folder = location.folder
     if folder is not None and not folder.exists():
         return ": there is no such folder"
@@ -82,7 +82,7 @@ def _advice(location: Location) -> str:
 
 
 def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
-    """Return the columns to show of a state's table: those of the key are not null, txid is the last."""
+    """Return the columns of a state's table to show: the key columns, which are not null, the values, and txid."""
     schema = pa.schema(table.schema())
     keys = [field for field in schema if not field.nullable]
     values = [field for field in schema if field.nullable and field.name != TXID_FIELD]
@@ -97,15 +97,15 @@ def read_snapshot(
     """Return the rows of a table as of a transaction.
 
     Args:
-        location: where the table lies.
+        location: the table's location.
         application: the application id that carries its txids.
         schema: the columns to return.
-        txid: the last transaction to see. Transactions that were written together are seen together: what is
-            returned is as of the last Delta write whose txid is not above this one. None for the latest.
-        is_exact: whether nothing but what the table held as of ``txid`` will do.
+        txid: the last transaction to see; None for the latest. Transactions that were written together are seen
+            together: the result is as of the last Delta write whose txid is not above this one.
+        is_exact: whether only the rows exactly as of ``txid`` are acceptable.
 
     Raises:
-        StateAccessError: the table has not got so far yet, or what it held then is no longer kept.
+        StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
     """
     try:
         latest = location.handle()
@@ -116,8 +116,8 @@ def read_snapshot(
     except WORLD_ERRORS as error:
         as_of = "now" if txid is None else f"as of transaction {txid}"
         raise StateAccessError(
-            f"what the table at {location.address} holds {as_of} cannot be read; its files may have been "
-            "vacuumed away, ask for a later transaction",
+            f"the rows of the table at {location.address} {as_of} cannot be read; its files may have been "
+            "vacuumed, ask for a later transaction",
             txid=txid,
             cause=plain_text(error),
         ) from error
@@ -134,7 +134,7 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
     found = version_as_of(location, latest, application, txid)
     if found is None:
         raise StateAccessError(
-            f"what the table at {location.address} held as of transaction {txid} is no longer kept: its log "
+            f"the table at {location.address} no longer keeps its version as of transaction {txid}: its log "
             f"begins later; ask for a transaction nearer to {last}",
             txid=txid,
         )
@@ -144,11 +144,11 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
 def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
     """Return a handle of the newest version whose txid is not above a wanted one; None if it is no longer kept.
 
-    Most often it is one of the last few, so those are looked at first.
+    It is usually one of the last few versions, so those are checked first.
 
     Args:
-        location: where the table lies.
-        latest: a handle of it, as new as any that may be returned.
+        location: the table's location.
+        latest: a handle of the newest version that may be returned.
         application: the application id that carries its txids.
         txid: the last transaction to see.
     """
@@ -161,7 +161,7 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
         return None if before is None else version_as_of(location, before, application, txid)
     step = 1
     found: DeltaTable | None = None
-    while low < high:  # the version wanted is in [low, high), and what ``found`` is, is the one before ``low``
+    while low < high:  # the wanted version is in [low, high) or is ``found``, the one before ``low``
         middle = max((low + high) // 2, high - step)
         step *= 2
         table = _kept_version(location, middle)
@@ -180,7 +180,7 @@ def _kept_version(location: Location, version: int) -> DeltaTable | None:
         return None
 
 
-def rows_between(  # noqa: PLR0913, PLR0917 - a table has that many sides
+def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the range
     location: Location,
     found: DeltaTable,
     application: str,
@@ -191,15 +191,15 @@ def rows_between(  # noqa: PLR0913, PLR0917 - a table has that many sides
     """Return the rows of a table as of a transaction.
 
     Args:
-        location: where the table lies.
+        location: the table's location.
         found: its newest version whose txid is not above ``txid``.
         application: the application id that carries its txids.
         schema: the columns to return.
-        txid: the transaction, which is committed.
-        latest: a handle of the newest version that counts.
+        txid: the transaction, which must be committed.
+        latest: a handle of the newest version to consider.
 
     Raises:
-        StateAccessError: they can't be told; the message names the nearest transactions that can be shown.
+        StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
@@ -220,8 +220,8 @@ def rows_between(  # noqa: PLR0913, PLR0917 - a table has that many sides
             return rows
     below = reached if group is None else group.first - 1
     raise StateAccessError(
-        f"what the table at {location.address} held as of transaction {txid} is kept nowhere: it was written as of "
-        f"{below} and as of {above}, and not in between; ask for one of these, or for the nearest before {txid} "
+        f"the table at {location.address} has no version as of transaction {txid}: it was written as of "
+        f"{below} and as of {above}, but not in between; ask for one of these, or for the nearest before {txid} "
         "(nearest=True, --nearest)",
         txid=txid,
     )
@@ -229,11 +229,11 @@ def rows_between(  # noqa: PLR0913, PLR0917 - a table has that many sides
 
 @attrs.frozen
 class _Group:
-    """What the journal says of the group that a Delta write was made of.
+    """The journal's facts about the group of a Delta write.
 
     Args:
-        first: the transaction it began with.
-        removed: how many keys it removed.
+        first: its first transaction.
+        removed: the number of keys that it removed.
     """
 
     first: int
@@ -241,7 +241,7 @@ class _Group:
 
 
 def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
-    """Return the group that a Delta write was made of; None if no journal beside the table has it."""
+    """Return the group of a Delta write; None if no journal beside the table has it."""
     folder = parent_of(location.address)
     if folder is None:
         return None
@@ -259,23 +259,23 @@ def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) ->
     ]
     if not entries:
         return None
-    # A group that was dropped may have been entered again, divided otherwise: then what is sure of all of them counts.
+    # A dropped group may have been entered again with other limits. So only facts that hold for all entries are used.
     return _Group(min(entry.first for entry in entries), max(entry.states[owner.state][1] for entry in entries))
 
 
 class PastDeltaTable(OpenedState):
-    """A table at the newest version whose txid is not above a wanted one. It refuses to be written.
+    """A table at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
         topology_id: the topology that the table belongs to.
-        location: where it lies.
+        location: its location.
         state: the state's name.
         kind: its kind.
         txid: the last transaction to see.
 
     Raises:
         ConfigError: there is no table.
-        StateAccessError: what it held then is no longer kept.
+        StateAccessError: that version is no longer kept.
     """
 
     def __init__(self, topology_id: str, location: Location, state: str, kind: StateKind, txid: int) -> None:
@@ -299,18 +299,18 @@ class PastDeltaTable(OpenedState):
 
     @property
     def last_txid(self) -> int | None:
-        """The last transaction that the table had got then; None before the first."""
+        """The last transaction in this version of the table; None before the first."""
         return self._table.transaction_version(self._application)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) as they were then, or as of an earlier transaction."""
+        """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
         schema = shown_schema(self._table, self._kind)
         if txid is not None and txid < self._txid:
             return read_snapshot(self._location, self._application, schema, txid)
         return self._read(schema)
 
     def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
+        """Raise a ``StateAccessError``."""
         raise self._refusal()
 
     def _read(self, schema: pa.Schema) -> pa.Table:
@@ -321,10 +321,10 @@ class PastDeltaTable(OpenedState):
 
     def _gone(self, txid: int) -> StateAccessError:
         return StateAccessError(
-            f"state {self._state!r}: what the table at {self._location.address} held as of transaction {txid} "
-            "is no longer kept, or cannot be read; a later transaction may be",
+            f"state {self._state!r}: the version of the table at {self._location.address} as of transaction {txid} "
+            "is no longer kept, or cannot be read; try a later transaction",
             txid=txid,
         )
 
     def _refusal(self) -> StateAccessError:
-        return StateAccessError(f"state {self._state!r} is shown as it was in the past, and cannot be written")
+        return StateAccessError(f"state {self._state!r} is opened as of the past and cannot be written")

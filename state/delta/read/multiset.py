@@ -1,4 +1,4 @@
-"""Rows as a multiset: which of them are not among others, whatever order they lie in."""
+"""Compare rows as multisets, whatever their order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from txtopo.columnar.hashing import Hashes, mix_columns, portions_of, text_hashe
 __all__ = ["missing_from", "row_hashes"]
 
 PORTION_ROWS = 100_000
-"""Rows that are worked on at once."""
+"""The number of rows to process at a time."""
 
 _OF_NULL = np.uint64(0x9AE16A3B2F90404F)
 
 
 def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return the rows that are not among others; of equal ones those that are too many.
+    """Return the rows that are not among others; of equal rows, return the surplus.
 
     Args:
         others: rows with the same columns.
@@ -35,7 +35,7 @@ def missing_from(others: pa.Table, rows: pa.Table) -> pa.Table:
 
 
 def row_hashes(rows: pa.Table) -> Hashes:
-    """Return a number for each row: the same for equal rows; for others most probably another one."""
+    """Return a hash of each row: equal for equal rows, and almost certainly different for others."""
     found = np.zeros(rows.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in rows.columns:

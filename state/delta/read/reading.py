@@ -1,11 +1,11 @@
-"""Reading a Delta table into Arrow, all of it or the rows of some keys.
+"""Read a Delta table into Arrow, completely or only the rows of some keys.
 
-``DeltaTable.to_pyarrow_table`` aborts the interpreter at exit now and then, ``scan`` never did. What it
-yields are string views, which many Arrow functions do not take: each batch is cast to the declared types.
+``DeltaTable.to_pyarrow_table`` sometimes aborts the interpreter at exit; ``scan`` never did. ``scan`` yields string
+views, which many Arrow functions do not accept, so each batch is cast to the declared types.
 
-Rows are picked by a key mask over streamed batches and not by a predicate: a predicate of 10,000 keys
-takes 200 ms to parse and plan whatever the table, the mask over 1,000,000 rows 73 ms in all (46 ms against
-41 ms for 1,000 keys), and no value has to be quoted.
+Rows are selected by a key mask over streamed batches, not by a predicate: a predicate of 10,000 keys takes 200 ms to
+parse and plan, whatever the table; the mask over 1,000,000 rows takes 73 ms in all (for 1,000 keys 46 ms and 41 ms),
+and no value has to be quoted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 __all__ = ["key_mask", "read_rows", "row_count", "rows_of", "rows_without"]
 
 PORTION_ROWS = 250_000
-"""The fewest rows that are matched with the wanted keys at once; delta-rs yields some 8,000 at a time."""
+"""The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 
 
 def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
@@ -48,12 +48,12 @@ def row_count(table: DeltaTable) -> int:
 def key_mask(rows: pa.Table, keys: pa.Table) -> Any:
     """Return for each row whether its key is in ``keys``.
 
-    Several key columns are numbered one after another: a row's number so far and its next column make a
-    pair, and the pair gets the number that it has among the wanted ones, or null.
+    Several key columns are encoded one after another: a row's code so far and its next column form a pair, and the pair
+    gets its code among the wanted pairs, or null.
 
     Args:
         rows: a table with the columns of ``keys``, and others.
-        keys: the wanted keys, one column a key field, without nulls.
+        keys: the wanted keys, one column per key field, without nulls.
     """
     first, *others = keys.column_names
     if not others:
@@ -75,7 +75,7 @@ def _codes(rows: Any, keys: Any) -> tuple[Any, Any, int]:
 
 
 def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Table]:
-    """Yield the rows in portions so large that hashing ``keys`` wanted keys once for each costs little."""
+    """Yield the rows in portions that are so large that hashing the ``keys`` wanted keys for each costs little."""
     portion_rows = max(PORTION_ROWS, 2 * keys)
     waiting: list[pa.Table] = []
     waiting_rows = 0

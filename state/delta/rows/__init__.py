@@ -1,1 +1,1 @@
-"""DeltaRows: a table that transactions append rows to, or replace partitions of."""
+"""``DeltaRows``: a table to which transactions append rows, or whose partitions they replace."""

@@ -1,10 +1,10 @@
-"""Data files of a table of rows: each holds rows of one partition. The driver writes them, or executors do.
+"""Data files of a table of rows, written by the driver or by executors; each holds rows of one partition.
 
-Their names, ``rows-<first txid>-<last txid>-….parquet``, say nothing of the partition: the log does. Files whose
-write never came are part of no version: upkeep removes them.
+Their names, ``rows-<first txid>-<last txid>-….parquet``, do not contain the partition, which is in the log. Files of a
+write that was never made are part of no version: upkeep removes them.
 
-Compaction makes one file of the small files of a partition, and leaves the others as they are. So what it costs goes by
-what was written since, and not by the table, which only ever grows.
+Compaction replaces the small files of a partition with one file, and leaves the others unchanged. So its cost depends
+on the rows written since the last compaction, not on the table, which only grows.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class RowSlice:
 
     Args:
         txid: the transaction.
-        file: where they lie.
+        file: the file that holds them.
         first: the first row.
-        end: the row behind the last.
+        end: the row after the last.
         replaced: the partitions that later transactions of the group replace; None if there are none.
     """
 
@@ -62,14 +62,14 @@ class RowSlice:
 
 @attrs.frozen(eq=False)
 class WriteTask:
-    """What one executor is to do.
+    """The task of one executor: to write rows to data files.
 
     Args:
-        folder: where the table's data files lie.
+        folder: the folder of the table's data files.
         slices: the rows.
         schema: the table's columns.
-        partition_by: those that it is partitioned by.
-        name: what new files' names hold.
+        partition_by: its partition columns.
+        name: a part of the names of new files.
     """
 
     folder: DataFolder
@@ -80,7 +80,7 @@ class WriteTask:
 
 
 def slices_of(slices: Sequence[RowSlice], count: int) -> list[tuple[RowSlice, ...]]:
-    """Return the rows cut into at most ``count`` pieces, all of the same size or nearly."""
+    """Divide the rows into at most ``count`` pieces of nearly the same size."""
     total = sum(each.end - each.first for each in slices)
     size = max(1, -(-total // count))
     pieces: list[tuple[RowSlice, ...]] = []
@@ -100,13 +100,13 @@ def slices_of(slices: Sequence[RowSlice], count: int) -> list[tuple[RowSlice, ..
 
 
 def partitions_in(task: WriteTask) -> pa.Table:
-    """Return the partitions that occur among the rows of a task, each once: runs in an executor."""
+    """Return the distinct partitions of the rows of a task; runs on an executor."""
     names = list(task.partition_by)
     return distinct(pa.concat_tables([_rows_of(task, each).select(names) for each in task.slices]))
 
 
 def write_slices(task: WriteTask) -> list[DataFile]:
-    """Write the rows of a task, a file for each partition: runs in an executor."""
+    """Write the rows of a task, one file per partition; runs on an executor."""
     tables = []
     for each in task.slices:
         rows = with_txid(_rows_of(task, each), each.txid, task.schema)
@@ -115,13 +115,13 @@ def write_slices(task: WriteTask) -> list[DataFile]:
 
 
 def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[str], name: str) -> list[DataFile]:
-    """Write rows, a file for each partition.
+    """Write rows, one file per partition.
 
     Args:
-        folder: where the table's data files lie.
-        rows: all columns of the table.
-        partition_by: those that it is partitioned by; they are not in its files.
-        name: what the files' names hold.
+        folder: the folder of the table's data files.
+        rows: the rows, with all columns of the table.
+        partition_by: the partition columns, which are not written to files.
+        name: a part of the files' names.
     """
     files = []
     for partition, part in _split(rows, partition_by):
@@ -130,7 +130,7 @@ def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[
 
 
 def with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
-    """Return rows with the column of their transaction, as the table's schema has them."""
+    """Return rows with the txid column, with the types of the table's schema."""
     txids = pa.array(np.full(rows.num_rows, txid, dtype=np.int64))
     return rows.append_column(pa.field(TXID_FIELD, pa.int64()), txids).cast(schema)
 
@@ -146,7 +146,7 @@ def distinct(partitions: pa.Table) -> pa.Table:
 
 
 def partition_of(row: Mapping[str, object]) -> dict[str, str | None]:
-    """Return a partition's values as the log has them."""
+    """Return a partition's values in the format of the log."""
     return {name: partition_text(value) for name, value in row.items()}
 
 
@@ -157,7 +157,7 @@ def _rows_of(task: WriteTask, of: RowSlice) -> pa.Table:
 
 
 def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """Yield each partition that occurs, with its rows."""
+    """Yield each partition with its rows."""
     if not rows.num_rows:
         return
     if not partition_by:
@@ -180,18 +180,18 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[s
 
 
 FILE_BYTES = 64 * 1024 * 1024
-"""What small files are put together to, about; files from half of it on are left alone."""
+"""The approximate size of compacted files; files of at least half this size are not compacted."""
 
 
 def compact_rows(table: DeltaTable, fence: Fence, folder: DataFolder, form: RowsFormat, files_max: int) -> bool:
-    """Put small files together in one Delta write; return whether there were too many.
+    """Combine small files in one Delta write; return whether there were too many.
 
     Args:
-        table: the handle to write by.
-        fence: what the write must carry.
-        folder: where the table's files lie.
+        table: the handle to write with.
+        fence: the fence whose properties the write carries.
+        folder: the folder of the table's files.
         form: the format of its rows.
-        files_max: the most files that may be there and could be spared.
+        files_max: the number of files that compaction could save from which it is done.
     """
     bins = _bins(files_of(table, form.partition_by))
     if sum(len(each) - 1 for each in bins) < files_max:
@@ -209,7 +209,7 @@ def compact_rows(table: DeltaTable, fence: Fence, folder: DataFolder, form: Rows
 
 
 def _bins(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Return the small files that go together, two at least in each bin."""
+    """Return groups of small files to combine, at least two in each."""
     by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
     for file in files:
         if file.size < FILE_BYTES // 2:

@@ -1,4 +1,4 @@
-"""The rows of a table of rows: whatever is given for them, as Arrow columns of the declared types, without loss."""
+"""Convert rows of any form to Arrow columns of the declared types of a table of rows, without loss."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitt
 
 
 def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
-    """Refuse fields that a table of rows cannot have.
+    """Check that a table of rows can have these fields.
 
     Args:
         fields: the fields.
-        partition_by: those that the table is partitioned by.
+        partition_by: the partition fields.
 
     Raises:
-        FieldsError: what is wrong, and with which field.
+        FieldsError: a table cannot have them; the message names the field and the reason.
     """
     if not len(fields):
         raise FieldsError("a table of rows needs a field; write for example Fields('word: string')")
@@ -45,9 +45,9 @@ def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
                 f"partition field {name!r} is {ddl_name(kind)}; partition by a string, an integer, a boolean or a date"
             )
         if name in partition_by[:position]:
-            raise FieldsError(f"partition field {name!r} stands twice in partition_by")
+            raise FieldsError(f"partition field {name!r} occurs twice in partition_by")
     if len(partition_by) == len(fields):
-        raise FieldsError("a table of rows needs a field that it is not partitioned by")
+        raise FieldsError("a table of rows needs a field that is not a partition field")
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ class RowsFormat:
     Args:
         state: the state's name, for errors.
         fields: the fields.
-        partition_by: those that the table is partitioned by.
+        partition_by: the partition fields.
     """
 
     state: str
@@ -65,11 +65,11 @@ class RowsFormat:
     partition_by: tuple[str, ...] = ()
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the table; all may be null, for none of them is a key."""
+        """Return the columns of the table; all may be null, because none is a key."""
         return self.fields.arrow_schema().append(pa.field(TXID_FIELD, pa.int64()))
 
     def fit(self, rows: Rows) -> pa.Table | RowsFile:
-        """Return rows as columns of the fields' names and types; those in a file stay there.
+        """Return rows as columns with the fields' names and types; a file of rows is checked and returned unchanged.
 
         Raises:
             FieldsError: a value does not fit its field.
@@ -87,7 +87,7 @@ class RowsFormat:
         found = arranged(rows, self.fields.names)
         if found is None:
             raise FieldsError(
-                f"state {self.state!r}: rows with columns {', '.join(rows.column_names)} were put; its fields are "
+                f"state {self.state!r}: the rows have the columns {', '.join(rows.column_names)}, but the fields are "
                 f"{self.fields}"
             )
         schema = self.fields.arrow_schema()
@@ -112,7 +112,7 @@ class RowsFormat:
         for position, row in enumerate(rows):
             if not isinstance(row, tuple | list) or len(row) != width:
                 raise FieldsError(
-                    f"state {self.state!r}, row {position}: {row!r} is no tuple of {width} values, one for each of "
+                    f"state {self.state!r}, row {position}: {row!r} is not a tuple of {width} values, one for each of "
                     f"{self.fields}; nothing was written"
                 )
         columns = list(zip(*rows, strict=True)) if rows else [()] * width
@@ -150,13 +150,13 @@ class RowsFormat:
             is_text = pa.types.is_string(column.type)
             if column.null_count or (is_text and pc.any(pc.equal(column, "")).as_py()):
                 raise FieldsError(
-                    f"state {self.state!r}, field {name!r}: a row has {'an empty text or ' * is_text}no value there; "
-                    "Delta cannot tell such a partition from none, so give it one; nothing was written"
+                    f"state {self.state!r}, field {name!r}: a row has {'an empty string or ' * is_text}no value; "
+                    "Delta cannot distinguish such a partition from none, so give it a value; nothing was written"
                 )
 
 
 def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:
-    """Return rows with columns of these names: their own, in this order, or else by position; None if they can't."""
+    """Return rows with columns of these names, matched by name or else by position; None if the number differs."""
     if rows.num_columns != len(names):
         return None
     if set(rows.column_names) == set(names):
@@ -168,7 +168,7 @@ _PARTITION_KINDS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean
 
 
 def _is_cast(theirs: pa.DataType, ours: pa.DataType) -> bool:
-    """Whether Arrow's cast refuses what it would lose."""
+    """Whether Arrow's cast raises instead of losing data."""
     return bool(
         (pa.types.is_integer(theirs) and pa.types.is_integer(ours))
         or (pa.types.is_large_string(theirs) and pa.types.is_string(ours))
@@ -189,11 +189,11 @@ class KeylessRows(OpenedState):
         self._form = form
 
     def make_value(self, txid: int, value: object) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
+        """Raise a ``StateAccessError``."""
         raise no_keys(self._form.state)
 
     def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
+        """Raise a ``StateAccessError``."""
         raise no_keys(self._form.state)
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
@@ -201,17 +201,17 @@ class KeylessRows(OpenedState):
 
         Raises:
             FieldsError: a value does not fit its field.
-            StateAccessError: partitions are to be replaced, and it has none.
+            StateAccessError: ``mode`` replaces partitions, but the table has none.
         """
         return fitted_rows(self._form, rows, mode)
 
 
 def fitted_rows(form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-    """Return rows as they go into a table.
+    """Return rows in the form in which they are put into a table.
 
     Raises:
         FieldsError: a value does not fit its field.
-        StateAccessError: partitions are to be replaced, and there are none.
+        StateAccessError: ``mode`` replaces partitions, but the table has none.
     """
     if mode is RowsMode.REPLACE and not form.partition_by:
         raise StateAccessError(
@@ -221,8 +221,8 @@ def fitted_rows(form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table | Rows
 
 
 def no_keys(state: str) -> StateAccessError:
-    """Return the error for who wants to read or write by key."""
+    """Return the error for a read or write by key."""
     return StateAccessError(
-        f"state {state!r} is a table of rows and has no keys; write it by append() or replace_partitions(), read it by "
-        "snapshot(), or keep what you want to look up in a DeltaState"
+        f"state {state!r} is a table of rows and has no keys; write it with append() or replace_partitions(), read it "
+        "with snapshot(), or use a DeltaState for values that you look up"
     )

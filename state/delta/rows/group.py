@@ -1,4 +1,4 @@
-"""What a commit group does to a table of rows: which rows stay, and which partitions lose those they had."""
+"""The effect of a commit group on a table of rows: the rows that it leaves, and the partitions that it replaces."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["RowsWrites", "place_here", "place_on_executors", "replaced_after", "
 
 @attrs.frozen(eq=False)
 class RowsWrites(PreparedWrites):
-    """Rows to put into a table of rows, in data files that are in its folder already.
+    """Rows to put into a table of rows, in data files that are already in its folder.
 
     Args:
         added: the files.
-        replaced: the partitions whose older rows go, each by its values as the log has them.
-        rows_removed: how many those were when this was made.
+        replaced: the partitions whose older rows are removed, each by its values in the format of the log.
+        rows_removed: the number of those rows when this was made.
     """
 
     added: Sequence[DataFile]
@@ -44,21 +44,21 @@ class RowsWrites(PreparedWrites):
 
     @property
     def rows_put(self) -> int:
-        """How many rows the files hold."""
+        """The number of rows in the files."""
         return sum(file.rows for file in self.added)
 
 
 def replaced_after(
     parts: Sequence[RowsToWrite], partitions: Callable[[Sequence[RowsToWrite]], pa.Table]
 ) -> tuple[dict[int, pa.Table], pa.Table | None]:
-    """Return what later transactions of a group replace, and what all of them do.
+    """Return the partitions that later transactions of a group replace, and all partitions that the group replaces.
 
     Args:
         parts: the rows of the group.
-        partitions: returns the partitions that occur among some of its rows.
+        partitions: returns the distinct partitions of some of its rows.
 
     Returns:
-        By txid, the partitions that transactions above it replace, where there are some; and all that are replaced.
+        The partitions that later transactions replace, by txid, if there are any; and all replaced partitions.
     """
     later: dict[int, pa.Table] = {}
     replaced: pa.Table | None = None
@@ -73,7 +73,7 @@ def replaced_after(
 
 
 def rows_left(parts: Sequence[RowsToWrite], form: RowsFormat) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows that a group leaves, with their txids, and the partitions that it replaces.
+    """Return the rows that remain of a group, with their txids, and the partitions that it replaces.
 
     Args:
         parts: the rows of the group, in txid order.
@@ -95,7 +95,7 @@ def rows_left(parts: Sequence[RowsToWrite], form: RowsFormat) -> tuple[pa.Table,
 
 
 def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite]) -> RowsWrites:
-    """Write what a group leaves in this process: one file, or one for each partition."""
+    """Write the remaining rows of a group in this process: one file, or one per partition."""
     rows, replaced = rows_left(parts, form)
     added = write_partitions(folder, rows, form.partition_by, _name_of(parts))
     return RowsWrites(added, _texts(replaced))
@@ -104,10 +104,10 @@ def place_here(folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite
 def place_on_executors(
     executors: Executors, folder: DataFolder, form: RowsFormat, parts: Sequence[RowsToWrite]
 ) -> RowsWrites:
-    """Let the executors write what a group leaves, each its share of the rows.
+    """Let the executors write the remaining rows of a group, each a share of them.
 
     Raises:
-        FailedException: some of the work was lost; it may be tried again.
+        FailedException: a part of the work was lost; it may be tried again.
     """
 
     def tasks(slices: Sequence[RowSlice]) -> list[WriteTask]:

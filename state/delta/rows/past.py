@@ -1,4 +1,4 @@
-"""A table of rows as it was after some transaction: what a replay puts its rows into, and is compared with."""
+"""A table of rows as of a past transaction, read-only: a replay puts its rows into it and is compared with it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ __all__ = ["PastDeltaRows"]
 
 @attrs.frozen(eq=False)
 class PastWrites(PreparedWrites):
-    """What a replay has put, in memory: nothing was written."""
+    """The rows that a replay has put, in memory only."""
 
     parts: Sequence[RowsToWrite]
 
     @property
     def rows_put(self) -> int:
-        """How many rows it would put."""
+        """The number of rows that it would put."""
         return sum(part.count for part in self.parts)
 
 
 class PastDeltaRows(KeylessRows, PastDeltaTable):
-    """A table of rows at the newest version whose txid is not above a wanted one. It refuses to be written.
+    """A table of rows at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
         topology_id: the topology that the table belongs to.
-        location: where it lies.
+        location: its location.
         form: the format of its rows, which names the state.
         txid: the last transaction to see.
 
     Raises:
         ConfigError: there is no table.
-        StateAccessError: what it held then is no longer kept.
+        StateAccessError: that version is no longer kept.
     """
 
     def __init__(self, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
@@ -55,18 +55,18 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:
-        """Keep the rows of some transactions; nothing is written."""
+        """Keep the rows of some transactions in memory; nothing is written."""
         return PastWrites(parts)
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:  # noqa: ARG002
-        """Compare the rows that this table holds of a transaction with those that a replay of it has put.
+        """Compare this table's rows of a transaction with the rows that a replay has put.
 
-        A partition that a later transaction of the group has replaced is not among them.
+        Partitions that a later transaction of the group has replaced are left out.
 
         Args:
             txid: the transaction.
-            writes: what the replay of its group has put, up to it.
-            last: the last transaction of its group, which this table is as of.
+            writes: the rows put by the replay of its group, up to this transaction.
+            last: the last transaction of its group, as of which this table is.
             may_be_removed: whether the group has removed rows.
         """
         held = self._read(self._form.schema())
@@ -97,15 +97,15 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
     ) -> str | None:
         lost, found = missing_from(now, then), missing_from(then, now)
         if lost.num_rows:
-            return f"row {_shown(lost)} was put then, and is not put now ({_counts(then, now)})"
+            return f"row {_shown(lost)} was put then, but is not put now ({_counts(then, now)})"
         if found.num_rows:
-            return f"row {_shown(found)} is put now, and was not put then ({_counts(then, now)})"
+            return f"row {_shown(found)} is put now, but was not put then ({_counts(then, now)})"
         if replaced is None:
             return None
         older = held.filter(pc.less(held[TXID_FIELD], txid))
         kept = older.filter(key_mask(older, replaced))
         if kept.num_rows:
-            return f"row {_shown(kept)} is replaced now, and stayed then"
+            return f"row {_shown(kept)} is replaced now, but was kept then"
         return None
 
 

@@ -1,4 +1,4 @@
-"""DeltaRows: a table of rows, which committers append to, or whose partitions they replace."""
+"""``DeltaRows``: a table to which committers append rows, or whose partitions they replace."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ __all__ = ["DeltaRows", "OpenedDeltaRows"]
 
 
 class DeltaRows(DeclaredDeltaTable):
-    """A plain table of rows: the fields, and the txid of the transaction that put each row.
+    """A table of rows without keys in its own Delta table, with the columns of the fields and txid.
 
-    It has no keys: bolts put rows into it, by ``append`` and ``replace_partitions``, and read none of them one by
-    one. Each transaction's rows are in it once.
+    Bolts put rows with ``append`` and ``replace_partitions``, and cannot read single rows.
+
+    *You* must not write to the table with anything else; anybody may read it.
+    *txtopo* guarantees that the rows of each transaction are in it exactly once.
 
     Args:
-        path: the table: a local path, absolute or relative to the working directory of the coordinator, or an
-            address in an object store. It is made when the state is first opened. A topology with several
-            states needs local ones, see :mod:`state.delta.staging`.
+        path: the table's path, absolute or relative to the working directory of the coordinator, or an address in an
+            object store. The table is created when the state is first opened. A topology with several states needs
+            local paths, see :mod:`state.delta.staging`.
         fields: the fields, each with a type.
-        partition_by: the fields that the table is partitioned by: strings, integers, booleans or dates; a row must
-            have a value there.
-        storage_options: what the object store needs, passed on to delta-rs.
-        upkeep_every_writes: writes between two checkpoints of the log.
-        files_max: the most files that could be spared before small ones are put together.
-        vacuum_retention_hours: how long data files that are no longer referenced stay, at least 168; None
-            (the default): for ever.
+        partition_by: the partition fields: strings, integers, booleans or dates; a row must have a value there.
+        storage_options: options for the object store, passed to delta-rs.
+        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        files_max: small files are combined when that saves at least this many files.
+        vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
+            forever.
 
     Raises:
-        ConfigError: an option is out of its range.
-        FieldsError: a field has no type, no name of its own, or a type that partitions cannot have.
+        ConfigError: an option is out of range.
+        FieldsError: two fields have the same name, or a field has no type or a type that partitions cannot have.
     """
 
     def __init__(  # noqa: PLR0913  each has a default, and is named
@@ -80,7 +81,7 @@ class DeltaRows(DeclaredDeltaTable):
         return in_memory(fitted_rows(self._form(name), rows, RowsMode.APPEND))
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
-        """Open what the table held as of a transaction, for reading only; it fences nobody.
+        """Open the table as of a transaction, read-only and without fencing anybody.
 
         Args:
             topology_id: the topology that the state belongs to.
@@ -89,7 +90,7 @@ class DeltaRows(DeclaredDeltaTable):
 
         Raises:
             ConfigError: there is no table.
-            StateAccessError: what it held then is no longer kept.
+            StateAccessError: that version is no longer kept.
         """
         return PastDeltaRows(topology_id, self._location(), self._form(name), txid)
 
@@ -107,7 +108,7 @@ class DeltaRows(DeclaredDeltaTable):
 
 
 class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
-    """A table of rows in the hands of one coordinator; made by :meth:`DeltaRows.open`."""
+    """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, location: Location, table: DeltaTable, fence: Fence, form: RowsFormat, upkeep: Upkeep) -> None:
         OpenedDeltaTable.__init__(self, location, table, fence, StateKind.ROWS, upkeep)
@@ -115,15 +116,15 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
         self._folder = DataFolder(location)
 
     def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Refuse values by key."""
+        """Raise a ``StateAccessError`` if there are values by key."""
         if values:
             raise no_keys(self._form.state)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
-        """Write the rows of some transactions to data files, which are in no version of the table yet.
+        """Write the rows of some transactions to data files that are not in a version of the table yet.
 
         Raises:
-            FailedException: they cannot be written; it may be tried again.
+            FailedException: they cannot be written; the write may be tried again.
         """
         last = self._fence.last_txid(self._table)
         parts = [part for part in parts if last is None or part.txid > last]
@@ -140,7 +141,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
         return attrs.evolve(writes, rows_removed=sum(file.rows for file in self._replaced(writes)))
 
     def _replaced(self, writes: RowsWrites) -> list[DataFile]:
-        """Return the files of the handle's version that a write takes out."""
+        """Return the files of the handle's version that a write removes."""
         if not writes.replaced:
             return []
         names = self._form.partition_by

@@ -398,7 +398,7 @@ def test_without_a_table_the_first_bad_record_is_refused(tmp_path):
         taken(FilesTransactionalSpout(path, Fields("n: long")))
     assert str(refusal.value).startswith(
         f"{path}, line 2: it does not fit: JSON parse error: Column(/n) changed from number to string: "
-        '{"n": "x"} (byte 9); mend the file, or the spout\'s fields, or give the spout dead_letter=PATH'
+        '{"n": "x"} (byte 9); fix the file or the spout\'s fields, or give the spout dead_letter=PATH'
     )
 
 
@@ -435,7 +435,7 @@ def test_the_table_is_never_read_as_input(tmp_path, monkeypatch, given_path, tab
     """A table among the files that are read would be the next run's input."""
     monkeypatch.chdir(tmp_path)
     if is_refused:
-        with pytest.raises(ConfigError, match="whose files are read; put the table elsewhere"):
+        with pytest.raises(ConfigError, match="which the spout reads; put the table elsewhere"):
             FilesTransactionalSpout(given_path, LINES, dead_letter=table)
     else:
         assert FilesTransactionalSpout(given_path, LINES, dead_letter=table).dead_letter == table

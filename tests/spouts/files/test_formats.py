@@ -177,7 +177,7 @@ def test_csv_files_with_quotes_are_never_cut(tmp_path):
         ("word,n\na,1\n\nb,2,3\n", 4, "Expected 2 columns, got 3"),
         (b"word,n\na,1\n\xff,2\n", 3, "invalid UTF8"),
         ("word,m\na,1\n", 1, "column 'n' is not in the header word, m"),
-        ("word,n,n\na,1,2\n", 1, "column 'n' is twice in the header"),
+        ("word,n,n\na,1,2\n", 1, "column 'n' occurs twice in the header"),
         ("", 1, None),
     ],
 )

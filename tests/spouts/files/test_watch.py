@@ -190,10 +190,10 @@ def test_a_file_that_changes_before_it_is_read_is_refused(growing):
     growing.wait()
     assert growing.begin()
     growing.write("a.txt", "12\n", mtime_secs=100)
-    with pytest.raises(InputError, match=r"a.txt was written since.*it had 2 bytes.*it has 3 bytes.*put the former"):
+    with pytest.raises(InputError, match=r"a.txt has changed since.*it had 2 bytes.*it has 3 bytes.*put the original"):
         growing.commit()
     path.unlink()
-    with pytest.raises(InputError, match=r"a.txt is gone; it had 2 bytes.*put it back"):
+    with pytest.raises(InputError, match=r"a.txt is missing; it had 2 bytes.*put it back"):
         growing.commit()
 
 
@@ -206,7 +206,7 @@ def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
     assert growing.begin()
     growing.commit()
     growing.write("a.txt", "1\n2\n4\n", mtime_secs=101)
-    with pytest.raises(InputError, match=r"a.txt is taken up to 4 and was written since.*put the former file"):
+    with pytest.raises(InputError, match=r"a.txt is taken up to 4 and has changed since.*put the original file"):
         growing.begin()
     growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
     growing.start()
@@ -239,8 +239,8 @@ def test_a_change_after_the_commit_is_told_once(growing, caplog):
             assert growing.drain() == {"1": 1}
             growing.start()
     (told,) = caplog.messages
-    assert "a.txt was written since it was read: it had 2 bytes, mtime_ns 100000000000, it has 4 bytes" in told
-    assert "give new data a file of its own" in told
+    assert "a.txt has changed since it was read: it had 2 bytes, mtime_ns 100000000000, now it has 4 bytes" in told
+    assert "put new data in a new file" in told
 
 
 def test_a_folder_that_is_not_there_for_a_while(growing, caplog):
@@ -351,9 +351,7 @@ def test_another_folder_is_refused(growing):
     growing.drain()
     growing.folder = growing.folder.with_name("other")
     growing.write("a.txt", "a\n")
-    with pytest.raises(
-        InputError, match=r"files were taken from .*/in, which is still there, and the paths now lead to"
-    ):
+    with pytest.raises(InputError, match=r"files were taken from .*/in, which still exists, but the paths now lead to"):
         growing.start()
 
 
@@ -368,7 +366,7 @@ def test_a_lost_log_is_refused(growing):
     for values in ({}, before):
         growing.place.values.clear()
         growing.place.values.update(values)
-        with pytest.raises(InputError, match=r"the log of the files .* is gone, or not the one"):
+        with pytest.raises(InputError, match=r"the log of the files .* is missing, or is not the one"):
             growing.start()
 
 
@@ -445,7 +443,7 @@ def test_a_parquet_file_that_goes_just_when_it_is_looked_into(growing, monkeypat
 
     monkeypatch.setattr(ParquetFormat, "_group_sizes", exchanged)
     growing.clock.secs += 3
-    with pytest.raises(FailedException, match=r"a\.parquet (was written|is gone)"):
+    with pytest.raises(FailedException, match=r"a\.parquet (has changed|is missing)"):
         growing.coordinator.is_ready()
     monkeypatch.undo()
     kept.replace(path)

@@ -1,1 +1,1 @@
-"""What a run shows while it goes on, and at its end."""
+"""The display of a run: its progress, and a summary at its end."""

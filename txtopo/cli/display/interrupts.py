@@ -1,7 +1,7 @@
-"""Ctrl-C: at once while Spark starts; in good order while the run goes on; at once the second time.
+"""Ctrl-C: stops immediately while Spark starts, cleanly during the run, and immediately the second time.
 
-Ending at once is ``os._exit``. It is safe, for a run that ends at any moment is gone on with by the next one;
-and it is needed, for a JVM that is just starting outlives us if Python tidies up beneath it.
+An immediate stop is ``os._exit``. It is safe, because the next run resumes after a stop at any moment. It is needed,
+because a JVM that is still starting outlives this process if Python runs its normal clean-up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Interrupts:
-    """Handles Ctrl-C round a run, whose own handlers ask it to stop.
+    """Handles Ctrl-C around a run; the run's own handlers request its stop.
 
     Args:
-        on_stop: called when a stop in good order is asked for; by a signal handler, so it only notes it.
+        on_stop: called when a clean stop is requested. It runs in a signal handler, so it must only set a flag.
     """
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Interrupts:
         self._is_asked = False
 
     def __enter__(self) -> Self:
-        """End at once from here on; until the run has handlers of its own."""
+        """Make Ctrl-C stop immediately until the run has handlers of its own."""
         if self._is_main:
             signal.signal(signal.SIGINT, lambda *_: _end())
         return self
@@ -45,14 +45,14 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put the former handler back; end at once if Ctrl-C came again while the run was stopping."""
+        """Restore the former handler; exit immediately if a second Ctrl-C interrupted the stop."""
         if self._is_asked and error is not None and not isinstance(error, TxtopoError):
             _end()
         if self._is_main:
             signal.signal(signal.SIGINT, self._before)
 
     def wrap_handlers(self) -> None:
-        """Wrap the handlers of the run, which are set now; call it often, it does so once."""
+        """Wrap the run's handlers, which are installed by now. Repeated calls do nothing."""
         if self._is_main and not self._is_wrapped:
             self._is_wrapped = True
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -72,7 +72,7 @@ class Interrupts:
 
 
 def _end() -> NoReturn:
-    # Not to standard error: while Spark starts, that is a pipe which a thread of ours reads.
+    # Standard output, because standard error is a pipe to one of our threads while Spark starts.
     show_cursor = SHOW_CURSOR if sys.stdout.isatty() else ""
-    os.write(1, f"{show_cursor}\ninterrupted; the same command goes on where this run was\n".encode())
+    os.write(1, f"{show_cursor}\ninterrupted; the same command resumes this run\n".encode())
     os._exit(EXIT_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""A run's progress on a terminal: the window by phase, what is committed, the rate."""
+"""A run's progress on a terminal: the window by phase, the committed transactions, the rate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_
 
 
 class LiveDisplay:
-    """Draws the run anew several times a second.
+    """Redraws the run's progress several times a second.
 
     Args:
         console: the terminal.
-        window: how many transactions may have begun and not be committed.
+        window: the maximum number of transactions that are begun and not committed.
     """
 
     def __init__(self, console: Console, window: int) -> None:
@@ -40,37 +40,37 @@ class LiveDisplay:
         self._is_stopping = False
         self._begun = time.monotonic()
         self._spark_secs: float | None = None
-        self._live = Live(_waiting("beginning"), console=console, refresh_per_second=8, transient=True)
+        self._live = Live(_waiting("starting"), console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
-        """Show at once that something happens: Spark takes seconds to start."""
+        """Show a spinner immediately, because Spark takes seconds to start."""
         self._live.start(refresh=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was found."""
+        """Restore the terminal."""
         del kind, error, trace
         self._live.stop()
 
     def stage(self, stage: str) -> None:
-        """Say what is being done before the run begins."""
+        """Show the current step before the run begins."""
         self._live.update(_waiting(stage), refresh=True)
 
     def update(self, progress: Progress) -> None:
-        """Take a snapshot."""
+        """Show a snapshot."""
         if self._spark_secs is None:
             self._spark_secs = time.monotonic() - self._begun
         self._rate.add(progress)
         self._live.update(self._panel(progress))
 
     def stopping(self) -> None:
-        """Say that a stop was asked for."""
+        """Show that a stop was requested."""
         self._is_stopping = True
 
     def finish(self, report: RunReport) -> None:
-        """Replace the display by what the run did."""
+        """Replace the display with the summary of the run."""
         self._live.stop()
         print_summary(self._console, report, self._spark_secs or 0.0)
 
@@ -89,10 +89,10 @@ class LiveDisplay:
         average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
         rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
         grid.add_row("tuples", rate.append(self._rate.history, "green"))
-        grid.add_row("replays", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
+        grid.add_row("failures", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
         if progress.last_failure:
             grid.add_row("", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow"))
-        subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
+        subtitle = "stopping … Ctrl-C again stops immediately" if self._is_stopping else "Ctrl-C stops cleanly"
         return Panel(
             grid,
             title=f"[bold]{progress.topology_id}[/] [dim]{clock(progress.elapsed_secs)}[/]",
@@ -114,7 +114,7 @@ def _input(progress: Progress, secs_left: float | None) -> Text:
 
 
 def _bar(progress: Progress, window: int) -> Text:
-    """Draw the window: a cell each transaction, or each few where the window is wide."""
+    """Draw the window: one cell per transaction, or per several if the window is wide."""
     width = min(window, _BAR_WIDTH_MAX)
     bar = Text(no_wrap=True)
     drawn, seen = 0, 0

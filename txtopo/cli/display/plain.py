@@ -1,4 +1,4 @@
-"""A run's progress as plain lines: for logs and pipes."""
+"""A run's progress as plain lines, for logs and pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REASON_MAX = 200
 
 
 class PlainLines:
-    """Prints a line when transactions have begun, and then about every ten seconds."""
+    """Prints a line when the first transactions have begun, and then about every 10 seconds."""
 
     def __init__(self) -> None:
         self._rate = TupleRate()
@@ -26,18 +26,18 @@ class PlainLines:
         self._news = ""
 
     def __enter__(self) -> Self:
-        """Nothing is said before there is something to say."""
+        """Do nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left to clear."""
+        """Do nothing."""
 
     def stage(self, stage: str) -> None:
-        """Say what is being done before the run begins: it takes seconds."""
+        """Print the current step before the run begins, because it takes seconds."""
         click.echo(f"{stage} …")
 
     def update(self, progress: Progress) -> None:
-        """Take a snapshot; print it if it is time to."""
+        """Take a snapshot, and print it if the interval has passed."""
         self._rate.add(progress)
         if self._news:
             click.echo(self._news)
@@ -52,11 +52,11 @@ class PlainLines:
             click.echo(_line(progress, self._rate))
 
     def stopping(self) -> None:
-        """Say, at the next snapshot, that a stop was asked for; called by a signal handler."""
-        self._news = "stopping: what commits just now is committed; Ctrl-C again ends at once"
+        """Record a stop request, to be printed at the next snapshot; called by a signal handler."""
+        self._news = "stopping: the commit in progress is finished; Ctrl-C again stops immediately"
 
     def finish(self, report: RunReport) -> None:
-        """Print what the run did."""
+        """Print the summary of the run."""
         click.echo(f"{report.topology_id}: {summary_line(report)}")
 
 
@@ -76,7 +76,7 @@ def _line(progress: Progress, rate: TupleRate) -> str:
         ]
     if rate.secs_left is not None:
         parts.append(time_left(rate.secs_left))
-    parts.append(count_of(progress.failures, "replay"))
+    parts.append(count_of(progress.failures, "failure"))
     if progress.last_failure:
         parts.append(f"the last failure: {reason_of(progress, _REASON_MAX)}")
     if progress.dead_letters:

@@ -1,4 +1,4 @@
-"""How many tuples a second are committed: on average, over the last seconds, and as it went."""
+"""The rate of committed tuples per second: average, recent, and its history."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 from txtopo.engine.report import Progress
 
 WINDOW_SECS = 10.0
-"""What the recent rate is taken over: commits come in bursts."""
+"""The period of the recent rate; several seconds, because commits come in bursts."""
 
 SAMPLE_SECS = 0.5
-"""One column of the history."""
+"""The time that one column of the history covers."""
 
 SAMPLES_MAX = 40
 
@@ -18,7 +18,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 class TupleRate:
-    """Gathers tuples and times from snapshots of one run."""
+    """Collects tuple counts and times from snapshots of one run."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque([(0.0, 0)])
@@ -27,7 +27,7 @@ class TupleRate:
         self._progress: Progress | None = None
 
     def add(self, progress: Progress) -> None:
-        """Take a snapshot in."""
+        """Add a snapshot."""
         now, tuples = progress.elapsed_secs, progress.tuples
         self._progress = progress
         self._points.append((now, tuples))
@@ -39,13 +39,13 @@ class TupleRate:
 
     @property
     def average(self) -> float:
-        """Tuples a second since the run began."""
+        """Tuples per second since the run began."""
         progress = self._progress
         return progress.tuples / progress.elapsed_secs if progress is not None and progress.elapsed_secs > 0 else 0.0
 
     @property
     def secs_left(self) -> float | None:
-        """How long the rest will take if it goes on as it went; None where that can't be told."""
+        """The estimated time for the rest at the average rate; None if unknown."""
         progress = self._progress
         done = 0 if progress is None else progress.transactions + progress.dead_letters
         if progress is None or progress.total is None or not done:
@@ -54,13 +54,13 @@ class TupleRate:
 
     @property
     def recent(self) -> float:
-        """Tuples a second over the last seconds."""
+        """Tuples per second over the last ``WINDOW_SECS``."""
         (start, before), (end, after) = self._points[0], self._points[-1]
         return (after - before) / (end - start) if end > start else 0.0
 
     @property
     def history(self) -> str:
-        """The rate as it went: a character each sample, the highest one full."""
+        """The history of the rate: one character per sample, a full block for the highest."""
         highest = max(self._samples, default=0.0)
         if highest <= 0:
             return ""

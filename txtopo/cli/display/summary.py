@@ -1,4 +1,4 @@
-"""What a run did, as its last words."""
+"""The summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txtopo.engine.report import RunReport
 
 
 def is_stopped_early(report: RunReport) -> bool:
-    """Whether somebody asked for the stop."""
+    """Whether the run was stopped on request."""
     return report.reason == StopReason.REQUESTED.value
 
 
@@ -21,7 +21,7 @@ def summary_line(report: RunReport) -> str:
     parts = [
         count_of(report.transactions, "transaction") + f" committed, the last is {report.committed_txid}",
         count_of(report.tuples, "tuple") + f" ({_per_second(report.tuples, report)}/s)",
-        count_of(report.replays, "replay"),
+        count_of(report.failures, "failure"),
     ]
     if report.dead_letters:
         parts.append(count_of(report.dead_letters, "dead letter"))
@@ -34,8 +34,8 @@ def print_summary(console: Console, report: RunReport, spark_secs: float) -> Non
 
     Args:
         console: the terminal.
-        report: what the run did.
-        spark_secs: how long it took until the run began.
+        report: the report of the run.
+        spark_secs: the time until the run began, in seconds.
     """
     mark = ("■ ", "bold yellow") if is_stopped_early(report) else ("✔ ", "bold green")
     console.print(Text.assemble(mark, (report.topology_id, "bold"), f": {report.reason}"))
@@ -43,16 +43,16 @@ def print_summary(console: Console, report: RunReport, spark_secs: float) -> Non
     grid.add_column(style="dim", justify="right")
     grid.add_column(justify="right", style="bold")
     grid.add_column()
-    transactions = f"committed, {_per_second(report.transactions, report)}/s; the last one is {report.committed_txid}"
+    transactions = f"committed, {_per_second(report.transactions, report)}/s; the last is {report.committed_txid}"
     grid.add_row("transactions", f"{report.transactions:,}", transactions)
     grid.add_row("tuples", f"{report.tuples:,}", f"{_per_second(report.tuples, report)}/s")
-    grid.add_row("replays", f"{report.replays:,}", f"of {count_of(report.attempts, 'attempt')}")
+    grid.add_row("failures", f"{report.failures:,}", f"of {count_of(report.attempts, 'attempt')}")
     if report.dead_letters:
         grid.add_row("dead letters", f"{report.dead_letters:,}", "transactions given up")
     for name, rows in report.spout_rows.items():
         grid.add_row(name, f"{rows:,}", "rows written by the spout itself")
     phases = f"processing {report.processing_secs:.1f} s, commit {report.commit_secs:.1f} s"
-    grid.add_row("time", f"{report.elapsed_secs:.1f} s", f"{phases}; before it {spark_secs:.1f} s to start Spark")
+    grid.add_row("time", f"{report.elapsed_secs:.1f} s", f"{phases}; before that, {spark_secs:.1f} s to start Spark")
     console.print(grid)
 
 

@@ -1,4 +1,4 @@
-"""How numbers of a run are put into words, on a terminal and off it."""
+"""The wording of a run's numbers, for terminals and plain output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STATUS_WORDS = {
     Status.DEAD.value: "is given up and waits for its turn",
     Status.WRITING_DEAD_LETTER.value: "goes to the dead letters",
 }
-"""What the lowest uncommitted transaction does."""
+"""What a transaction does in each status: a predicate for "transaction 7 ..."."""
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is one."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -28,7 +28,7 @@ def clock(seconds: float) -> str:
 
 
 def activity(progress: Progress) -> str:
-    """Return what is going on while nothing has committed yet."""
+    """Describe the current work while nothing is committed yet."""
     first = f"transaction {progress.committed_txid + 1:,}"
     if progress.committing:
         return f"committing {_first(progress.committing)}"
@@ -47,14 +47,14 @@ def _first(number: int) -> str:
 
 
 def share_of(progress: Progress) -> str:
-    """Return how much of the input is committed, where that is known."""
+    """Return the committed share of the input; empty if unknown."""
     if not progress.total:
         return ""
     return f"{min(100, progress.committed_txid * 100 // progress.total)} % of about {progress.total:,}"
 
 
 def time_left(seconds: float) -> str:
-    """Return how long it still takes, about."""
+    """Return the estimated remaining time in words."""
     return f"about {clock(seconds)} left" if seconds >= 1 else "nearly done"
 
 

@@ -1,4 +1,4 @@
-"""Conformance classes for spouts: subclass one, say how your spout is made, and pytest runs the promises.
+"""Conformance classes for spouts: subclass one, return your spout from the fixture, and pytest tests its promises.
 
 ::
 
@@ -7,8 +7,8 @@
         def spout(self, tmp_path):
             return MySpout(tmp_path)
 
-The source must hold several transactions and must not change during a test. For one that never ends set
-``is_endless = True``: then its first transactions are looked at, as many as it has ready, up to 20.
+The source must hold several transactions and must not change during a test. If it never ends, set
+``is_endless = True``: the tests then use the first transactions that it has ready, up to 20.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_COUNTS = (1, 2, 3, 7)
-"""The parallelisms at which a batch must be the same."""
+"""The numbers of tasks for which a batch must be the same."""
 
 ENDLESS_TRANSACTIONS = 20
-"""How many transactions of a source that never ends are looked at."""
+"""The number of transactions to test of a source that never ends."""
 
 ENDING_TRANSACTIONS_MAX = 1_000
-"""Within how many transactions a source ends that does."""
+"""The maximum number of transactions of a source that ends."""
 
 RESUMPTIONS_MAX = 8
-"""At how many places a run is broken off and resumed."""
+"""The maximum number of places at which a run is interrupted and resumed."""
 
 _TOPOLOGY_ID = "topology"
 
 Rows = Counter[str]
-"""Tuples without their attempt, and without their order."""
+"""Tuples without their attempts, as a multiset."""
 
 
 @attrs.frozen
@@ -68,17 +68,17 @@ class OpaqueStep:
 
 
 def rows_of(tuples: Sequence[tuple[Any, ...]]) -> Rows:
-    """Return tuples without their attempt, and without their order."""
+    """Return tuples without their attempts, as a multiset."""
     return Counter(repr(values[1:]) for values in tuples)
 
 
 def all_rows(steps: Sequence[OpaqueStep]) -> Rows:
-    """Return what several transactions emitted, without attempts and order."""
+    """Return the tuples of several transactions without their attempts, as a multiset."""
     return rows_of([values for step in steps for values in step.tuples])
 
 
 def spread(count: int, at_most: int = RESUMPTIONS_MAX) -> list[int]:
-    """Return up to ``at_most`` numbers from 0 to ``count - 1``, the first and the last among them."""
+    """Return up to ``at_most`` numbers from 0 to ``count - 1``, including the first and the last."""
     if count <= at_most:
         return list(range(count))
     return sorted({(count - 1) * step // (at_most - 1) for step in range(at_most)})
@@ -87,13 +87,13 @@ def spread(count: int, at_most: int = RESUMPTIONS_MAX) -> list[int]:
 def plan_transactions(
     coordinator: Coordinator, begun: Sequence[Metadata], transactions_max: int, *, is_endless: bool
 ) -> list[Metadata]:
-    """Return the metadata of the transactions that follow those begun, as txtopo asks for it.
+    """Return the metadata of the transactions after those begun, requested as txtopo requests it.
 
     Args:
-        coordinator: a fresh one.
+        coordinator: a new coordinator.
         begun: the metadata of the transactions before.
-        transactions_max: up to which transaction to ask.
-        is_endless: whether the source may have more than that, or nothing just now.
+        transactions_max: the last transaction to request.
+        is_endless: whether the source may have more transactions than that, or may not be ready.
     """
     previous = begun[-1] if begun else None
     coordinator.resume(len(begun), previous)
@@ -116,15 +116,15 @@ IF_ENDLESS = "set is_endless = True in the test class if it never ends"
 
 
 def does_not_end(transactions: int) -> str:
-    """Return what is wrong with a source that has not ended, and what to do."""
+    """Return the message for a source that has not ended."""
     return (
         f"the source does not end in {transactions:,} transactions: {IF_ENDLESS}, return True from is_exhausted() "
-        "where it does, or give the test a smaller source, or a larger transactions_max"
+        "at its end, or give the test a smaller source, or a larger transactions_max"
     )
 
 
 def wrong_class(spout: object) -> str:
-    """Return what is wrong with a spout that is held against the contract of another kind, and what to do."""
+    """Return the message for a spout that is tested against the contract of another kind."""
     kinds = (
         OpaquePartitionedTransactionalSpout,
         PartitionedTransactionalSpout,
@@ -134,38 +134,38 @@ def wrong_class(spout: object) -> str:
     name = type(spout).__name__
     kind = next((kind.__name__ for kind in kinds if isinstance(spout, kind)), None)
     if kind is None:
-        return f"{name} is no spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
+        return f"{name} is not a spout: derive it from TransactionalSpout, or from another of txtopo's spouts"
     return f"{name} is a {kind}: derive the test class from {kind}Conformance"
 
 
 class SpoutConformance:
-    """What all conformance classes have in common."""
+    """The base of all conformance classes for spouts."""
 
     config: Mapping[str, Any] = {}
-    """The configuration that coordinators and emitters are given."""
+    """The configuration for coordinators and emitters."""
     is_endless: bool = False
     """Whether the source never ends."""
     transactions_max: int | None = None
-    """How many transactions are looked at; a source that is not endless must end before. None, the default: 20 of an
-    endless one, and 1,000 of any other."""
+    """The maximum number of transactions to test; a source that is not endless must end within them. None (the
+    default): 20 for an endless source, and 1,000 for any other."""
     _store: Store | None = None
     _lead: Lead | None = None
 
     def looked_at(self) -> int:
-        """Return how many transactions are looked at."""
+        """Return the maximum number of transactions to test."""
         if self.transactions_max is not None:
             return self.transactions_max
         return ENDLESS_TRANSACTIONS if self.is_endless else ENDING_TRANSACTIONS_MAX
 
     def rest_within(self, whole: Sequence[Any]) -> int | None:
-        """Return up to which transaction to go when the source is taken again from somewhere in ``whole``.
+        """Return the last transaction when the source is resumed from somewhere in ``whole``; None: until it ends.
 
-        One that never ends may have more by then; None: one that ends is taken to its end.
+        A source that never ends has a limit, because it may have more transactions by then.
         """
         return len(whole) if self.is_endless else None
 
     def opened(self, coordinator: Any) -> Any:
-        """Give a coordinator the store that all of this test share, and the lead; those before it lose the lead."""
+        """Open the test's shared store for a coordinator, under a new lead; earlier coordinators lose the lead."""
         if self._store is None:
             self._store = MemoryStore()
         if self._lead is not None:
@@ -183,7 +183,7 @@ class TransactionalSpoutConformance(SpoutConformance):
     """The promises of a :class:`TransactionalSpout`. Define the fixture ``spout``."""
 
     def test_metadata_is_json(self, spout: Any) -> None:
-        """What a coordinator returns is the same after it has been encoded, stored and decoded."""
+        """Metadata is the same after it has been encoded, stored and decoded."""
         plan = self._plan(spout)
         coordinator = self._coordinator(spout)
         coordinator.resume(0, None)
@@ -194,7 +194,7 @@ class TransactionalSpoutConformance(SpoutConformance):
             previous = expected
 
     def test_several_transactions_with_tuples(self, spout: Any) -> None:
-        """The source of the test holds enough to show anything: two transactions, and tuples."""
+        """The test's source has at least two transactions, and tuples."""
         plan = self._plan(spout)
         assert len(plan) > 1, "give the spout a source of several transactions"
         assert self._emit_all(spout, plan), "give the spout a source with tuples"
@@ -214,13 +214,13 @@ class TransactionalSpoutConformance(SpoutConformance):
         assert list(reversed(back)) == forth
 
     def test_the_shares_of_all_tasks_are_the_batch(self, spout: Any) -> None:
-        """Over any number of tasks, every tuple of a batch is emitted by one of them."""
+        """For any number of tasks, exactly one task emits each tuple of a batch."""
         for txid, metadata in enumerate(self._plan(spout), start=FIRST_TXID):
             batches = {tasks: self._emit(spout, txid, metadata, tasks) for tasks in TASK_COUNTS}
             assert batches == dict.fromkeys(TASK_COUNTS, batches[1])
 
     def test_resumption_loses_and_doubles_nothing(self, spout: Any) -> None:
-        """A run that ends after any transaction, and one that goes on from there, emit each tuple once."""
+        """A run that stops after any transaction, and one that resumes from there, emit each tuple once."""
         plan = self._plan(spout)
         everything = self._emit_all(spout, plan)
         for begun in spread(len(plan) + 1):
@@ -228,7 +228,7 @@ class TransactionalSpoutConformance(SpoutConformance):
             assert self._emit_all(spout, [*plan[:begun], *rest]) == everything
 
     def test_it_ends(self, spout: Any) -> None:
-        """A source that ends says so, to a coordinator that planned all of it and to one that resumes."""
+        """A source that ends is exhausted at its end, and only there, also for a coordinator that resumes."""
         if self.is_endless:
             return
         plan = self._plan(spout)
@@ -243,7 +243,7 @@ class TransactionalSpoutConformance(SpoutConformance):
             coordinator.close()
 
     def test_the_attempt_comes_first(self, spout: Any) -> None:
-        """Each tuple has its attempt as its first value, and the first field is named for it."""
+        """The first value of each tuple is its attempt, and the first field has the attempt's name."""
         fields = self._fields(spout)
         assert fields is not None
         assert fields.names[0] in ATTEMPT_FIELD_NAMES
@@ -254,13 +254,13 @@ class TransactionalSpoutConformance(SpoutConformance):
             assert {emitted.values[0] for emitted in collector.emitted} <= {attempt}
 
     def test_it_pickles(self, spout: Any) -> None:
-        """A spout that came to another process emits what it did at home."""
+        """A spout that was pickled to another process emits the same tuples."""
         plan = self._plan(spout)
         copy = cloudpickle.loads(cloudpickle.dumps(spout))
         assert self._emit_all(copy, plan) == self._emit_all(spout, plan)
 
     def test_cleanup_leaves_later_transactions(self, spout: Any) -> None:
-        """After ``cleanup_before(n)`` the transactions from ``n`` on are emitted as before."""
+        """After ``cleanup_before(n)``, the transactions from ``n`` on are emitted as before."""
         plan = self._plan(spout)
         last = FIRST_TXID + len(plan) - 1
         emitter = self._transactional(spout).emitter(self.config, PlainContext())
@@ -312,14 +312,14 @@ class PartitionedTransactionalSpoutConformance(TransactionalSpoutConformance):
     """The promises of a :class:`PartitionedTransactionalSpout`. Define the fixture ``spout``."""
 
     def test_partitions_are_json_and_each_there_once(self, spout: Any) -> None:
-        """Partitions have names that outlive a process."""
+        """Partitions are JSON values that are valid in every process, and each occurs once."""
         self._transactional(spout)
         partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
         assert partitions
         assert [json.loads(partition_key(partition)) for partition in partitions] == partitions
 
     def test_a_new_batch_is_emitted_again_by_its_metadata(self, spout: Any) -> None:
-        """What ``emit_new_batch`` emits, if anything, is what ``emit_batch`` emits for its metadata."""
+        """If ``emit_new_batch`` emits tuples, ``emit_batch`` emits the same tuples for its metadata."""
         self._transactional(spout)
         partitions = partition_list(spout.coordinator(self.config, PlainContext()).partitions())
         emitter = spout.emitter(self.config, PlainContext())
@@ -342,11 +342,11 @@ class PartitionedTransactionalSpoutConformance(TransactionalSpoutConformance):
 class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
     """The promises of an :class:`OpaquePartitionedTransactionalSpout`. Define the fixture ``spout``.
 
-    The world of these tests stands still, so that each tuple must come in one committed transaction.
+    The source must not change during these tests, so each tuple must be in exactly one committed transaction.
     """
 
     def test_several_transactions_with_tuples(self, spout: OpaquePartitionedTransactionalSpout) -> None:
-        """The source of the test holds enough to show anything: two transactions, and tuples."""
+        """The test's source has at least two transactions, and tuples."""
         run = self._run(spout)
         assert len(run) > 1, "give the spout a source of several transactions"
         assert all_rows(run), "give the spout a source with tuples"
@@ -354,7 +354,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
     def test_replays_from_any_committed_transaction_lose_and_double_nothing(
         self, spout: OpaquePartitionedTransactionalSpout
     ) -> None:
-        """After a failure, all that is emitted anew from the last committed metadata completes the input."""
+        """After a failure, the transactions emitted again from the last committed metadata complete the input."""
         run = self._run(spout)
         everything = all_rows(run)
         for committed in spread(len(run) + 1):
@@ -362,7 +362,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
             assert all_rows([*run[:committed], *again]) == everything
 
     def test_it_ends(self, spout: OpaquePartitionedTransactionalSpout) -> None:
-        """A source that ends says so once all is processed, and takes it back when that is rolled back."""
+        """A source that ends is exhausted once everything is processed, and no longer after a rollback."""
         if self.is_endless:
             return
         run = self._run(spout)
@@ -375,19 +375,19 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         assert coordinator.is_exhausted()
 
     def test_the_attempt_comes_first(self, spout: OpaquePartitionedTransactionalSpout) -> None:
-        """Each tuple has its attempt as its first value, and the first field is named for it."""
+        """The first value of each tuple is its attempt, and the first field has the attempt's name."""
         assert spout.output_fields is not None
         assert spout.output_fields.names[0] in ATTEMPT_FIELD_NAMES
         for txid, step in enumerate(self._run(spout), start=FIRST_TXID):
             assert {values[0] for values in step.tuples} <= {self.first_attempt(txid)}
 
     def test_it_pickles(self, spout: OpaquePartitionedTransactionalSpout) -> None:
-        """A spout that came to another process emits what it did at home."""
+        """A spout that was pickled to another process emits the same tuples."""
         copy = cloudpickle.loads(cloudpickle.dumps(spout))
         assert all_rows(self._run(copy)) == all_rows(self._run(spout))
 
     def test_a_partition_at_its_end_emits_nothing(self, spout: OpaquePartitionedTransactionalSpout) -> None:
-        """Where nothing follows, nothing is emitted and None says so."""
+        """At the end of a partition, ``emit_batch`` emits nothing and returns None."""
         if self.is_endless:
             return
         last = self._run(spout)[-1]
@@ -404,7 +404,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         committed: Sequence[OpaqueStep] = (),
         total: int | None = None,
     ) -> list[OpaqueStep]:
-        """Process one transaction after another behind the committed ones, until the source has ended."""
+        """Process the transactions after the committed ones, until the source has ended."""
         coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         emitter = spout.emitter(self.config, PlainContext())
         metadata = dict(committed[-1].metadata) if committed else {}
@@ -434,7 +434,7 @@ class DataFrameSpoutConformance(SpoutConformance):
     """The promises of a :class:`DataFrameSpout`. Define the fixtures ``spout`` and ``spark``."""
 
     def test_fields_are_typed(self, spout: DataFrameSpout) -> None:
-        """Every field but the attempt has a type."""
+        """Every field except the attempt has a type."""
         assert spout.output_fields is not None
         assert spout.output_fields.names[0] in ATTEMPT_FIELD_NAMES
         assert spout.output_fields.columnar
@@ -446,13 +446,13 @@ class DataFrameSpoutConformance(SpoutConformance):
         assert frame.columns == list(spout.output_fields.names[1:])
 
     def test_same_rows_for_the_same_metadata(self, spout: DataFrameSpout, spark: SparkSession) -> None:
-        """A batch that is read again holds the same rows, also by a copy of the spout."""
+        """A batch that is read again has the same rows, also if a copy of the spout reads it."""
         copy = cloudpickle.loads(cloudpickle.dumps(spout))
         for metadata in self._plan(spout):
             assert self._read(copy, spark, metadata) == self._read(spout, spark, metadata)
 
     def test_resumption_loses_and_doubles_nothing(self, spout: DataFrameSpout, spark: SparkSession) -> None:
-        """A run that ends after any transaction, and one that goes on from there, read each row once."""
+        """A run that stops after any transaction, and one that resumes from there, read each row once."""
         plan = self._plan(spout)
         assert len(plan) > 1, "give the spout a source of several transactions"
         everything = self._read_all(spout, spark, plan)
@@ -462,7 +462,7 @@ class DataFrameSpoutConformance(SpoutConformance):
             assert self._read_all(spout, spark, [*plan[:begun], *rest]) == everything
 
     def test_it_ends(self, spout: DataFrameSpout) -> None:
-        """A source that ends says so to a coordinator that resumes."""
+        """A source that ends is exhausted for a coordinator that resumes at its end."""
         if self.is_endless:
             return
         plan = self._plan(spout)

@@ -1,4 +1,4 @@
-"""What every state must do: a test class to subclass, for your own state as for txtopo's.
+"""The conformance tests of every state, your own and txtopo's: a test class to subclass.
 
 ::
 
@@ -7,7 +7,7 @@
         def place(self, tmp_path):
             return MyPlace(tmp_path)
 
-``place`` is a :class:`StatePlace`: where states lie that outlive those who open them.
+``place`` is a :class:`StatePlace`: the place of a state, which outlives the processes that open the state.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ MISFITS: tuple[tuple[Fields, Any], ...] = (
 
 
 class StatePlace(ABC):
-    """Where states lie for one test."""
+    """The place of a state in one test."""
 
     @abstractmethod
     def state(self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL) -> State:
-        """Return the state that lies here, as a topology would declare it; called anew it is the same one."""
+        """Return the state at this place, as a topology would declare it; every call must return the same state."""
 
     def opened(
         self,
@@ -80,7 +80,10 @@ class StatePlace(ABC):
         return self.state(key, value, kind).open(TOPOLOGY, NAME, INCARNATION, epoch)
 
     def take_away(self) -> bool:
-        """Let what is kept be unreadable from now on, as if its disk were gone; return whether it is. You write it."""
+        """Make the stored data unreadable, as if its disk were missing; return whether that was done.
+
+        Override it to have read failures tested; by default it returns False.
+        """
         return False
 
 
@@ -91,12 +94,12 @@ def rows_of(opened: OpenedState, txid: int | None = None) -> list[tuple[Any, ...
 
 
 def put(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> None:
-    """Write values as a transaction does that reads first and puts then."""
+    """Write values like a transaction that reads them before it puts them."""
     opened.write(txid, kept_after(opened, txid, values))
 
 
 def kept_after(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return what is kept after transaction ``txid`` has put ``values``."""
+    """Return the values to keep after transaction ``txid`` has put ``values``."""
     stored = dict(zip(values, opened.multi_get(list(values)), strict=True))
     return {
         key: opened.make_value(txid, value) if old is None else old.written(txid, value)
@@ -105,21 +108,21 @@ def kept_after(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> dic
 
 
 def _that_stages(opened: OpenedState) -> Any:
-    """Return a state that stages writes; skip the test for one that does not."""
+    """Return the state if it stages writes; otherwise skip the test."""
     if not isinstance(opened, StagesWrites):
         pytest.skip("this state stages no writes")
     return opened
 
 
 def _that_rolls_back(opened: OpenedState) -> Any:
-    """Return a state that can be repaired; skip the test for one that can't."""
+    """Return the state if it can be repaired; otherwise skip the test."""
     if not isinstance(opened, CanBeRepaired):
         pytest.skip("this state can't be rolled back")
     return opened
 
 
 def values_of(opened: OpenedState, *keys: Key) -> list[Any]:
-    """Return the plain value of each key, None where there is none."""
+    """Return the plain value of each key, None for missing keys."""
     return [None if kept is None else kept.value for kept in opened.multi_get(keys)]
 
 
@@ -128,12 +131,12 @@ class StateConformance:
 
     @pytest.fixture
     def place(self) -> StatePlace:
-        """Return where the state lies; yours to write."""
+        """Return the place of the state; a subclass must override it."""
         raise NotImplementedError
 
     @EVERY_KIND
     def test_what_is_written_is_read(self, place: StatePlace, kind: StateKind) -> None:
-        """Values that were written are read back, at once and by whoever opens the state next."""
+        """Written values are read back, immediately and by the next coordinator that opens the state."""
         opened = place.opened(kind=kind)
         put(opened, 1, {"a": 1, "b": 2})
         put(opened, 2, {"b": 3, "c": None})
@@ -145,14 +148,14 @@ class StateConformance:
         assert again.multi_get(["d", "c", "b", "a"]) == list(reversed(kept))
 
     def test_a_key_asked_for_twice_is_answered_twice(self, place: StatePlace) -> None:
-        """The answer has one value for each key, in the order asked for, repeated keys too."""
+        """The result has one value for each requested key, in order, also for repeated keys."""
         opened = place.opened()
         assert opened.multi_get([]) == []
         put(opened, 1, {"a": 1})
         assert values_of(opened, "a", "z", "a") == [1, None, 1]
 
     def test_what_cannot_be_read_is_a_state_failure(self, place: StatePlace) -> None:
-        """So it is tried again some times, and then stops the run; it is nothing that a replay would mend."""
+        """A failed read raises StateFailure, which is retried and then stops the run, because no replay helps."""
         put(place.opened(), 1, {"a": 1})
         opened = place.opened(epoch=2)
         if not place.take_away():
@@ -162,7 +165,7 @@ class StateConformance:
 
     @EVERY_KIND
     def test_txids_rise(self, place: StatePlace, kind: StateKind) -> None:
-        """last_txid is None at first, then the txid of the last write, also when that put nothing."""
+        """last_txid is None at first, then the txid of the last write, even if that put nothing."""
         opened = place.opened(kind=kind)
         told = [opened.last_txid]
         put(opened, 3, {"a": 1})
@@ -173,7 +176,7 @@ class StateConformance:
         assert values_of(opened, "a") == [1]
 
     def test_txid_zero_is_a_txid(self, place: StatePlace) -> None:
-        """A write of transaction 0 is a write, and is not made twice."""
+        """A write of transaction 0 counts as a write and is not made twice."""
         opened = place.opened()
         put(opened, 0, {"a": 1})
         assert opened.last_txid == 0
@@ -182,7 +185,7 @@ class StateConformance:
 
     @EVERY_KIND
     def test_a_txid_is_written_once(self, place: StatePlace, kind: StateKind) -> None:
-        """A write of a txid that is written, or of one below it, does nothing; by a new coordinator too."""
+        """A write of a txid that is already written, or of a lower one, does nothing, also by a new coordinator."""
         opened = place.opened(kind=kind)
         put(opened, 2, {"a": 1})
         before = rows_of(opened)
@@ -195,7 +198,7 @@ class StateConformance:
         assert values_of(again, "a", "b") == [1, None]
 
     def test_opaque_state_remembers_what_was_before(self, place: StatePlace) -> None:
-        """Opaque state gives a replay the value before, after a restart as before it."""
+        """Opaque state gives a replay the previous value, before and after a restart."""
         opened = place.opened(kind=StateKind.OPAQUE)
         put(opened, 1, {"a": 10})
         put(opened, 2, {"a": 15})
@@ -223,7 +226,7 @@ class StateConformance:
 
     @EVERY_KIND
     def test_a_staged_write_is_seen_once_it_is_written(self, place: StatePlace, kind: StateKind) -> None:
-        """A staged write shows nowhere; written it is as any other; written again it does nothing."""
+        """A staged write is invisible; once written, it is like any other; written again, it does nothing."""
         opened = _that_stages(place.opened(kind=kind))
         put(opened, 1, {"a": 1})
         staged = opened.stage(2, kept_after(opened, 2, {"a": 2, "b": 2}))
@@ -238,7 +241,7 @@ class StateConformance:
         assert rows_of(opened) == [("a", 2, 2), ("b", 2, 2)]
 
     def test_a_staged_write_outlives_who_staged_it(self, place: StatePlace) -> None:
-        """The next coordinator finishes what the last one has staged."""
+        """The next coordinator can finish a staged write of the last one."""
         opened = _that_stages(place.opened())
         put(opened, 1, {"a": 1})
         staged = pickle.loads(pickle.dumps(opened.stage(2, kept_after(opened, 2, {"a": 2}))))  # noqa: S301
@@ -249,7 +252,7 @@ class StateConformance:
         again.discard_staged()
 
     def test_an_empty_write_can_be_staged(self, place: StatePlace) -> None:
-        """A staged write without values notes its txid, no more."""
+        """A staged write without values only records its txid."""
         opened = _that_stages(place.opened())
         put(opened, 1, {"a": 1})
         opened.write_staged(opened.stage(4, {}))
@@ -265,7 +268,7 @@ class StateConformance:
         assert opened.last_txid is None
 
     def test_an_older_discard_leaves_newer_staged_writes(self, place: StatePlace) -> None:
-        """A coordinator that has lost its lead removes nothing that the new one has staged."""
+        """A coordinator that has lost its lead does not remove staged writes of the new one."""
         old = _that_stages(place.opened())
         new = _that_stages(place.opened(epoch=2))
         staged = new.stage(1, {"a": new.make_value(1, 1)})
@@ -295,7 +298,7 @@ class StateConformance:
         assert rows_of(new) == [("a", 2, 2)]
 
     def test_an_epoch_may_open_twice(self, place: StatePlace) -> None:
-        """Opening again with the same epoch fences nobody out."""
+        """Opening again with the same epoch fences nobody."""
         put(place.opened(epoch=3), 1, {"a": 1})
         put(place.opened(epoch=3), 2, {"a": 2})
         assert values_of(place.opened(epoch=4), "a") == [2]
@@ -308,7 +311,7 @@ class StateConformance:
     def test_what_belongs_elsewhere_is_refused(
         self, place: StatePlace, topology: str, name: str, incarnation: str
     ) -> None:
-        """A state of another topology, name or incarnation is not opened; the error tells how far it had got."""
+        """A state of another topology, name or incarnation is refused; the error names its last transaction."""
         opened = place.opened()
         put(opened, 41, {"a": 1})
         with pytest.raises(DivergenceError, match="41") as refusal:
@@ -317,12 +320,12 @@ class StateConformance:
         put(opened, 42, {"a": 2})
 
     def test_identity_stays(self, place: StatePlace) -> None:
-        """A state is known again by its identity."""
+        """A state keeps its identity."""
         assert place.opened().identity == place.opened(epoch=2).identity
 
     @EVERY_KIND
     def test_snapshots_by_txid(self, place: StatePlace, kind: StateKind) -> None:
-        """A snapshot holds the rows as of the last write that is not after its transaction."""
+        """A snapshot holds the rows as of the last write at or before its transaction."""
         opened = place.opened(kind=kind)
         assert rows_of(opened) == []
         put(opened, 1, {"a": 1})
@@ -347,7 +350,7 @@ class StateConformance:
         assert opened.snapshot().column_names == ["word", "n", "txid"]
 
     def test_a_snapshot_of_the_future_is_refused(self, place: StatePlace) -> None:
-        """A transaction that is not written yet has no snapshot; the error names the last one."""
+        """A transaction that is not written yet has no snapshot; the error names the last written one."""
         opened = place.opened()
         with pytest.raises(StateAccessError):
             opened.snapshot(1)

@@ -1,4 +1,4 @@
-"""What every store must do: a test class to subclass, for your own store as for txtopo's.
+"""The conformance tests of every store, your own and txtopo's: a test class to subclass.
 
 ::
 
@@ -49,7 +49,7 @@ ODD_NAMES = (
     "0",
     "-",
 )
-"""Names that files, SQL or ZooKeeper might stumble over."""
+"""Names that could cause trouble in file names, SQL or ZooKeeper."""
 
 _HOLDER_PROGRAM = """
 import os, sys, threading
@@ -61,7 +61,7 @@ threading.Event().wait()
 
 
 class StorePlace(ABC):
-    """Where a store lies: a file, a server, a piece of memory."""
+    """The place of a store: a file, a server, a piece of memory."""
 
     opening: str | None = None
     """A Python statement that opens a store here as ``store``, in another process; None if that cannot be."""
@@ -111,7 +111,10 @@ def holding_process(
 
 
 class StoreConformance:
-    """Subclass it, and give it a fixture ``place`` that returns a fresh :class:`StorePlace`."""
+    """The promises of :class:`~txtopo.api.store.Store`, as tests.
+
+    Subclass it, and define a fixture ``place`` that returns a new :class:`StorePlace`.
+    """
 
     @pytest.fixture
     def store(self, place: StorePlace) -> Iterator[Store]:
@@ -128,7 +131,7 @@ class StoreConformance:
     # Values
 
     def test_value_is_read_back(self, store: Store, lead: Lead) -> None:
-        """What was written is read, byte for byte, and nothing is read where nothing was written."""
+        """A written value is read back byte for byte; a path without a value reads as None."""
         values = {"plain": b"value", "empty": b"", "zeros": b"\0\0", "bytes": bytes(range(256))}
         lead.write([Put(f"{TOPOLOGY}/{name}", value) for name, value in values.items()])
         assert {name: store.read(f"{TOPOLOGY}/{name}") for name in values} == values
@@ -136,13 +139,13 @@ class StoreConformance:
         assert store.read("never/written") is None
 
     def test_put_overwrites(self, store: Store, lead: Lead) -> None:
-        """The last value put at a path is the one that is read."""
+        """A read returns the last value put at a path."""
         lead.write([Put(f"{TOPOLOGY}/a", b"1")])
         lead.write([Put(f"{TOPOLOGY}/a", b"2")])
         assert store.read(f"{TOPOLOGY}/a") == b"2"
 
     def test_put_needs_no_parents(self, store: Store, lead: Lead) -> None:
-        """A value may lie deep; the paths above it have no value, and can be given one."""
+        """A value may be at any depth; the paths above it have no value, but can get one."""
         lead.write([Put(f"{TOPOLOGY}/a/b/c", b"deep")])
         assert store.read(f"{TOPOLOGY}/a/b/c") == b"deep"
         assert store.read(f"{TOPOLOGY}/a") is None
@@ -151,7 +154,7 @@ class StoreConformance:
         assert (store.read(f"{TOPOLOGY}/a"), store.read(f"{TOPOLOGY}/a/b/c")) == (b"above", b"deep")
 
     def test_children_are_the_names_directly_below(self, store: Store, lead: Lead) -> None:
-        """Children are sorted, each name once, whether it has a value or only something below it."""
+        """Children are sorted and distinct, whether they have a value or only values below them."""
         for path in ("b", "a/x", "a/y/z", "ab", "a0", "a-", "10", "9"):
             lead.write([Put(f"{TOPOLOGY}/{path}", b"v")])
         assert store.children(TOPOLOGY) == ["10", "9", "a", "a-", "a0", "ab", "b"]
@@ -161,7 +164,7 @@ class StoreConformance:
         assert store.children("") == [TOPOLOGY]
 
     def test_delete_removes_all_below(self, store: Store, lead: Lead) -> None:
-        """Delete takes the value and the whole tree below it, and nothing beside it."""
+        """Delete removes the value and the whole tree below it, and nothing else."""
         for path in ("a", "a/x", "a/y/z", "ab", "a-/x", "a0/x"):
             lead.write([Put(f"{TOPOLOGY}/{path}", b"v")])
         lead.write([Delete(f"{TOPOLOGY}/a")])
@@ -169,13 +172,13 @@ class StoreConformance:
         assert store.read(f"{TOPOLOGY}/a/y/z") is None
 
     def test_delete_of_nothing_is_no_error(self, store: Store, lead: Lead) -> None:
-        """Deleting what is not there, or twice, does nothing."""
+        """Deleting a missing path, or deleting twice, does nothing."""
         lead.write([Delete(f"{TOPOLOGY}/never"), Put(f"{TOPOLOGY}/a", b"v")])
         lead.write([Delete(f"{TOPOLOGY}/a"), Delete(f"{TOPOLOGY}/a")])
         assert store.read(f"{TOPOLOGY}/a") is None
 
     def test_last_delete_leaves_no_folder(self, store: Store, lead: Lead) -> None:
-        """A path that had only one thing below it is no child any more once that is gone."""
+        """A path without a value is no longer a child once the last value below it is deleted."""
         lead.write([Put(f"{TOPOLOGY}/a/b/c", b"v"), Put(f"{TOPOLOGY}/k", b"v")])
         lead.write([Delete(f"{TOPOLOGY}/a/b/c")])
         assert store.children(TOPOLOGY) == ["k"]
@@ -197,7 +200,7 @@ class StoreConformance:
         def read_until_ended() -> set[int]:
             seen = set()
             while not ended.is_set():
-                # Deleted and put together, so their number is 0 or 5, never between.
+                # They are put and deleted together, so their number is 0 or 5, never in between.
                 seen.add(len(other.children(f"{TOPOLOGY}/together")))
             return seen
 
@@ -211,14 +214,14 @@ class StoreConformance:
         other.close()
 
     def test_many_changes_are_all_applied(self, store: Store, lead: Lead) -> None:
-        """A list of changes longer than one step may be is applied whole, and can be deleted at once."""
+        """A list of changes that exceeds one step is applied completely, and can be deleted with one change."""
         lead.write([Put(f"{TOPOLOGY}/many/{number}/value", bytes(2000)) for number in range(1200)])
         assert len(store.children(f"{TOPOLOGY}/many")) == 1200  # noqa: PLR2004  # as many as were written
         lead.write([Delete(f"{TOPOLOGY}/many")])
         assert store.children(TOPOLOGY) == []
 
     def test_longest_value_is_taken(self, store: Store, lead: Lead) -> None:
-        """A value of VALUE_BYTES_MAX bytes is kept, also several in one write."""
+        """A value of VALUE_BYTES_MAX bytes is accepted, also several in one write."""
         longest = bytes(VALUE_BYTES_MAX)
         lead.write([Put(f"{TOPOLOGY}/{name}", longest) for name in ("a", "b", "c")])
         assert [store.read(f"{TOPOLOGY}/{name}") for name in ("a", "b", "c")] == [longest] * 3
@@ -231,7 +234,7 @@ class StoreConformance:
 
     @pytest.mark.parametrize("path", ["", "/", "/a", "a/", "a//b", "\ud800"])
     def test_malformed_path_is_refused(self, store: Store, lead: Lead, path: str) -> None:
-        """A path with an empty part, or of no valid text, is refused by reads and writes."""
+        """Reads and writes refuse a path with an empty part or invalid text."""
         with pytest.raises(RuleError):
             lead.write([Put(f"{TOPOLOGY}/a", b"v"), Put(path, b"v")])
         with pytest.raises(RuleError):
@@ -239,13 +242,13 @@ class StoreConformance:
         assert store.read(f"{TOPOLOGY}/a") is None
 
     def test_path_outside_the_topology_is_refused(self, lead: Lead) -> None:
-        """A lead writes below its own topology only."""
+        """A lead can only write below its own topology."""
         for path in ("other/a", f"{TOPOLOGY}x/a", f"{TOPOLOGY}x"):
             with pytest.raises(RuleError, match="outside topology"):
                 lead.write([Put(path, b"v")])
 
     def test_odd_names(self, store: Store) -> None:
-        """Names may hold any text but a slash, in topology ids and in paths; each is its own."""
+        """Names in topology ids and paths may hold any text except a slash, and are never confused."""
         for number, name in enumerate(ODD_NAMES):
             lead = store.take_lead(name, "test")
             lead.write([Put(f"{name}/{other}", str(number).encode()) for other in ODD_NAMES])
@@ -255,7 +258,7 @@ class StoreConformance:
             assert {store.read(f"{name}/{other}") for other in ODD_NAMES} == {str(number).encode()}
 
     def test_values_outlive_the_store(self, place: StorePlace) -> None:
-        """What was written is there when the store is opened again."""
+        """Written values are still there when the store is opened again."""
         first = place.open()
         first.take_lead(TOPOLOGY, "first").write([Put(f"{TOPOLOGY}/a/b", b"v")])
         first.close()
@@ -280,7 +283,7 @@ class StoreConformance:
     # Leads
 
     def test_epoch_strictly_rises(self, place: StorePlace) -> None:
-        """Each taking of the lead counts the epoch up by one, in the same store and in later ones."""
+        """Each new lead increments the epoch by one, in the same store and in later ones."""
         epochs = []
         for _ in range(2):
             store = place.open()
@@ -293,7 +296,7 @@ class StoreConformance:
         assert epochs == [1, 2, 3, 4, 5, 6]
 
     def test_epoch_begins_where_it_is_asked_to(self, place: StorePlace) -> None:
-        """A lead may begin at a higher epoch, for a wiped store; a lower one than is due changes nothing."""
+        """A lead may begin at a higher epoch, for a wiped store; a request for a lower one has no effect."""
         store = place.open()
         epochs = []
         for epoch_min in (7, 3, 9, 30):
@@ -308,7 +311,7 @@ class StoreConformance:
         assert epochs == [7, 8, 9, 30, 31]
 
     def test_second_lead_is_refused(self, place: StorePlace, store: Store, lead: Lead) -> None:
-        """While a lead is held, another one is refused by name, from the same store and from another one."""
+        """While a lead is held, another request is refused with the holder's name, from this store and from others."""
         other = place.open()
         for asking in (store, other):
             with pytest.raises(AlreadyRunning, match=rf"'{TOPOLOGY}'.*'test', process \d+"):
@@ -318,7 +321,7 @@ class StoreConformance:
         other.close()
 
     def test_topologies_are_independent(self, store: Store, lead: Lead) -> None:
-        """Leads of different topologies live side by side."""
+        """Leads of different topologies are independent."""
         other = store.take_lead("other", "test")
         lead.write([Put(f"{TOPOLOGY}/a", b"1")])
         other.write([Put("other/a", b"2")])
@@ -327,7 +330,7 @@ class StoreConformance:
         assert (store.read(f"{TOPOLOGY}/a"), store.read("other/a"), lead.epoch) == (b"1", b"2", 1)
 
     def test_released_lead_writes_nothing(self, store: Store, lead: Lead) -> None:
-        """After release, also twice, a write is refused and the next one gets the lead at once."""
+        """After a release, also a repeated one, writes are refused, and the next request gets the lead immediately."""
         lead.release()
         lead.release()
         assert not lead.is_held()
@@ -346,7 +349,7 @@ class StoreConformance:
         assert store.take_lead(TOPOLOGY, "second").epoch == 2  # noqa: PLR2004  # the second epoch
 
     def test_zombie_is_fenced(self, place: StorePlace) -> None:
-        """Once another has taken the lead, the old one writes nothing, whatever it believes of itself."""
+        """Once another process has taken the lead, the old one can write nothing."""
         first, second = place.open(), place.open()
         zombie = first.take_lead(TOPOLOGY, "zombie")
         zombie.write([Put(f"{TOPOLOGY}/a", b"before")])
@@ -364,13 +367,13 @@ class StoreConformance:
         second.close()
 
     def test_kill_leaves_whole_writes(self, place: StorePlace) -> None:
-        """After a kill in the middle of writes every answered one is there, and the last is whole or not."""
+        """After a kill during writes, every confirmed write is there, and the last one completely or not at all."""
         if place.opening is None:
             pytest.skip("this place cannot be opened from another process")
         with holding_process(place, TOPOLOGY, "writer", _WRITING_PROGRAM) as (process, _):
             assert process.stdout is not None, "it has a pipe"
             answered = 0
-            while answered < 100:  # noqa: PLR2004  # in the middle of it
+            while answered < 100:  # noqa: PLR2004  # a kill in the middle of the writes
                 answered = int(process.stdout.readline())
             process.kill()
             answered = max([answered, *map(int, process.stdout.read().split("\n")[:-1])])
@@ -383,7 +386,7 @@ class StoreConformance:
         store.close()
 
     def test_kill_frees_the_lead(self, place: StorePlace) -> None:
-        """A holder that was killed (``kill -9``) holds up the next one for a session's time at most."""
+        """A holder that was killed (``kill -9``) delays the next one by at most a session's time."""
         if place.opening is None:
             pytest.skip("this place cannot be opened from another process")
         store = place.open()

@@ -1,22 +1,22 @@
-"""What the jobs of earlier schedules came to: thousands of schedules need not run the same bolts on the same batch.
+"""Remember the results of jobs of earlier schedules, so that thousands of schedules need not run the same bolts again.
 
-A schedule is about coordinators, recovery and tables; its processing phases mostly repeat what other schedules have
-run: the same attempt of the same transaction in the same layout. So an attempt is *told again* once it has been run
-twice and came to the very same both times, to the byte: the emitters emit for it as always, and what they emit is
-compared; its reports are those of before.
+A schedule tests coordinators, recovery and tables. Its processing phases mostly repeat those of other schedules: the
+same attempt of the same transaction in the same layout. So once an attempt has been run twice with exactly the same
+result, to the byte, its reports are *reused*. The emitters still emit for it, and their tuples are compared.
 
-Attempts of later epochs differ in nothing but the epoch in their number. If two of them came to the same but for that
-number, they are the same attempt here, and one of a third epoch is told with its own number in the place of theirs. The
-attempts of the first epoch stand for themselves: bolts that fail on purpose look for the numbers 1, 2 and 3. If a bolt
-does depend on the epoch, each attempt is known by its whole number from then on.
+Attempts of later epochs differ only in the epoch in their number. If two of them had the same result except for that
+number, they count as the same attempt, and an attempt of a third epoch reuses the result with its own number instead of
+theirs. The attempts of the first epoch are remembered separately, because bolts that fail on purpose look for the
+numbers 1, 2 and 3. If a bolt turns out to depend on the epoch, each attempt is identified by its whole number from then
+on.
 
-At which of its failpoints faults strike an attempt is drawn before its job begins (see :class:`Passage`). So the same
-faults strike whether it is run or told, and whatever the order that slots work in. An attempt that is told fails where
-the first one strikes, as one that is run does.
+The failpoints at which faults strike an attempt are drawn before its job begins (see :class:`Passage`). So the same
+faults strike whether the attempt is run or reused, and in whatever order slots work. A reused attempt fails where its
+first fault strikes, as it would if it were run.
 
-Where an attempt has not been seen twice, where an emitter emits something else, and now and then in any case, the job
-is run. If what is run ever differs from what was remembered, the topology's bolts depend on something else than their
-batch, and nothing is remembered any more.
+A job is run if an attempt has not been seen twice, if an emitter emits something else, and every 32nd time anyway. If a
+run ever differs from the remembered result, the topology's bolts depend on more than their batch, and nothing is
+remembered any more.
 
 So the same seed makes the same schedule, whatever is remembered.
 """
@@ -46,16 +46,16 @@ from txtopo.tasks.state_handle import attempt_origin
 from txtopo.tasks.user_output import OutputOrigin
 
 RUN_ALL_THE_SAME = 32
-"""Of so many jobs that could be told, one is run all the same."""
+"""Of this many jobs whose results could be reused, one is run anyway."""
 
 PARTS_MAX = 50_000
-"""Attempts that are remembered at most."""
+"""The maximum number of remembered attempts."""
 
 STRUCK = "the simulator told it to fail"
-"""What a fault says that strikes the user's code."""
+"""The message of a fault in the user's code."""
 
 Emitted = tuple[int | None, Any, str]
-"""One call of a collector: the task that was named, values or columns, and the stream."""
+"""One call of a collector: the target task, the values or columns, and the stream."""
 
 
 @attrs.frozen(eq=False)
@@ -68,13 +68,13 @@ class Emission:
     calls: list[Emitted]
 
     def is_repeated_by(self, task_factory: TaskFactory, attempt: TransactionAttempt) -> bool:
-        """Let the emitter emit once more, for another attempt perhaps; return whether it was the same."""
+        """Let the emitter emit again, perhaps for another attempt; return whether its tuples are the same."""
         listening = _Listening(None)
         task_factory.emitter(self.task).emit_batch(attempt, self.metadata, listening)
         return self.is_same(Emission(attempt, self.metadata, self.task, listening.calls))
 
     def is_same(self, other: Emission) -> bool:
-        """Whether two emitters have emitted the same, to the types of the values, each for its own attempt."""
+        """Whether two emitters have emitted the same values of the same types, each for its own attempt."""
         return (
             self.task == other.task
             and len(self.calls) == len(other.calls)
@@ -87,7 +87,7 @@ class Emission:
 
 @attrs.frozen
 class Point:
-    """A failpoint in the user's code, and whose code that is."""
+    """A failpoint in the user's code, with its component and task."""
 
     failpoint: str
     component: str
@@ -100,22 +100,22 @@ Step = Point | Emission
 
 @attrs.define(eq=False)
 class Passage:
-    """An attempt's way through the user's code in one job, and the faults that wait for it there.
+    """An attempt's steps through the user's code in one job, and the faults that will strike it there.
 
     Args:
-        faults: at which of the failpoints that it reaches they strike, counted from 0.
-        strike: is told of each that does, by the failpoint's name.
+        faults: the failpoints at which they strike, by their order of arrival, from 0.
+        strike: called with the failpoint's name when a fault strikes.
     """
 
     faults: tuple[int, ...] = ()
     strike: Callable[[str], None] = lambda _: None
     steps: list[Step] = attrs.field(factory=list)
     struck: int = 0
-    """How many have struck."""
+    """The number of faults that have struck."""
     _reached: int = 0
 
     def reach(self, point: Point) -> None:
-        """Come by a failpoint; raise FailedException if a fault strikes there."""
+        """Reach a failpoint; raise FailedException if a fault strikes there."""
         self.steps.append(point)
         self._reached += 1
         if self._reached - 1 in self.faults:
@@ -130,18 +130,18 @@ Passages = Mapping[TransactionAttempt, Passage]
 
 @attrs.define(eq=False)
 class Part:
-    """One attempt of a job, which nothing outside of it can change, and what it came to where no fault struck it."""
+    """One attempt of a job, which is independent of everything else, and its result without faults."""
 
     attempt: TransactionAttempt
     steps: tuple[Step, ...]
     reports: tuple[Report, ...]
     is_spread: bool
     is_known: bool = False
-    """Whether it has come to the same twice."""
+    """Whether it has had the same result twice."""
     points: tuple[Point, ...] = attrs.field(init=False)
     """The failpoints among its steps."""
     size: int = attrs.field(init=False)
-    """Bytes of the bolts that it carries."""
+    """The size of the bolts that it carries, in bytes."""
     _renamed: dict[TransactionAttempt, tuple[Report, ...]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -150,16 +150,16 @@ class Part:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has failed by itself."""
+        """Whether it has failed without a fault."""
         return any(report.failure is not None for report in self.reports)
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it has left nothing in a file, as it does when other attempts of its job carry much."""
+        """Whether it has spilled nothing to a file, as it does if other attempts of its job carry much."""
         return all(report.staged is None for report in self.reports)
 
     def is_same(self, other: Part) -> bool:
-        """Whether two runs have come to the same."""
+        """Whether two runs have had the same result."""
         return (
             len(self.steps) == len(other.steps)
             and all(map(_is_same_step, self.steps, other.steps))
@@ -167,9 +167,9 @@ class Part:
         )
 
     def can_be_told(self, passage: Passage) -> bool:
-        """Whether it is certain what it comes to with a passage's faults.
+        """Whether its result with a passage's faults is certain.
 
-        In a spread layout the other slots go on when one has failed, and what they come by then nobody knows.
+        In a spread layout, the other slots continue after one has failed, and which failpoints they reach is unknown.
         """
         faults = sum(fault < len(self.points) for fault in passage.faults)
         if faults == 0:
@@ -177,7 +177,7 @@ class Part:
         return faults == 1 or not self.is_spread
 
     def emits_the_same(self, task_factory: TaskFactory, passage: Passage, attempt: TransactionAttempt) -> bool:
-        """Let the emitters emit once more, as far as no fault strikes before; return whether it was the same."""
+        """Let the emitters emit again up to the first fault; return whether their tuples are the same."""
         left = passage.faults[0] if passage.faults else len(self.points)
         for step in self.steps:
             if isinstance(step, Emission):
@@ -190,20 +190,20 @@ class Part:
         return True
 
     def told(self, passage: Passage, attempt: TransactionAttempt) -> tuple[Report, ...]:
-        """Return the reports once more; where a fault strikes, that of the failure."""
+        """Return the reports again; if a fault strikes, only the report of the failure."""
         if not passage.faults or passage.faults[0] >= len(self.points):
             return self.reports_of(attempt)
         passage.strike(self.points[passage.faults[0]].failpoint)
         return (self.failing(passage, attempt),)
 
     def failing(self, passage: Passage, attempt: TransactionAttempt) -> Report:
-        """Return what is reported when the first fault strikes."""
+        """Return the report of the failure at the first fault."""
         point = self.points[passage.faults[0]]
         error = FailedException(STRUCK, **attempt_origin(point.component, attempt))
         return Report(attempt, tallies={}, tuples_emitted=0, tasks_finished=0, failure=error)
 
     def reports_of(self, attempt: TransactionAttempt) -> tuple[Report, ...]:
-        """Return the reports as another attempt makes them: with its number in the place of this one's."""
+        """Return the reports of another attempt: with its number instead of this one's."""
         if attempt == self.attempt:
             return self.reports
         renamed = self._renamed.get(attempt)
@@ -219,7 +219,7 @@ def _renamed(report: Report, attempt: TransactionAttempt, before: bytes, after: 
 
 
 def pickled_number(attempt: TransactionAttempt) -> bytes:
-    """Return how the number of an attempt of a later epoch is pickled, which takes more than four bytes."""
+    """Return the pickled form of an attempt's number in a later epoch, which has more than four bytes."""
     pickled = pickle.dumps(attempt.attempt, protocol=5)
     return pickled[pickled.index(pickle.LONG1) : -1]
 
@@ -242,10 +242,10 @@ def _are_same(one: Emitted, attempt: TransactionAttempt, other: Emitted, other_a
 
 
 class Reaching:
-    """Where failpoints of spout and bolts arrive.
+    """Receives the failpoints that spout and bolts reach.
 
     Args:
-        strike: is told of those of commit phases; raises FailedException if a fault strikes.
+        strike: called with those of commit phases; raises FailedException if a fault strikes.
     """
 
     def __init__(self, strike: Callable[[str], None]) -> None:
@@ -254,7 +254,7 @@ class Reaching:
 
     @contextlib.contextmanager
     def in_job(self, passages: Passages) -> Iterator[None]:
-        """Within the context, let the attempts of a job come by failpoints."""
+        """Within the context, attribute failpoints to the attempts of a job."""
         self._passages = passages
         try:
             yield
@@ -262,7 +262,7 @@ class Reaching:
             self._passages = {}
 
     def reach(self, failpoint: str) -> None:
-        """Let a fault strike, if it does."""
+        """Record a failpoint; raise FailedException if a fault strikes there."""
         origin = OutputOrigin.running[threading.get_ident()]
         passage = None if origin.attempt is None else self._passages.get(origin.attempt)
         if passage is None:
@@ -272,12 +272,12 @@ class Reaching:
 
 
 PartKey = Hashable
-"""What a part is remembered by: where its tasks run, the attempt, perhaps without its epoch, and its metadata."""
+"""Identifies a part: the slots of its tasks, the attempt, perhaps without its epoch, and its metadata."""
 
 
 @attrs.frozen(eq=False)
 class Learned:
-    """What a memory has learned; it travels to that of another process."""
+    """The new parts of a memory, to be sent to the memory of another process."""
 
     is_on: bool
     knows_epochs: bool
@@ -285,29 +285,29 @@ class Learned:
 
 
 class JobMemory:
-    """Remembers the attempts of jobs, for all schedules of a topology.
+    """Remembers the results of jobs' attempts, for all schedules of a topology.
 
     Args:
-        is_on: whether it does; otherwise every job is run.
+        is_on: whether it remembers anything; otherwise every job is run.
     """
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.told = 0
-        """Attempts that were told again."""
+        """The number of attempts whose results were reused."""
         self._parts: dict[PartKey, Part] = {}
         self._learned: dict[PartKey, Part] = {}
         self._is_on = is_on
         self.knows_epochs = False
-        """Whether attempts are known by their whole number, for bolts depend on it."""
+        """Whether attempts are identified by their whole number, because bolts depend on it."""
         self._known = 0
 
     def run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> Sequence[Report]:
-        """Run a job to its end, or tell again what its attempts came to; those that are not known are run.
+        """Return the reports of a job: reused ones of its known attempts, and those of a run of the others.
 
         Args:
             job: the job; not of an opaque spout, whose emitters may emit something else each time.
             task_factory: makes the tasks' objects.
-            passages: the ways of its attempts, at their beginning.
+            passages: the passages of its attempts, still without steps.
         """
         known = self._known_parts(job, task_factory, passages) if self._is_on else {}
         self.told += len(known)
@@ -318,7 +318,7 @@ class JobMemory:
         return reports
 
     def _run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> list[Report]:
-        """Run a job, and remember it."""
+        """Run a job, and remember its results."""
         with task_factory.heard(passages):
             ran = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
         reports = [*map(_as_it_travels, ran)]
@@ -330,12 +330,12 @@ class JobMemory:
         return reports
 
     def take_learned(self) -> Learned:
-        """Return what was learned since this was asked last."""
+        """Return the parts that were learned since the last call."""
         learned, self._learned = self._learned, {}
         return Learned(self._is_on, self.knows_epochs, learned)
 
     def learn(self, learned: Learned) -> None:
-        """Take over what the memory of another process has learned."""
+        """Add the parts that the memory of another process has learned."""
         if learned.knows_epochs and not self.knows_epochs:
             self._know_epochs()
         if learned.knows_epochs == self.knows_epochs:
@@ -348,7 +348,7 @@ class JobMemory:
     def _known_parts(
         self, job: Job, task_factory: ListeningTaskFactory, passages: Passages
     ) -> dict[TransactionAttempt, Part]:
-        """Return the parts of a job that can be told; in a spread layout all or none, for they share their slots."""
+        """Return the reusable parts of a job; in a spread layout all or none, because they share slots."""
         known = {}
         for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
             part = self._parts.get(key)
@@ -364,12 +364,12 @@ class JobMemory:
             are_same = all(
                 part.emits_the_same(task_factory, passages[attempt], attempt) for attempt, part in known.items()
             )
-        except Exception:  # noqa: BLE001 - whatever the user's emitter raises; the run that follows shows it
+        except Exception:  # noqa: BLE001 - the user's emitter may raise anything; the run that follows shows it
             return {}
         return known if are_same else {}
 
     def _compare(self, key: PartKey, part: Part, passage: Passage) -> None:
-        """Remember what an attempt came to, and see that it is what it came to before."""
+        """Remember the result of an attempt, and compare it with the remembered one."""
         before = self._parts.get(key)
         if passage.struck == 0:
             if part.is_in_memory and not (part.has_failed and before is None):
@@ -395,13 +395,13 @@ class JobMemory:
             self._know_epochs()
 
     def _know_epochs(self) -> None:
-        """From now on, know each attempt by its whole number: something depends on it."""
+        """From now on, identify each attempt by its whole number, because something depends on it."""
         self.knows_epochs = True
         self._parts.clear()
         self._learned.clear()
 
     def _keys(self, job: Job) -> Iterator[PartKey]:
-        """Yield what each attempt of a job is remembered by; which slots its tasks are spread over is part of it."""
+        """Yield the key of each attempt of a job; it includes the slots that the tasks are spread over."""
         slots = job.layout.slots
         for index, (attempt, metadata) in enumerate(job.attempts):
             place = (slots, index % slots) if _is_spread(job) else None
@@ -409,7 +409,7 @@ class JobMemory:
             yield place, attempt.txid, number, repr(metadata)
 
     def _is_whole_number(self, attempt: TransactionAttempt) -> bool:
-        """Whether an attempt is known by its number with the epoch in it."""
+        """Whether an attempt is identified by its number including the epoch."""
         return self.knows_epochs or attempt.epoch == FIRST_EPOCH
 
     def _forget_all(self) -> None:
@@ -427,14 +427,14 @@ def _words(report: Report) -> str:
 
 
 def _as_it_travels(report: Report) -> Report:
-    """Return a report as it arrives from another process: a failure has left its traceback there."""
+    """Return a report as it arrives from another process, which loses a failure's traceback."""
     if report.failure is None:
         return report
     return attrs.evolve(report, failure=pickle.loads(pickle.dumps(report.failure)))  # noqa: S301 - our own bytes
 
 
 class _Listening(BatchOutputCollector):
-    """Notes what an emitter emits, and hands it on."""
+    """Records the tuples that an emitter emits, and passes them on."""
 
     def __init__(self, to: BatchOutputCollector | None) -> None:
         self.calls: list[Emitted] = []
@@ -457,7 +457,7 @@ class _Listening(BatchOutputCollector):
 
 
 class _ListeningEmitter(Emitter):
-    """Notes each batch that an emitter emits."""
+    """Records each batch that an emitter emits."""
 
     def __init__(self, emitter: Emitter, task: int, passages: Passages) -> None:
         self._emitter = emitter
@@ -472,13 +472,13 @@ class _ListeningEmitter(Emitter):
 
 @attrs.define(eq=False)
 class ListeningTaskFactory(TaskFactory):
-    """A task factory whose emitters can be listened to."""
+    """A task factory whose emitters can be recorded."""
 
     _passages: Passages | None = attrs.field(default=None, init=False)
 
     @contextlib.contextmanager
     def heard(self, passages: Passages) -> Iterator[None]:
-        """Within the context, make emissions steps of the attempts' passages."""
+        """Within the context, record emissions as steps of the attempts' passages."""
         self._passages = passages
         try:
             yield
@@ -486,6 +486,6 @@ class ListeningTaskFactory(TaskFactory):
             self._passages = None
 
     def emitter(self, task: int) -> Any:
-        """Return the emitter of a spout task; one that is listened to, if somebody listens."""
+        """Return the emitter of a spout task, recorded within :meth:`heard`."""
         emitter = TaskFactory.emitter(self, task)
         return emitter if self._passages is None else _ListeningEmitter(emitter, task, self._passages)

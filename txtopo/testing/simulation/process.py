@@ -1,4 +1,4 @@
-"""The processes of a simulated world: a coordinator each, with its core observed and its jobs run in place."""
+"""The processes of a simulated world: each has a coordinator with a checked core, and runs its jobs in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ObservedCoordinator(Coordinator):
-    """A coordinator with a checker at its door."""
+    """A coordinator whose events and actions are checked."""
 
     def __init__(self, limits: Limits, checker: CoreChecker, log: Callable[[str], None] | None) -> None:
         super().__init__(limits)
@@ -37,7 +37,7 @@ class ObservedCoordinator(Coordinator):
         self._log = log
 
     def handle(self, *events: Event) -> list[Action]:
-        """Take events in, and check what is said to them."""
+        """Handle events, and check the actions."""
         self._checker.hear(self, events)
         actions = super().handle(*events)
         self._checker.see(self, actions)
@@ -85,14 +85,14 @@ class SimulatedRunner(JobRunner):
                 reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
             else:
                 reports = self._memory.run(job, self._task_factory, passages)
-        self._world.struck[struck:] = sorted(self._world.struck[struck:])  # those of attempts that were told came first
+        self._world.struck[struck:] = sorted(self._world.struck[struck:])  # those of reused attempts came first
         failed = {report.attempt.txid for report in reports if report.failure is not None}
         self._world.failed(failed, len(self._world.struck) - struck)
         self._world.job_runs(is_done=True)
         return reports
 
     def cancel(self, job_id: int) -> None:
-        """Note that a job is of no use any more."""
+        """Record that a job is no longer needed."""
         self._cancelled.add(job_id)
 
     def close(self) -> None:
@@ -117,27 +117,27 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether it can make a move."""
+        """Whether it can make a step."""
         return not self.is_over and not self.is_paused
 
     def begin(self, topology: Topology, config: Config, environment: Environment, until: int | None) -> None:
-        """Take the lead, recover, and let the core begin."""
+        """Take the lead, recover, and start the core."""
         run = assembled(topology, config, environment, until=until)
         assembly = self._stack.enter_context(run)
         self._run_loop = assembly.run_loop
         self._run_loop.start(assembly.start)
 
     def request_stop(self) -> None:
-        """Ask for an orderly stop."""
+        """Request a clean stop."""
         self._run_loop.request_stop()
 
     def tick(self) -> None:
-        """Let the run loop look at the clock, and take in what is being delivered."""
+        """Let the run loop read the clock and handle delivered events."""
         if self._run_loop.is_running:
             self._run_loop.step()
 
     def work(self, choose: Callable[[Sequence[Any]], Any], post: Callable[[Any, int], None]) -> bool:
-        """Do some work, or deliver a letter; return False if nothing waits."""
+        """Do some work or deliver events; return False if nothing waits."""
         threads = self.threads
         works, deliveries = threads.doable(), threads.deliverable()
         if not works and not deliveries:
@@ -155,10 +155,10 @@ class Process:
         return True
 
     def end(self) -> StopReason | None:
-        """End if the core has said stop, and return why; None if it goes on.
+        """End if the core has stopped, and return the reason; None if it is still running.
 
         Raises:
-            TxtopoError: what it stopped for.
+            TxtopoError: the error that stopped it.
         """
         if self._run_loop.is_running:
             return None
@@ -169,7 +169,7 @@ class Process:
             return self.reason
 
     def die(self) -> None:
-        """Be no more, without a word."""
+        """Die immediately, without any clean-up."""
         self.is_over = True
         self.threads.works.clear()
         self.threads.deliveries.clear()

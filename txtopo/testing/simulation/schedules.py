@@ -1,4 +1,4 @@
-"""Schedules by the thousand: run them on all cores, and shrink one that fails to the faults that matter."""
+"""Run thousands of schedules on all cores, and shrink one that fails to the faults that matter."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.plan import Topology
 
 SHARE = 50
-"""Seeds that a process takes at a time."""
+"""The number of seeds that a process takes at a time."""
 
 SHARES_PER_PROCESS = 4
-"""Each world is one large cycle. To collect them costs time; to end the process costs next to nothing, for what it has
-learned of jobs is passed on to those that come after it."""
+"""The number of shares that a process runs before it ends. Each world is one large reference cycle, and collecting it
+costs time. Ending the process instead costs almost nothing, because its learned results of jobs are passed on."""
 
 SCHEDULES_PER_COLLECTION = 10
-"""Schedules that one process, which does not end, runs before it collects their worlds: a third of what it would cost
-to have Python look for them again and again."""
+"""The number of schedules that a process which does not end runs between two garbage collections; this takes a third
+of the time of Python's automatic collections."""
 
 
 @attrs.frozen
@@ -42,33 +42,33 @@ class Failure:
     faults: tuple[tuple[int, str], ...]
     """The faults that struck, each with its number in the schedule."""
     violation: str
-    """What was broken."""
+    """The broken promise."""
     trace: str
-    """Where in the code that showed."""
+    """The traceback of the violation."""
 
 
 @attrs.frozen
 class Result:
-    """What some schedules came to."""
+    """The result of some schedules."""
 
     schedules: int
     faults: Counter[str]
-    """How often each workload struck."""
+    """The number of injected faults by workload."""
     failures: tuple[Failure, ...]
     elapsed_secs: float
 
 
 def make_subject(topology: Topology, *, until: int | None = None, invariant: Invariant | None = None) -> Subject:
-    """Run a topology once without a fault, and return it with what came of that.
+    """Run a topology once without faults, and return it with the result of that run as its oracle.
 
     Args:
-        topology: the topology; its spout is asked, and its bolts run, in this process.
-        until: the last txid to simulate; None for as many as there are.
-        invariant: called with all tables, as ``{state: {key: value}}``, whenever they are settled; raises if
-            something is wrong with them.
+        topology: the topology; its spout and bolts run in this process.
+        until: the last txid to simulate; None for all.
+        invariant: called with all tables, as ``{state: {key: value}}``, whenever they are settled; must raise if
+            they are wrong.
 
     Raises:
-        Exception: the topology fails by itself.
+        Exception: the topology fails without a fault.
     """
     subject = Subject(topology, until, invariant)
     rows: dict[str, list[tuple[int, Rows]]] = {name: [] for name in topology.plan.states}
@@ -93,14 +93,14 @@ def run_schedule(
     only: frozenset[int] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> tuple[World, Failure | None]:
-    """Run one schedule; return its world, and what it broke, if anything.
+    """Run one schedule; return its world, and the failure if it broke a promise.
 
     Args:
-        subject: what is simulated.
-        seed: what the schedule is drawn from.
+        subject: the simulated topology.
+        seed: the seed of the schedule.
         workloads: the kinds of fault that may be drawn.
-        only: the faults that strike, by number; None for all.
-        log: is told what happens, line by line.
+        only: the numbers of the faults to inject; None for all.
+        log: called with each step of the schedule as a line.
     """
     world = World(subject, seed, workloads, only, log)
     try:
@@ -112,7 +112,7 @@ def run_schedule(
 
 
 def shrink(subject: Subject, failure: Failure, workloads: Sequence[type[Workload]] = tuple(RATES)) -> Failure:
-    """Return the failure with as few faults as it takes, found by leaving out one after another."""
+    """Return the failure with as few faults as possible, found by leaving them out one by one."""
     smallest = failure
     is_smaller = True
     while is_smaller:
@@ -143,7 +143,7 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
         workloads: the kinds of fault that may be drawn.
         processes: how many processes share the work; None: one a core.
         failures_max: failures after which no more are looked for.
-        on_progress: told how many schedules are done.
+        on_progress: called with the number of schedules done.
     """
     started = time.monotonic()
     shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
@@ -182,12 +182,12 @@ class _Job:
     workloads: Sequence[type[Workload]]
 
     def run(self, seeds: range) -> _Share:
-        """Run a share in a process that goes on."""
+        """Run a share in a process that continues afterwards."""
         with collected_when_told() as collect:
             return self._run(seeds, collect)
 
     def run_apart(self, seeds: range) -> _Share:
-        """Run a share in a process that ends before long, and tell what it has learned."""
+        """Run a share in a process that ends soon, and return its learned results of jobs with it."""
         share = self._run(seeds, lambda: None)
         try:
             return attrs.evolve(share, learned=pickle.dumps(self.subject.memory.take_learned()))
@@ -198,7 +198,7 @@ class _Job:
         faults, failures = Counter[str](), []
         logger = logging.getLogger("txtopo")
         level = logger.level
-        logger.setLevel(logging.CRITICAL)  # failures by the thousand
+        logger.setLevel(logging.CRITICAL)  # thousands of injected failures would be logged
         try:
             for count, seed in enumerate(seeds, 1):
                 world, failure = run_schedule(self.subject, seed, self.workloads)
@@ -221,15 +221,15 @@ def _run_share(seeds: range) -> _Share:
 
 
 def _prepare_process() -> None:
-    """Leave Ctrl-C to the process that waits for the results: it ends this one."""
+    """Ignore Ctrl-C, which the waiting parent process handles by ending this one."""
     assert _job is not None, "it was inherited"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
-    _job.subject.memory.take_learned()  # the other process knows that
+    _job.subject.memory.take_learned()  # the parent process already has these results
 
 
 class _results:  # noqa: N801 - reads as a function
-    """The results of all shares, as they come; in this process if there is only one."""
+    """The results of all shares, in the order in which they complete; run in this process if there is only one."""
 
     def __init__(self, subject: Subject, shares: list[range], workloads: Sequence[type[Workload]], size: int) -> None:
         global _job  # noqa: PLW0603 - what fork passes on

@@ -1,19 +1,18 @@
-"""Simulated tables: versioned, with application transactions and optimistic conflicts, as Delta's are.
+"""Simulated tables: versioned, with application transactions and optimistic conflicts, like Delta's.
 
-A write looks at the table's newest version, is told of the fence by it, and adds the version after it or
-fails, for another writer may have come between. All versions stay, for the checkers.
+A write reads the table's newest version, checks the fence in it, and adds the version after it; it fails if another
+writer has added that version meanwhile. Every new version is passed to the checkers.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never, Protocol
 
 import attrs
 import pyarrow as pa
 
+from state.values import bulk_rules, first_value
 from txtopo.api.capabilities import FoldsRows, StagesWrites
 from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.fields import Fields
@@ -34,19 +33,16 @@ from txtopo.errors import DivergenceError, FailedException, LostLead, StateAcces
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
 
-VALUES = "state.values"
-"""The rules of values; resolved by name, for the framework imports no state of its users."""
-
 WRITE_TRIES_MAX = 10
 
 
 OnVersion = Callable[[str, Version, Version], None]
-"""Is told of each new version of a table, by its name, with the one before."""
+"""Called with each new version of a table: the table's name, the version before, and the new one."""
 
 
 @attrs.define(eq=False)
 class SimulatedTable:
-    """What outlives the coordinators."""
+    """The data of a table, which outlives the coordinators."""
 
     name: str
     on_version: OnVersion
@@ -61,7 +57,7 @@ class SimulatedTable:
 
 
 class HasFields(Protocol):
-    """What a simulated state takes over."""
+    """The attributes that a simulated state copies."""
 
     key: Fields
     value: Fields
@@ -69,10 +65,10 @@ class HasFields(Protocol):
 
 
 class SimulatedState(State):
-    """Stands in for a topology's state.
+    """Replaces a topology's state in a simulation.
 
     Args:
-        of: the state that it stands in for, whose fields and kind it takes over.
+        of: the state to replace, whose fields and kind are copied.
         table: its table.
     """
 
@@ -90,7 +86,7 @@ class SimulatedState(State):
         return False
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the columns of the table of rows that it stands in for."""
+        """Return rows with the columns of the table of rows that it replaces."""
         if not isinstance(self._of, State):
             return super().as_rows(name, rows)
         return self._of.as_rows(name, rows)
@@ -119,20 +115,19 @@ class SimulatedState(State):
 
 
 class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
-    """A simulated table in the hands of one coordinator."""
+    """A simulated table opened by one coordinator."""
 
     def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int, copying: Copying | None = None) -> None:
         self._table = table
         self._copying = copying
         self._epoch = epoch
-        values = _rules_of_values()
-        self._first_value = values.first_value
-        self._bulk: BulkRules | None = None if kind is StateKind.ROWS else values.bulk_rules(kind)
+        self._first_value = first_value
+        self._bulk: BulkRules | None = None if kind is StateKind.ROWS else bulk_rules(kind)
         self._kind = kind
 
     @property
     def identity(self) -> str:
-        """The table's name: there is one of it in a world."""
+        """The table's name, which is unique in a world."""
         return self._table.name
 
     @property
@@ -146,18 +141,18 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
             raise LostLead(f"state {self._table.name!r} was opened by epoch {version.epoch}, not {self._epoch}")
 
     def make_value(self, txid: int, value: Any) -> StateValue:
-        """Return what is kept when transaction ``txid`` is the first to put ``value``."""
+        """Return the value to keep when transaction ``txid`` is the first to put ``value``."""
         made: StateValue = self._first_value(self._kind, txid, value)
         return made
 
     @property
     def copying(self) -> Copying | None:
-        """How its values are kept apart from those that bolts hold; None: they can't be changed."""
+        """How its values are copied before bolts receive them; None: they are immutable."""
         return self._copying
 
     @property
     def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, where there are some."""
+        """The rules of its kind for many keys at once, if it has any."""
         return self._bulk
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -172,7 +167,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
         return dict(values) if set(map(type, values.values())) <= {int} else None
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return what is to be kept after the rows were folded into the newest version's, row by row."""
+        """Return the writes that fold the rows into the newest version, row by row."""
         kept: dict[Key, StateValue | None] = {}
         for part in parts:
             for key, value in pairs_of(part.rows):
@@ -208,13 +203,13 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
         raise FailedException(f"state {table.name!r}: other writers were faster")
 
     def stage(self, txid: int, values: Writes) -> StagedWrite:
-        """Keep a write; see :meth:`OpenedState.stage`."""
+        """Keep a write; see :meth:`StagesWrites.stage`."""
         self.check_fence(self._table.newest)
         self._table.staged[self._epoch, txid] = values
         return StagedWrite(self._table.name, txid, f"{self._epoch}-{txid}")
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Add a version of what was staged; see :meth:`OpenedState.write_staged`."""
+        """Add a version with a staged write; see :meth:`StagesWrites.write_staged`."""
         epoch, txid = map(int, staged.location.split("-"))
         newest = self._table.newest
         if newest.txid is None or newest.txid < txid:
@@ -224,27 +219,27 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
             self.write(txid, values)
 
     def discard_staged(self) -> None:
-        """Forget what this coordinator and earlier ones have staged."""
+        """Drop the staged writes of this coordinator and of earlier ones."""
         staged = self._table.staged
         self._table.staged = {key: values for key, values in staged.items() if key[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return the newest rows; a past transaction's are not kept here."""
+        """Return the newest rows; rows of past transactions are not kept."""
         if txid is not None and txid != self.last_txid:
-            raise StateAccessError("a simulated table shows its newest rows only", txid=txid)
+            raise StateAccessError("a simulated table only shows its newest rows", txid=txid)
         return _shown(self._table.newest.rows)
 
 
 @attrs.frozen
 class RowCount:
-    """How often a row stands in a table of rows, and which transactions have put it."""
+    """The number of occurrences of a row in a table of rows, and the transactions that have put it."""
 
     value: int
     txids: tuple[int, ...]
 
 
 class OpenedSimulatedRows(OpenedSimulatedState):
-    """A simulated table of rows in the hands of one coordinator: each row is a key, its :class:`RowCount` the value."""
+    """A simulated table of rows opened by one coordinator: each row is a key, and its :class:`RowCount` the value."""
 
     def __init__(self, state: SimulatedState, name: str, table: SimulatedTable, epoch: int) -> None:
         super().__init__(table, StateKind.ROWS, epoch)
@@ -253,7 +248,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         self._partition_at = [state.value.index(field) for field in state.partition_by]
 
     def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
-        """Refuse."""
+        """Raise a ``StateAccessError``."""
         raise StateAccessError(f"state {self._name!r} is a table of rows and has no keys")
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
@@ -263,7 +258,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
         return self._state.as_rows(self._name, rows)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
-        """Return how often each row is to stand in the table after the transactions, where that changes."""
+        """Return the new :class:`RowCount` of each row that the transactions change."""
         before = self._table.newest.rows
         txids = {row: list(getattr(count, "txids", ())) for row, count in before.items()}
         last = self.last_txid or 0
@@ -281,11 +276,6 @@ class OpenedSimulatedRows(OpenedSimulatedState):
 
     def _partition(self, row: Any) -> tuple[Any, ...]:
         return tuple(row[position] for position in self._partition_at)
-
-
-@functools.cache
-def _rules_of_values() -> Any:
-    return importlib.import_module(VALUES)
 
 
 def _rows(part: RowsToWrite) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The threads of a simulated coordinator: work waits until the schedule has it done, events until it delivers them."""
+"""The threads of a simulated coordinator: the schedule decides when work is done and when events are delivered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clock:
 class Delivery:
     """Events that were posted together and not delivered yet.
 
-    ``order`` is None where letters may overtake each other; those of one order stay in it.
+    Deliveries with the same ``order`` arrive in the order in which they were posted; None: they may overtake others.
     """
 
     events: tuple[Event, ...]
@@ -33,18 +33,18 @@ class Delivery:
 
 @attrs.define(eq=False)
 class Work:
-    """Work that was submitted and is not done yet."""
+    """Work that was submitted and not done yet."""
 
     role: Role
     do: Callable[[], None]
 
 
 class SimulatedThreads(Threads):
-    """Keeps work and letters until the schedule picks one.
+    """Keeps work and deliveries until the schedule picks one.
 
     Args:
         clock: the world's clock.
-        is_eager: whether work that is submitted now is done at once.
+        is_eager: returns whether a job that is submitted now is run immediately.
     """
 
     def __init__(self, clock: Clock, is_eager: Callable[[], bool]) -> None:
@@ -60,17 +60,17 @@ class SimulatedThreads(Threads):
         return self._clock.now_ms / 1000
 
     def sleep(self, duration_secs: float) -> None:
-        """Let the world's time pass."""
+        """Advance the world's clock."""
         self._clock.now_ms += int(duration_secs * 1000)
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
-        """Keep work until it is its turn."""
+        """Keep work until the schedule picks it; an eager job runs immediately."""
         self.works.append(Work(role, work))
         if role is Role.JOB and self._is_eager():
             self.do(self.works[-1])
 
     def post(self, events: tuple[Event, ...]) -> None:
-        """Keep events until they are delivered."""
+        """Keep events until the schedule delivers them."""
         self.deliveries.append(Delivery(events, None if self._role is Role.JOB else self._role))
 
     def take(self, timeout_secs: float) -> tuple[Event, ...]:
@@ -80,25 +80,25 @@ class SimulatedThreads(Threads):
         return delivery.events if delivery is not None else ()
 
     def commit_phases(self) -> AbstractContextManager[object]:
-        """Return the context of commit phases, which are never abandoned here once they have begun."""
+        """Return the context of commit phases; in the simulation they are never abandoned after they have begun."""
         return contextlib.nullcontext()
 
     def abandon_commit(self) -> int | None:
-        """Abandon the commit work that waits, if some does: its thread stands still for ever."""
+        """Abandon waiting commit work, as if its thread hung forever; return None if there is none."""
         waiting = [work for work in self.works if work.role is Role.COMMIT]
         self.works = [work for work in self.works if work.role is not Role.COMMIT]
         return 0 if waiting else None
 
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
-        """Drop what waits: a thread that has not begun its work never does."""
+        """Drop waiting work and events: a thread that has not begun its work never does."""
         self.works.clear()
         cancel_jobs()
         self.deliveries.clear()
 
-    # What the schedule does.
+    # Called by the schedule:
 
     def doable(self) -> list[Work]:
-        """Return the work that may be done now: of roles that work in order, the first."""
+        """Return the work that may be done now: every job, and for each other role its first work."""
         seen: set[Role] = set()
         doable = []
         for work in self.works:
@@ -108,7 +108,7 @@ class SimulatedThreads(Threads):
         return doable
 
     def do(self, work: Work) -> None:
-        """Have work done to its end."""
+        """Run work to its end."""
         self.works.remove(work)
         before, self._role = self._role, work.role
         try:
@@ -117,7 +117,7 @@ class SimulatedThreads(Threads):
             self._role = before
 
     def deliverable(self) -> list[Delivery]:
-        """Return the letters that may be delivered now."""
+        """Return the deliveries that may be made now."""
         seen: set[Role] = set()
         deliverable = []
         for delivery in self.deliveries:
@@ -128,6 +128,6 @@ class SimulatedThreads(Threads):
         return [delivery for delivery in deliverable if delivery.due_ms <= self._clock.now_ms]
 
     def deliver(self, delivery: Delivery) -> None:
-        """Let the next :meth:`take` return a letter."""
+        """Let the next :meth:`take` return the events of a delivery."""
         self.deliveries.remove(delivery)
         self._next = delivery

@@ -91,7 +91,7 @@ class Crashes(Workload):
 
 
 class Failures(Workload):
-    """A spout or bolt raises FailedException, in either phase; where in that of processing, is drawn beforehand."""
+    """A spout or bolt raises FailedException in either phase; its place in the processing phase is drawn beforehand."""
 
     def is_at(self, failpoint: str) -> bool:
         """Strike in the user's code."""
@@ -103,7 +103,7 @@ class Failures(Workload):
             raise FailedException(STRUCK)
 
     def passed(self, draw: random.Random) -> int:
-        """Draw how many failpoints are passed before it strikes: as if it were drawn at each."""
+        """Draw the number of failpoints before it strikes, with the distribution of a draw at each failpoint."""
         return int(math.log(1 - draw.random()) / math.log(1 - self.rate))
 
 

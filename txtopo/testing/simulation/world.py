@@ -205,7 +205,7 @@ class World:
         return True
 
     def passage(self, attempt: TransactionAttempt) -> Passage:
-        """Draw where faults strike an attempt in the user's code: once, and in a spread layout perhaps twice."""
+        """Draw the places where faults strike an attempt in the user's code: one, or two in a spread layout."""
         failures = self._failures
         if failures is None or not self._has_faults:
             return Passage()
@@ -218,7 +218,7 @@ class World:
         return Passage((first, second), lambda failpoint: self._note_fault(number, f"{what} {failpoint}"))
 
     def _next_fault(self) -> int | None:
-        """Return the number of a fault that may strike; None if it is left out."""
+        """Return the number of the next fault; None if it is left out."""
         self._may_strike += 1
         return self._may_strike if self._only is None or self._may_strike in self._only else None
 
@@ -543,7 +543,7 @@ class _DeadLetters:
 
 @functools.cache
 def _config(window: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool) -> Config:
-    """Return the configuration of a process; there are some hundreds that may be drawn."""
+    """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
         max_spout_pending=window,
         jobs_in_flight_max=jobs_max,

@@ -195,7 +195,7 @@ def test_a_group_between_two_tables(tables):
     tables.enter(journal, 5, 8, "x", "y")
     tables.write("x", 8)
     assert tables.seen() == (4, {"x": [4], "y": [4]})
-    with pytest.raises(StateAccessError, match="the last one that is, is 4"):
+    with pytest.raises(StateAccessError, match="the last one in all of them is 4"):
         tables.seen(5)
 
 
@@ -357,7 +357,9 @@ def test_a_table_that_was_restored_from_a_copy(four, name, txid):
     for file in log.glob("*.json"):
         if int(file.stem) > versions[txid]:
             file.unlink()
-    with pytest.raises(DivergenceError, match=f"state '{name}': .* is at transaction {txid}, and the journal .* of"):
+    with pytest.raises(
+        DivergenceError, match=f"state '{name}': .* is at transaction {txid}, but the journal .* has it at"
+    ):
         four.seen()
     assert four.seen(txid)[0] == txid
 
@@ -382,7 +384,7 @@ def test_a_table_that_rests_was_restored(tables):
     first = tables.states["y"].open("t", "y", "life", 1)
     file = next((tables.folder / METADATA_DIR / FOLDER).glob("0000000002-*"))
     file.write_text(file.read_text().replace(tables.opened["y"].identity, first.identity))
-    with pytest.raises(DivergenceError, match=r"state 'y': .* is at transaction 0, and the journal .* as of 1"):
+    with pytest.raises(DivergenceError, match=r"state 'y': .* is at transaction 0, but the journal .* has it at 1"):
         tables.seen()
 
 
