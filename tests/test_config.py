@@ -57,16 +57,16 @@ def test_wrong_value(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("max_spout_pending", "x", "a whole number, at least 1"),
-        ("max_spout_pending", [], "a whole number, at least 1"),
-        ("transaction_max_attempts", "x", "a whole number, at least 1, or none"),
-        ("transaction_max_attempts", [], "a whole number, at least 1, or none"),
+        ("max_spout_pending", "x", "an integer of at least 1"),
+        ("max_spout_pending", [], "an integer of at least 1"),
+        ("transaction_max_attempts", "x", "an integer of at least 1, or none"),
+        ("transaction_max_attempts", [], "an integer of at least 1, or none"),
         ("message_timeout_secs", "soon", "a number of seconds above 0"),
         ("message_timeout_secs", "inf", "a number of seconds above 0"),
         ("message_timeout_secs", None, "a number of seconds above 0"),
         ("debug", "perhaps", "true or false"),
         ("layout", "wide", "one of auto, together, spread"),
-        ("transactional.zookeeper.servers", 3, "host names or host:port, separated by commas"),
+        ("transactional.zookeeper.servers", 3, "host names, or host:port, separated by commas"),
     ],
 )
 def test_what_a_value_must_be_is_told_in_our_words(name: str, value: object, expected: str) -> None:

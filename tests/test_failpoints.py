@@ -64,7 +64,7 @@ def test_count() -> None:
     [
         ("table.wirte.after=kill", "there is no failpoint 'table.wirte.after'; did you mean 'table.write.after'?"),
         ("group.commit=kill", "did you mean 'group.commit."),
-        ("zzz=kill", "there are lead.take.before, "),
+        ("zzz=kill", "known failpoints: lead.take.before, "),
         ("spout.emit", "'spout.emit' is not NAME=ACTION[:COUNT]"),
         ("spout.emit=explode", "with an ACTION of kill, stop, fail"),
         ("spout.emit=kill:0", "'spout.emit=kill:0' is not NAME=ACTION[:COUNT]"),

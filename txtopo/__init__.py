@@ -1,8 +1,8 @@
 """txtopo: transactional topologies, as in Storm, on Spark and Delta.
 
-A stream is cut into transactions with rising ids. Many are processed at once; they are committed one after
-another, in order, into tables that hold the last txid beside each value. A transaction that fails is
-replayed as a whole, and every total is as if it had run once.
+A stream is cut into transactions with rising ids. Many are processed in parallel; they are committed one after another,
+in order, into tables that store the last txid with each value. A failed transaction is replayed as a whole, and every
+total is as if it had run once.
 """
 
 from typing import TYPE_CHECKING

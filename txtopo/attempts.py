@@ -1,9 +1,9 @@
 """Attempts: one try at a transaction.
 
-Attempt numbers only ever rise for a txid, across crashes and leaders too. The upper part of a number is
-the epoch, which a coordinator counts up once when it starts; the lower part counts the tries within that
-epoch. So no attempt needs a durable write of its own, and every attempt of a later leader is above every
-attempt of an earlier one. In the first epoch, 1, attempts are plainly 1, 2, 3 and so on.
+For a txid, attempt numbers only rise, even across crashes and leaders. The high bits of a number are the epoch, which a
+coordinator raises once when it starts; the low bits count the tries within that epoch. So an attempt needs no durable
+write, and every attempt of a later leader is above every attempt of an earlier one. In the first epoch, 1, attempts
+are simply 1, 2, 3 and so on.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 import attrs
 
 ATTEMPTS_PER_EPOCH_BITS = 32
-"""Low bits of an attempt number, which count the tries within one epoch."""
+"""The number of low bits of an attempt number, which count the tries within one epoch."""
 
 FIRST_EPOCH = 1
-"""The epoch of the first coordinator that ever leads a topology."""
+"""The epoch of a topology's first coordinator."""
 
 FIRST_TXID = 1
 """The txid of a topology's first transaction."""
 
 
-@attrs.frozen(order=True, repr=False, cache_hash=True)  # it is the key of many things
+@attrs.frozen(order=True, repr=False, cache_hash=True)  # often a dict key
 class TransactionAttempt:
-    """One try at the transaction ``txid``; ``attempt`` only ever rises for a txid."""
+    """One try at transaction ``txid``; for a txid, ``attempt`` only rises."""
 
     txid: int
     attempt: int
@@ -40,7 +40,7 @@ class TransactionAttempt:
         return f"TransactionAttempt(txid={self.txid}, attempt={tries}, epoch={epoch})"
 
     def __reduce__(self) -> tuple[type[TransactionAttempt], tuple[int, int]]:
-        return TransactionAttempt, (self.txid, self.attempt)  # a third of attrs' time: it travels with every bolt
+        return TransactionAttempt, (self.txid, self.attempt)  # 3x faster than attrs' way; pickled with every bolt
 
 
 def attempt_number(epoch: int, tries_before: int) -> int:
@@ -51,11 +51,11 @@ def attempt_number(epoch: int, tries_before: int) -> int:
 
 
 def epoch_and_try(number: int) -> tuple[int, int]:
-    """Return the epoch of an attempt number, and which try within that epoch it is, from 1."""
+    """Return the epoch of an attempt number, and the number of its try within that epoch, from 1."""
     return (number >> ATTEMPTS_PER_EPOCH_BITS) + FIRST_EPOCH, number & ((1 << ATTEMPTS_PER_EPOCH_BITS) - 1)
 
 
 def attempt_words(number: int) -> str:
-    """Return an attempt number as it is shown to people: ``attempt 1, epoch 3``."""
+    """Return an attempt number as shown to users: ``attempt 1, epoch 3``."""
     epoch, tries = epoch_and_try(number)
     return f"attempt {tries}, epoch {epoch}"

@@ -1,8 +1,8 @@
-"""Configuration: Storm's dotted names and their Python spelling are the same thing.
+"""Configuration: settings have Storm's dotted names, which can also be spelt as Python keywords.
 
-``Config(max_spout_pending=8)`` and ``Config({"topology.max.spout.pending": 8})`` are equal. A name that
-txtopo does not know is refused with the nearest one it knows; names that begin with ``spark.`` go to the
-Spark session; other dotted names are your own, for your bolts and spouts to read.
+``Config(max_spout_pending=8)`` and ``Config({"topology.max.spout.pending": 8})`` are equal. An unknown name is refused
+with the nearest known one. Names that start with ``spark.`` go to the Spark session. Other dotted names are your own,
+for your spouts and bolts to read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OWN_PREFIX = "spark."
 
 @attrs.frozen
 class Kind:
-    """What a setting's value is.
+    """The type of a setting's value.
 
     Args:
-        words: the values it accepts, as in "a whole number, at least 1".
-        convert: returns a value, or the text of one, as it is kept; raises ValueError or TypeError for any other.
+        words: a description of valid values, such as "an integer of at least 1".
+        convert: converts a value, or its text, to the stored form; raises ValueError or TypeError for an invalid one.
     """
 
     words: str
@@ -41,7 +41,7 @@ def _whole(low: int) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a whole number, at least {low}", convert)
+    return Kind(f"an integer of at least {low}", convert)
 
 
 def _whole_or_none(low: int) -> Kind:
@@ -92,12 +92,12 @@ _seconds = Kind("a number of seconds above 0", _to_seconds)
 _text = Kind("a non-empty string", _to_text)
 _text_or_none = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
 _flag = Kind("true or false", _to_flag)
-_servers = Kind("host names or host:port, separated by commas", _to_servers)
+_servers = Kind("host names, or host:port, separated by commas", _to_servers)
 
 
 @attrs.frozen
 class Setting:
-    """A known name: its default, what its value must be, and what it is for."""
+    """A known setting: its name, default, type and purpose."""
 
     name: str
     default: Any
@@ -126,7 +126,7 @@ _STORMS = frozenset(
         "transactional.zookeeper.root",
     }
 )
-"""Names that Storm has, too; the others are txtopo's own, in Storm's manner."""
+"""Names that Storm has too; the others are txtopo's own, in Storm's style."""
 
 SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
@@ -135,21 +135,21 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.max.spout.pending",
             768,
             _whole(1),
-            "transactions begun and not yet committed: the window",
+            "the window: maximum number of transactions begun and not yet committed",
         ),
-        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may go without progress"),
-        Setting("topology.acker.executors", 1, _whole(0), "0 turns off the check of sent against received tuples"),
+        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may make no progress"),
+        Setting("topology.acker.executors", 1, _whole(0), "0 turns off the comparison of sent and received tuples"),
         Setting(
             "topology.transaction.max.attempts",
             None,
             _whole_or_none(1),
-            "attempts at a transaction; none: no limit",
+            "maximum number of failures of a transaction; none: no limit",
         ),
         Setting(
             "topology.transaction.max.attempts.policy",
             "WAIT",
             _one_of("WAIT", "SKIP"),
-            "then: stop with an error, or skip the transaction",
+            "what to do then: WAIT stops with an error, SKIP writes a dead letter and continues",
         ),
         Setting(
             "topology.dead.letter.path",
@@ -161,7 +161,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
             _whole(0),
-            "size of the journal that audit, replay and repair read; the oldest part is removed first; 0: no journal",
+            "maximum size of the journal, which audit, replay and repair read; oldest parts go first; 0: no journal",
         ),
         Setting("topology.debug", False, _flag, "log every event and action"),
         Setting(
@@ -172,7 +172,7 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),
-        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers that are given without one"),
+        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers given without one"),
         Setting("transactional.zookeeper.root", "/txtopo", _text, "ZooKeeper node above all topologies"),
         Setting(
             "transactional.zookeeper.session.timeout.secs",
@@ -180,32 +180,34 @@ SETTINGS: Mapping[str, Setting] = {
             _seconds,
             "how long a lost leader keeps the lead",
         ),
-        Setting("topology.jobs.in.flight.max", 2, _whole(1), "Spark jobs at a time"),
-        Setting("topology.job.transactions.max", 256, _whole(1), "transactions in one Spark job"),
-        Setting("topology.group.transactions.max", 512, _whole(1), "transactions in one commit group"),
+        Setting("topology.jobs.in.flight.max", 2, _whole(1), "maximum number of Spark jobs in flight"),
+        Setting("topology.job.transactions.max", 256, _whole(1), "maximum number of transactions in one Spark job"),
+        Setting(
+            "topology.group.transactions.max", 512, _whole(1), "maximum number of transactions in one commit group"
+        ),
         Setting(
             "topology.received.bytes.max",
             256 << 20,
             _whole(1),
-            "bytes in the driver that wait for their commit",
+            "maximum number of bytes that wait in the driver for their commit",
         ),
         Setting(
             "topology.driver.rows.max",
             1_000_000,
             _whole(0),
-            "rows of a commit group that the driver folds at a time; with too many keys, the executors fold them",
+            "rows of a commit group that the driver folds at a time; with more distinct keys, executors fold them",
         ),
         Setting(
             "topology.layout",
             "auto",
             _one_of("auto", "together", "spread"),
-            "tasks of a transaction in one slot (together) or spread over the slots",
+            "whether a transaction's tasks run together in one slot or spread over the slots",
         ),
         Setting(
             "topology.spark.master",
             None,
             _text_or_none,
-            "Spark master URL; by default this machine with all its cores",
+            "Spark master URL; by default all cores of this machine",
         ),
         Setting(
             "topology.spark.delta",
@@ -216,7 +218,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
     )
 }
-"""Every name that txtopo knows."""
+"""All known settings, by name."""
 
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
@@ -224,7 +226,7 @@ _FORMER_NAMES = {
     "topology.pack.transactions.max": "topology.job.transactions.max",
     "pack_transactions_max": "job_transactions_max",
 }
-"""Names that settings had in earlier versions; they are accepted with a notice."""
+"""Current names of settings, by names of earlier versions, which are accepted with a warning."""
 
 
 class Config(Mapping[str, Any]):
@@ -235,7 +237,7 @@ class Config(Mapping[str, Any]):
         **keywords: settings by Python spelling.
 
     Raises:
-        ConfigError: a name is unknown, or a value is not what its setting takes.
+        ConfigError: a name is unknown, or a value is invalid.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -244,12 +246,12 @@ class Config(Mapping[str, Any]):
         self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}
 
     def with_settings(self, values: Mapping[str, Any]) -> Config:
-        """Return a copy with some settings set anew."""
+        """Return a copy with some settings replaced."""
         return Config({**self._given, **values})
 
     @property
     def spark(self) -> dict[str, str]:
-        """The settings that go to the Spark session."""
+        """The settings of the Spark session."""
         return {name: str(value) for name, value in self._values.items() if name.startswith(_OWN_PREFIX)}
 
     def __getitem__(self, name: str) -> Any:
@@ -271,7 +273,7 @@ class Config(Mapping[str, Any]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return names and values, all at once: each process of a run takes them over into a dictionary."""
+        """Return names and values; faster than the inherited method, for the copies that each process makes."""
         return self._values.items()
 
     def __repr__(self) -> str:
@@ -295,18 +297,18 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
 
 
 def _present_name(name: str) -> str:
-    """Return the name that a setting has now; give notice if it was another one."""
+    """Return the current name of a setting; warn if the given one is from an earlier version."""
     present = _FORMER_NAMES.get(name)
     if present is None:
         return name
     warnings.warn(
-        f"setting {name!r} is called {present!r} now; the old name goes away in 1.0", FutureWarning, stacklevel=4
+        f"setting {name!r} was renamed to {present!r}; the old name will be removed in 1.0", FutureWarning, stacklevel=4
     )
     return present
 
 
 def _is_misspelt(name: str) -> bool:
-    """Whether a dotted name is so near to one of txtopo's that it can't be meant as your own."""
+    """Return whether a dotted name is so similar to one of txtopo's that it is probably a typo."""
     if name.startswith(_OWN_PREFIX):
         return False
     candidates = (name, *(prefix + name for prefix in _RESERVED))
@@ -317,7 +319,7 @@ def find_setting(name: str) -> Setting:
     """Return the setting of a dotted name or a Python keyword.
 
     Raises:
-        ConfigError: there is none; the message names the nearest one.
+        ConfigError: there is no such setting; the message names the nearest one.
     """
     name = _present_name(name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
@@ -329,5 +331,5 @@ def find_setting(name: str) -> Setting:
 def _unknown(name: str) -> str:
     known = [*SETTINGS, *_BY_KEYWORD]
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    nearest = f"did you mean {close[0]!r}?" if close else f"names are: {', '.join(SETTINGS)}"
+    nearest = f"did you mean {close[0]!r}?" if close else f"known settings: {', '.join(SETTINGS)}"
     return f"there is no setting {name!r}; {nearest}"

@@ -1,4 +1,4 @@
-"""Durability of names and files that others have written: what a loss of power must not take back."""
+"""Syncs files and folders to disk, so that they survive a power failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_path(path: str | Path) -> None:
-    """Sync a file that was written, or the names in a folder."""
+    """Sync the content of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,30 +1,30 @@
-"""Every error of txtopo, sorted by who is at fault and by what follows.
+"""All errors of txtopo, grouped by the party at fault and by the consequence.
 
 ::
 
     TxtopoError
-    ├── RuleError                 you broke a rule: nothing was written, mend it and start again
+    ├── RuleError                 you broke a rule: nothing was written; fix it and start again
     │   ├── ConfigError             a configuration name or value
     │   ├── TopologyError           a mistake in the graph, found by build()
     │   ├── FieldsError             a value that does not fit its declared fields
-    │   ├── StateAccessError        a state asked for in the wrong place or phase
+    │   ├── StateAccessError        a state used in the wrong place or phase
     │   ├── InputError              input that cannot be read, or that changed between two attempts
     │   ├── UserCodeError           an exception in a bolt or spout that is not a FailedException
-    │   └── PoisonTransaction       a transaction reached its highest number of attempts (policy WAIT)
-    ├── FailedException           the world failed: the whole transaction is replayed
-    │   ├── ReportedFailedException the same, and it shows in the error log
-    │   ├── TupleTreeFailure        producers' and consumers' tuples of an edge differ
-    │   ├── StateFailure            a state's table cannot be read or written just now
+    │   └── PoisonTransaction       a transaction failed as often as allowed (policy WAIT)
+    ├── FailedException           an external failure: the whole transaction is replayed
+    │   ├── ReportedFailedException the same, and it is logged as an error
+    │   ├── TupleTreeFailure        an edge's consumers did not receive exactly the tuples sent
+    │   ├── StateFailure            a state's table cannot be read or written at the moment
     │   └── JobFailure              Spark could not run a job
-    ├── StopError                 stop: going on would lose or double something
+    ├── StopError                 the run stops, because continuing could lose or duplicate data
     │   ├── LostLead                another coordinator leads this topology now
     │   ├── AlreadyRunning          a live process holds this topology
     │   ├── StalledCommit           a commit phase made no progress within topology.message.timeout.secs
     │   └── DivergenceError         coordinator state and tables do not belong together
-    └── InternalError             our bug: an invariant of txtopo does not hold
+    └── InternalError             a bug of txtopo: an invariant does not hold
 
-Errors carry what is known of their origin (``component``, ``txid``, ``attempt``, ``cause``), and they
-pickle, because executors send them home.
+Errors carry their origin as far as known (``component``, ``txid``, ``attempt``, ``cause``). They pickle, because
+executors send them to the driver.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ __all__ = [
 
 
 class TxtopoError(Exception):
-    """The root of all errors of txtopo.
+    """The base class of all errors of txtopo.
 
     Args:
         message: what happened, where, and what to do.
-        component: id of the spout or bolt it happened in.
-        txid: transaction it happened in.
-        attempt: attempt number of that transaction.
-        cause: text of the exception below it (a traceback where there is one).
+        component: the id of the spout or bolt where it happened.
+        txid: the transaction in which it happened.
+        attempt: the attempt number of that transaction.
+        cause: the text of the exception that caused it, with a traceback if available.
 
     Attributes:
-        story: what happened to the transaction before, in a few lines; set by the run that the error stops.
+        story: the history of the transaction in a few lines; set by the run that the error stops.
     """
 
     story: str | None = None
@@ -91,11 +91,11 @@ class TxtopoError(Exception):
         self.cause = cause
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by message and origin, whatever the subclass."""
+        """Pickle message and origin; works for every subclass."""
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
-        """Return the message, with the origin in front and the cause below it."""
+        """Return the message with the origin in front, followed by the cause and the story."""
         origin = [
             f"{name} {value}"
             for name, value in (
@@ -118,7 +118,7 @@ def _rebuild(kind: type[TxtopoError], args: tuple[Any, ...], state: dict[str, An
 
 
 class RuleError(TxtopoError):
-    """You broke a rule: nothing was written; mend it and start again."""
+    """You broke a rule: nothing was written; fix it and start again."""
 
 
 class ConfigError(RuleError):
@@ -130,11 +130,11 @@ class TopologyError(RuleError):
 
 
 class FieldsError(RuleError):
-    """A value does not fit the fields that were declared for it."""
+    """A value does not fit its declared fields."""
 
 
 class StateAccessError(RuleError):
-    """A state was asked for in the wrong place or in the wrong phase."""
+    """A state was used in the wrong place or in the wrong phase."""
 
 
 class InputError(RuleError):
@@ -142,7 +142,7 @@ class InputError(RuleError):
 
 
 class UserCodeError(RuleError):
-    """A spout or bolt raised something that is not a FailedException: a bug in it."""
+    """A spout or bolt raised an exception that is not a FailedException: a bug in it."""
 
 
 class PoisonTransaction(RuleError):
@@ -150,19 +150,19 @@ class PoisonTransaction(RuleError):
 
 
 class FailedException(TxtopoError):
-    """Raise it in a spout or bolt to have the whole transaction replayed."""
+    """Raise this in a spout or bolt to have the whole transaction replayed."""
 
 
 class ReportedFailedException(FailedException):
-    """A FailedException that also shows in the error log."""
+    """A FailedException that is also logged as an error."""
 
 
 class TupleTreeFailure(FailedException):
-    """The tuples sent on an edge are not the tuples received on it."""
+    """The tuples received on an edge are not exactly the tuples sent on it."""
 
 
 class StateFailure(FailedException):
-    """A state's table cannot be read or written: it is tried again, and the run stops if that does not help."""
+    """A state's table cannot be read or written; txtopo tries again a few times and then stops the run."""
 
 
 class JobFailure(FailedException):
@@ -170,11 +170,11 @@ class JobFailure(FailedException):
 
 
 class StopError(TxtopoError):
-    """Going on would lose or double something: the run stops."""
+    """The run stops, because continuing could lose or duplicate data."""
 
 
 class LostLead(StopError):
-    """Another coordinator leads this topology now; this one writes nothing more."""
+    """Another coordinator leads this topology now; this one must not write any more."""
 
 
 class AlreadyRunning(StopError):
@@ -193,8 +193,8 @@ class DivergenceError(StopError):
 
 
 class SharedStateWarning(UserWarning):
-    """A bolt's class has an attribute that can be changed, which all attempts in a process share."""
+    """A bolt's class has a mutable attribute, which all attempts in a process share."""
 
 
 class InternalError(TxtopoError):
-    """An invariant of txtopo does not hold: a bug of ours, please report it."""
+    """An invariant of txtopo does not hold: a bug of txtopo, please report it."""

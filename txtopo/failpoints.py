@@ -1,13 +1,14 @@
-"""Failpoints: named places round each durable step, where a test lets the process die, stop or fail.
+"""Failpoints: named points before and after each durable step, where a test lets the process die, stop or fail.
 
-There are some round the user's code, too. All are reached in production, at the price of one look at a
-variable. Arm them from outside by the environment, before the process starts::
+There are also some around user code. They are active in production too, at the cost of reading one variable. Arm them
+from outside with an environment variable, before the process starts::
 
     TXTOPO_FAILPOINTS="table.write.after=kill:3" txtopo run examples.transactional_words
 
-``NAME=ACTION[:COUNT]``, several separated by semicolons; it happens when the name is reached for the COUNT-th
-time (1 unless given), and once. Actions: ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``fail`` (a
-FailedException, as if the world had failed there). The simulator arms them from inside, by :func:`armed`.
+The syntax is ``NAME=ACTION[:COUNT]``, several separated by semicolons. The action happens once, when the name is
+reached for the COUNT-th time (by default the first). Actions are ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP)
+and ``fail`` (raises FailedException, like an external failure). The simulator arms them from inside, with
+:func:`armed`.
 
 Source: etcd's gofail and FreeBSD's fail(9).
 """
@@ -30,31 +31,31 @@ ENVIRONMENT = "TXTOPO_FAILPOINTS"
 _STEPS = {
     "lead.take": "the lead is taken from the store",
     "table.open": "a table is opened, which fences it; once for each table",
-    "recovery.drop": "recovery strikes out a group none of whose writes landed",
-    "recovery.write": "recovery finishes a table's write from what was staged; once for each table",
-    "recovery.commit": "recovery counts a finished group as committed",
-    "recovery.confirm": "a new leader writes that it has recovered",
-    "spout.keep": "a spout's coordinator writes to the store what it keeps beside metadata",
+    "recovery.drop": "recovery removes the record of a group without a durable write",
+    "recovery.write": "recovery finishes a table's staged write; once for each table",
+    "recovery.commit": "recovery marks a finished group as committed",
+    "recovery.confirm": "a new leader records that it has recovered",
+    "spout.keep": "a spout's coordinator writes its own values to the store",
     "metadata.save": "metadata of begun transactions is made durable",
     "group.stage": "a table's write is staged; once for each table of a group that writes several",
-    "group.journal": "a group is entered in the journal",
-    "group.begin": "a group is noted in the coordinator state",
+    "group.journal": "a group is appended to the journal",
+    "group.begin": "a group is recorded in the coordinator state",
     "table.write": "a table is written; once for each table of a group",
-    "group.commit": "a group is counted as committed in the coordinator state",
-    "group.clear": "what a group has staged is removed",
-    "table.maintain": "a table's upkeep is looked after",
+    "group.commit": "a group is marked as committed in the coordinator state",
+    "group.clear": "a group's staged writes are removed",
+    "table.maintain": "a table is maintained",
     "repair.begin": "a repair writes its plan into the coordinator state",
-    "repair.table": "a repair brings a table to where its plan has it; once for each table",
-    "repair.journal": "a repair says in the journal what stands fast",
-    "repair.end": "a repair replaces the coordinator state and strikes its plan out",
+    "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
+    "repair.journal": "a repair writes the new state into the journal",
+    "repair.end": "a repair replaces the coordinator state and removes its plan",
 }
 
 _PLACES = {
-    "delta.write.checked": "a Delta write has looked at its fence, and not written yet",
-    "delta.write.landed": "a Delta write has landed, and nobody knows yet",
+    "delta.write.checked": "a Delta write has checked its fence, and not written yet",
+    "delta.write.landed": "a Delta write is durable, but the coordinator does not know it yet",
     "delta.stage.drafted": "a staged write is on disk under its draft's name",
     "spout.emit": "an emitter is about to emit its share of a batch",
-    "bolt.execute": "a bolt is about to take some tuples, in either phase",
+    "bolt.execute": "a bolt is about to execute tuples, in either phase",
     "bolt.finish": "a bolt is about to finish its batch, in either phase",
 }
 
@@ -62,26 +63,26 @@ FAILPOINTS: dict[str, str] = {
     **{f"{name}.{side}": f"{side} {what}" for name, what in _STEPS.items() for side in ("before", "after")},
     **_PLACES,
 }
-"""Every failpoint, and where it is."""
+"""All failpoints, with a description of their place."""
 
 
 class ProcessDeath(BaseException):
-    """Raise it where a failpoint is reached, in a simulation: the process ends there, and nobody may catch it."""
+    """Raised at a failpoint in a simulation: the process ends there, and no code may catch this."""
 
 
 Handler = Callable[[str], None]
-"""Called with the name of each failpoint that is reached; it may raise."""
+"""Called with the name of each failpoint that is reached; may raise."""
 
 _handler: Handler | None = None
 
 
 def reach(name: str) -> None:
-    """Say that a failpoint is reached; what was armed for it happens now."""
+    """Run the action that is armed for a failpoint, if any."""
     if _handler is not None:
         _handler(name)
 
 
-class durable_step:  # noqa: N801 - reads as what it is: with durable_step(…)
+class durable_step:  # noqa: N801 - it is used like a function: with durable_step(…)
     """Reach ``NAME.before`` and, unless the step fails, ``NAME.after``."""
 
     __slots__ = ("_name",)
@@ -101,8 +102,8 @@ class durable_step:  # noqa: N801 - reads as what it is: with durable_step(…)
 
 @contextlib.contextmanager
 def armed(handler: Handler) -> Iterator[None]:
-    """Tell ``handler`` of every failpoint reached in this process within the context."""
-    global _handler  # noqa: PLW0603 - one process, one handler
+    """Call ``handler`` for every failpoint that this process reaches within the context."""
+    global _handler  # noqa: PLW0603 - a process has one handler
     before, _handler = _handler, handler
     try:
         yield
@@ -112,14 +113,14 @@ def armed(handler: Handler) -> Iterator[None]:
 
 @attrs.define(eq=False)
 class _Charge:
-    """What was armed for one failpoint."""
+    """The action that is armed for one failpoint."""
 
     action: Callable[[str], None]
     left: int
 
 
 def arm_from_text(text: str) -> Handler | None:
-    """Return what ``TXTOPO_FAILPOINTS`` asks for; None if it asks for nothing.
+    """Return the handler for a value of ``TXTOPO_FAILPOINTS``; None if it is empty.
 
     Raises:
         ConfigError: a name, an action or a count is wrong.
@@ -130,7 +131,7 @@ def arm_from_text(text: str) -> Handler | None:
         action, _, count = order.partition(":")
         if name not in FAILPOINTS:
             nearest = difflib.get_close_matches(name, FAILPOINTS, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(FAILPOINTS)}"
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known failpoints: {', '.join(FAILPOINTS)}"
             raise ConfigError(f"{ENVIRONMENT}: there is no failpoint {name!r}; {hint}")
         if action not in _ACTIONS or not (count or "1").isdecimal() or int(count or 1) < 1:
             known = ", ".join(_ACTIONS)

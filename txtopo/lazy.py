@@ -1,7 +1,7 @@
-"""Names of a package that are imported when they are first asked for (PEP 562).
+"""Lazy imports of a package's names, on first access (PEP 562).
 
-An executor imports a user's module, and with it ``txtopo``: it must not load the engine, and a command line that is
-interrupted while it loads must not print a traceback of imports.
+There are two reasons: an executor imports the user's module and with it ``txtopo``, and must not load the engine; and a
+command that is interrupted while it loads must not print a traceback of imports.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def lazy_names(
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
     Args:
-        package: its name.
-        modules: the names that each module defines. The package repeats them below ``if TYPE_CHECKING``.
-        former: names that things had in earlier versions, with the names they have now: accepted, with a notice.
+        package: the package's name.
+        modules: the names by the module that defines them. The package repeats them below ``if TYPE_CHECKING``.
+        former: current names by names of earlier versions, which are accepted with a warning.
     """
     former = former or {}
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         if name in former:
-            text = f"{package}.{name} is called {former[name]} now; the old name goes away in 1.0"
+            text = f"{package}.{name} was renamed to {former[name]}; the old name will be removed in 1.0"
             warnings.warn(text, FutureWarning, stacklevel=2)
             return get(former[name])
         if name not in module_of:

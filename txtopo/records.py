@@ -1,7 +1,7 @@
-"""Records as JSON: what the journal, the coordinator state and snapshots keep of values, and the values read back.
+"""Converts records to JSON and back, for the journal, the coordinator state and snapshots.
 
-A record is an attrs class. A field that is written under another name says so by its metadata, ``WRITTEN_AS_LIFE`` for
-one that files of earlier versions have as ``life``. A name that the class does not have is passed over.
+A record is an attrs class. A field may have another name in JSON, which its metadata gives; so an incarnation is still
+``life``, its name in the first versions of txtopo. Names that are no fields of the class are ignored.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
-"""What :func:`from_json` raises of what is no such record, and ``json.loads`` of what is no JSON."""
+"""The exceptions that a damaged record raises in :func:`from_json`, or already in ``json.loads``."""
 
 _WRITTEN_NAME = "txtopo.written_name"
 
-WRITTEN_AS_LIFE = {_WRITTEN_NAME: "life"}
-"""An incarnation's field, by the name that it had first."""
+LIFE = "life"
+"""The name of an incarnation's field in JSON."""
+
+WRITTEN_AS_LIFE = {_WRITTEN_NAME: LIFE}
+"""The metadata of an incarnation's field."""
 
 
 def to_json(record: attrs.AttrsInstance) -> Any:
-    """Return a record as JSON has it: dictionaries, lists, texts and numbers."""
+    """Return a record as JSON: dictionaries, lists, strings and numbers."""
     return _converter().unstructure(record)
 
 
 def from_json(value: Any, kind: type[T]) -> T:
-    """Return the record that :func:`to_json` was given.
+    """Return the record that :func:`to_json` converted.
 
     Args:
-        value: what it returned, decoded from JSON.
+        value: the decoded JSON.
         kind: the record's class.
 
     Raises:
-        KeyError: a field is missing; one of :data:`DAMAGE` for whatever else is wrong.
+        KeyError: a field is missing. Other damage raises any of :data:`DAMAGE`.
     """
     return _converter().structure(value, kind)
 
 
 @functools.cache
 def _converter() -> Converter:
-    # Executors import some records with the states that they belong to, and need not have cattrs.
+    # Imported here, because executors import the classes of some records, and need not have cattrs.
     from cattrs import Converter  # noqa: PLC0415
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override  # noqa: PLC0415
 

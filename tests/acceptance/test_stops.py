@@ -201,8 +201,8 @@ class LetsGo(MemoryTransactionalSpout):
 @pytest.mark.parametrize(
     ("bolt", "committer", "component", "message"),
     [
-        (EmitsLater(), None, "pass", "a tuple was emitted when its batch was over"),
-        (None, PutsLater(), "count", "state 'total' was kept beyond the commit phase of transaction 2"),
+        (EmitsLater(), None, "pass", "a tuple was emitted after its batch was over"),
+        (None, PutsLater(), "count", "state 'total' was used after the commit phase of transaction 2"),
     ],
 )
 def test_what_a_thread_does_too_late_stops_the_run(bolt, committer, component, message):
@@ -282,7 +282,7 @@ def test_an_attempt_that_is_forgotten_is_named(bolt, remedy):
     """The error says that the first field is the attempt, and how to emit it."""
     with pytest.raises(FieldsError) as raised:
         run_inline(topology(bolt), Config(jobs_in_flight_max=1))
-    assert f"the first field is the attempt: {remedy}" in str(raised.value)
+    assert f"put the attempt first: {remedy}" in str(raised.value)
     assert (raised.value.component, raised.value.txid) == ("pass", 1)
 
 

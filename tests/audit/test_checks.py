@@ -66,7 +66,7 @@ def test_a_group_that_recovery_finished():
     parts = [part(1, 0, group(1, 2, "t")), part(3, 2, t=2)]
     assert found(parts, history(marker(1), write(2, epoch=2))) == []
     assert found(parts, history(marker(1), write(2, epoch=4))) == [
-        "transaction 2, state 't', table version 2: epoch 1 entered it, epoch 4 wrote it"
+        "transaction 2, state 't', table version 2: epoch 1 entered it, but epoch 4 wrote it"
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_coordinator_that_lost_its_lead_wrote():
         ([group(1, 2), group(4, 4)], "transaction 3: it is not in the journal: transaction 4 follows 2"),
         ([group(1, 2), group(2, 3)], "transaction 2: it is entered again after transaction 2: twice, or out of order"),
         ([group(2, 2), group(1, 1)], "transaction 1: it is out of order: transaction 2 follows 0"),
-        ([group(1, 1, epoch=2)], "transaction 1: attempt 1, epoch 2, is entered by epoch 1"),
+        ([group(1, 1, epoch=2)], "transaction 1: attempt 1, epoch 2, was entered by epoch 1"),
     ],
 )
 def test_the_order_of_groups(entries, expected):
@@ -101,25 +101,25 @@ def test_what_a_new_coordinator_found():
     )
     assert found([part(1, 0, group(1, 1)), part(2, 0, group(1, 1, epoch=2, tries=0))], {}) == []
     two_void = [part(1, 0, group(1, 1), group(2, 2)), part(2, 0)]
-    assert "but groups follow group 1 to 1" in found(two_void, {})[0]
+    assert "but after it group 1 to 1 and further groups were entered" in found(two_void, {})[0]
     other = part(2, 1)
     other = attrs.evolve(other, header=attrs.evolve(other.header, metadata="other"))
     assert found([part(1, 0, group(1, 1)), other], {}) == [
-        "transaction 1: epoch 2 found its metadata to be other, the journal has 1"
+        "transaction 1: epoch 2 found metadata other, but the journal has 1"
     ]
     assert found([part(1, 0, group(1, 1, "t")), part(2, 1, t=None)], {}) == [
-        "transaction 1, state 't': epoch 2 found it at transaction None, the journal wrote it last at 1"
+        "transaction 1, state 't': epoch 2 found it at transaction None, but its last write in the journal is 1"
     ]
-    assert "is of incarnation 'b'" in found([part(1, 0), part(2, 0, incarnation="b")], {})[0]
+    assert "belongs to incarnation 'b'" in found([part(1, 0), part(2, 0, incarnation="b")], {})[0]
     fell = [part(1, 0, group(1, 1)), part(2, 1), part(3, 0)]
-    assert "transaction 1: epoch 3 found 0 committed, epoch 2 had found 1" in found(fell, {})
+    assert "transaction 1: epoch 3 found 0 committed, but epoch 2 had found 1" in found(fell, {})
 
 
 def test_attempts_that_do_not_rise():
     """A transaction that comes again after a dropped group has a higher attempt."""
     again = group(1, 1, epoch=2)
     again = attrs.evolve(again, transactions=(attrs.evolve(again.transactions[0], attempt=1),))
-    assert "transaction 1: attempt 1, epoch 1, is entered by epoch 2" in found(
+    assert "transaction 1: attempt 1, epoch 1, was entered by epoch 2" in found(
         [part(1, 0, group(1, 1)), part(2, 0, again)], {}
     )
     tries = [part(1, 0, group(1, 1), attrs.evolve(group(1, 1)))]
@@ -148,24 +148,24 @@ TWO = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 4, t=4)]
 @pytest.mark.parametrize(
     ("versions", "expected"),
     [
-        ([write(2), write(3), write(4)], "transaction 3, state 't', table version 2: the table got to 3, and no group"),
-        ([write(4)], "transaction 1, state 't', table version 1: group 1 to 2 wrote it, and the table went from 0 to 4"),
-        ([write(2)], "transaction 3, state 't': group 3 to 4 wrote it, and the table ends at 2"),
-        ([write(2), write(4), write(5)], "transaction 5, state 't', table version 3: the table got to 5, and no group"),
+        ([write(2), write(3), write(4)], "transaction 3, state 't', table version 2: the table went to 3, but no group"),
+        ([write(4)], "transaction 1, state 't', table version 1: group 1 to 2 wrote it, but the table went from 0 to 4"),
+        ([write(2)], "transaction 3, state 't': group 3 to 4 wrote it, but the table ends at 2"),
+        ([write(2), write(4), write(5)], "transaction 5, state 't', table version 3: the table went to 5, but no group"),
         ([write(2), write(4), marker(2, 3)], "transaction 3, state 't', table version 3: its last transaction is 3"),
-        ([write(2, put=2), write(4)], "the journal says that 1 rows were put, the table has 2 more"),
-        ([write(2), write(4, removed=1)], "the journal says that 0 keys were removed, the table lacks 1"),
-        ([write(2), write(4, low=2)], "a row carries transaction 2, and the group begins at 3"),
-        ([write(2, put_high=3), write(4)], "a row carries transaction 3, and the table has got to 2"),
-        ([write(2), write(4, unexplained=("x became y",))], "rows changed that no transaction above 2 put: x became y"),
-        ([write(2), write(4, doubled=("x",))], "keys stand more than once: x"),
+        ([write(2, put=2), write(4)], "the journal records 1 rows put, but the table gained 2"),
+        ([write(2), write(4, removed=1)], "the journal records 0 keys removed, but the table lacks 1"),
+        ([write(2), write(4, low=2)], "a row has transaction 2, but the group begins at 3"),
+        ([write(2, put_high=3), write(4)], "a row has transaction 3, but the table is at 2"),
+        ([write(2), write(4, unexplained=("x became y",))], "rows changed without a transaction above 2: x became y"),
+        ([write(2), write(4, doubled=("x",))], "keys occur more than once: x"),
         (
             [write(2), write(2, put=0, removed=1, put_high=None), write(4)],
-            "1 keys are gone, and no transaction removed them",
+            "1 keys are gone, but no transaction removed them",
         ),
         (
             [write(2), TableVersion(0, 2, None, "DELETE", touches=True), write(4)],
-            "somebody else made this version (DELETE); the table was at 2",
+            "another writer made this version (DELETE); the table was at 2",
         ),
     ],
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_a_table_that_was_replaced():
     """Another table in the same place is not looked at further."""
     versions = history(write(2), write(4))
     other = {"t": attrs.evolve(versions["t"], identity="other")}
-    assert found(TWO, other) == ["state 't': the table at at/t is not the one that the journal knows"]
+    assert found(TWO, other) == ["state 't': the table at at/t is not the one in the journal"]
 
 
 def test_what_changes_no_row_is_nobodys_business():

@@ -149,7 +149,7 @@ def test_what_is_impossible_is_said_plainly(command_line, place):
     assert result.exit_code == 1
     for words in (
         "the existing files are not enough for a repair",
-        "the table of 'words' is gone",
+        "the table of 'words', which had transaction 3, is gone",
         "Restore",
         "--start-anew",
         "nothing was changed",

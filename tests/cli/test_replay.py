@@ -172,7 +172,7 @@ def test_a_source_that_changed_is_named(replayed):
     assert replay(1).exit_code == 0
     result = replay(2)
     assert (result.exit_code, "✘ 'spout': the source is not repeatable" in result.stdout) == (1, True)
-    assert "6 tuples then and now, with other values" in result.stdout
+    assert "6 tuples at the commit and now, but with different values" in result.stdout
 
 
 @pytest.mark.parametrize("how", ["random", "counter", "environment"])
@@ -190,7 +190,7 @@ def test_a_bolt_is_named_where_the_journal_has_no_checksum(replayed, how):
     """Where tasks were spread, two replays are compared."""
     result = replayed(odd=how, layout="spread")(2)
     assert result.exit_code == 1
-    assert "✘ 'odd': it is not deterministic: two replays of it emit different tuples" in result.stdout
+    assert "✘ 'odd': it is not deterministic: two replays emit different tuples" in result.stdout
 
 
 def test_a_committer_that_writes_something_else_is_named(replayed):
@@ -199,7 +199,8 @@ def test_a_committer_that_writes_something_else_is_named(replayed):
     result = replay(2)
     assert result.exit_code == 1
     assert (
-        "✘ 'strange': all components emit the same, but 'strange' writes something else to state 'odd'" in result.stdout
+        "✘ 'strange': all components emit the same tuples, but 'strange' writes different values to state 'odd'"
+        in result.stdout
     )
     assert "state words: " in result.stdout
     assert "differs" not in result.stdout.split("state odd")[0]
@@ -211,7 +212,7 @@ def test_the_transaction_before_is_named_where_it_is_to_blame(replayed, monkeypa
     Settings.now = {"data": {0: [["b"]] * 3 + [["a"]] * 3}, "odd": "environment"}
     result = replay(2)
     assert result.exit_code == 1
-    assert "✘ transaction 1, which was committed together with it" in result.stdout
+    assert "✘ transaction 1, an earlier one of the same commit group" in result.stdout
 
 
 def test_an_opaque_source_that_emits_something_else_is_told(replayed):
@@ -221,7 +222,7 @@ def test_an_opaque_source_that_emits_something_else_is_told(replayed):
     result = replay(1)
     assert (
         result.exit_code,
-        "✘ 'spout': the opaque source emits something else now, which it may" in result.stdout,
+        "✘ 'spout': the opaque source emits different tuples now, as it may" in result.stdout,
     ) == (1, True)
 
 
@@ -232,14 +233,14 @@ def test_a_replay_before_what_a_crash_left(replayed, tmp_path):
     assert replay(3).exit_code == 0
     result = replay(4)
     assert result.exit_code == 1
-    assert "'sum' writes something else to state 'total': key 'all' was 18, but is 17 now" in result.stdout
+    assert "'sum' writes different values to state 'total': key 'all' was 18, and is 17 now" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("txid", "settings", "expected"),
     [
         (5, {}, "the journal has no committed transaction 5; it has 1 to 4"),
-        (1, {"memory": True}, "state 'words' keeps no past to replay on"),
+        (1, {"memory": True}, "state 'words' keeps no earlier versions to replay on"),
     ],
 )
 def test_what_cannot_be_replayed_is_told(replayed, txid, settings, expected):

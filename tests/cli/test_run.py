@@ -80,7 +80,7 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert "a stop was asked for" in out
+    assert "a stop was requested" in out
     assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments)}"
     process = start(arguments, tmp_path, environment)
     out, _ = process.communicate(timeout=300)
@@ -104,7 +104,7 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark):
     """``--until`` stops at that transaction, and what the module shows is shown."""
     result = command_line("run", "examples.global_count", "--until", "2", "--set", "output=out")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "the transaction asked for is committed; 2 transactions" in result.stdout
+    assert "the requested transaction is committed; 2 transactions" in result.stdout
     assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")
 
 

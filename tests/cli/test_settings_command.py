@@ -31,8 +31,8 @@ def test_a_setting_is_told_in_full(command_line, name):
     result = command_line("settings", name)
     assert result.stdout.splitlines() == [
         "topology.max.spout.pending (a setting of Storm's)",
-        "  meaning       transactions begun and not yet committed: the window",
-        "  value         a whole number, at least 1",
+        "  meaning       the window: maximum number of transactions begun and not yet committed",
+        "  value         an integer of at least 1",
         "  default       768",
         "  in Python     Config(max_spout_pending=…)",
         "  command line  --set max_spout_pending=…",

@@ -98,7 +98,7 @@ def test_a_mistake_in_the_graph_is_told_in_the_words_of_build(command_line):
     result = command_line("show", "wrong")
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: bolt 'sink' takes input from unknown component 'sport'; did you mean 'spout'?\n",
+        "error: bolt 'sink' subscribes to unknown component 'sport'; did you mean 'spout'?\n",
     )
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
     """What Config refuses is printed as it is, with status 1."""
     result = command_line("run", "inner.topo", "--set", "topology.max.spout.pending=0")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: topology.max.spout.pending is '0'; it must be a whole number")
+    assert result.stderr.startswith("error: topology.max.spout.pending is '0'; it must be an integer")
 
 
 @pytest.mark.parametrize(

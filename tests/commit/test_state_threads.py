@@ -81,7 +81,7 @@ def test_over() -> None:
     handle = StateHandle("bolt", "s", view, None)
     handle.update("a", add_one)
     view.finish()
-    with pytest.raises(StateAccessError, match="kept beyond"):
+    with pytest.raises(StateAccessError, match="used after"):
         handle.update("a", add_one)
     assert group.written["a"].value == 1
 

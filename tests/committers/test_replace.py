@@ -141,7 +141,7 @@ def test_the_audit_proves_it(tmp_path, target) -> None:
     write_deltalake(output / "rows", pa.table({"day": ["mon"], "n": [0], "txid": [1]}), mode="append")
     code, text = told("audit", str(output))
     assert code == 1
-    assert "somebody else" in text
+    assert "another writer" in text
     assert "was not there" in text
 
 

@@ -1,4 +1,4 @@
-"""Which transactions go into the next job and the next commit group."""
+"""The choice of transactions for the next job and the next commit group."""
 
 from __future__ import annotations
 

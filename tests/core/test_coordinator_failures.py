@@ -256,7 +256,7 @@ def test_too_many_jobs_lost_in_a_row_stop_the_run() -> None:
         stop = story.take_stop()
         assert stop.reason is StopReason.FAILED
         assert isinstance(stop.error, JobFailure)
-        assert stop.error.message == "Spark lost 2 jobs in a row; mend what is below, then start again"
+        assert stop.error.message == "Spark lost 2 jobs in a row; fix the cause below, then start again"
         assert stop.error.cause == "out of memory"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txtopo.core.actions import Process
 from txtopo.core.coordinator import Coordinator
-from txtopo.core.job_sizer import FIRST_PACK_TRANSACTIONS, JobSizer
+from txtopo.core.job_sizer import FIRST_JOB_TRANSACTIONS, JobSizer
 from txtopo.core.limits import Limits
 from txtopo.testing.scenario import begun, recovered
 
@@ -22,7 +22,7 @@ def grown(sizer: JobSizer, *elapsed_ms: int, limits: Limits = LIMITS) -> list[in
 
 def test_small_transactions() -> None:
     """Jobs of small transactions grow quickly until they hold all they may, however long the first one took."""
-    assert FIRST_PACK_TRANSACTIONS == 2
+    assert FIRST_JOB_TRANSACTIONS == 2
     assert grown(JobSizer.at_start(LIMITS), 5_000, 90, 400, 200, 200) == [2, 4, 20, 40, 64, 64]
 
 

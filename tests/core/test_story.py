@@ -108,7 +108,7 @@ def test_an_opaque_failure_rolls_back_the_later_ones():
     assert told(story.coordinator, 2) == [
         (0, "begun"),
         (0, "attempt 1 processing in job 1"),
-        (0, "attempt 1 rolled back: transaction 1 failed, and it follows that"),
+        (0, "attempt 1 rolled back: it follows transaction 1, which failed"),
     ]
     tell(story, job_ended(1), begun(1, 2, metadata="?"))
     assert [text for _, text in told(story.coordinator, 2)][3:] == ["begun", "attempt 2 processing in job 2"]

@@ -75,7 +75,7 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     writer = JournalWriter(tmp_path / "journal", header, 1 << 20)
     writer._file = Path("/dev/full").open("wb")  # noqa: SIM115 - closed by the writer
     writer._path = Path("/dev/full")
-    with pytest.raises(StopError, match="Make room"):
+    with pytest.raises(StopError, match="Free some disk space"):
         writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
 
 

@@ -297,8 +297,8 @@ BUGS = (
     Bug(
         "metadata of committed transactions kept for their stories",
         "txtopo/core/coordinator.py",
-        "            transaction.metadata = None  # what",
-        "            # what",
+        "            transaction.metadata = None  # the",
+        "            # the",
         subjects=(),
         tests=("tests/core/test_story.py",),
     ),

@@ -92,7 +92,7 @@ def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
     place.back_up("_txtopo")
     place.run(4)
     place.restore_store()
-    refused(place, "is at transaction 4, ahead of", "coordinator state is at transaction 2", "last at 2")
+    refused(place, "is at transaction 4, ahead of", "coordinator state is at transaction 2", "last write at 2")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid) == (True, 4)
     assert place.run().transactions == TRANSACTIONS - 4
@@ -120,7 +120,7 @@ def test_a_store_restored_from_exactly_one_lead_earlier(place):
     place.run(3)
     place.restore_store()
     before = place.seen()
-    with pytest.raises(DivergenceError, match="epoch 2 has opened it, and the coordinator state has got to 1 only"):
+    with pytest.raises(DivergenceError, match="epoch 2 has opened it, but the coordinator state is at epoch 1"):
         place.run()
     assert place.seen() == before
     place.repair()
@@ -135,7 +135,7 @@ def test_store_and_journal_restored_together(place):
     place.run(4)
     as_of_2 = place.words_as_of(2)
     place.restore("_txtopo")
-    refused(place, "is at transaction 4, ahead of", "last at 2")
+    refused(place, "is at transaction 4, ahead of", "last write at 2")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("words", "total"))
     assert place.txids() == {"words": 2, "total": 2}
@@ -177,7 +177,12 @@ def test_coordinator_state_of_another_life(place):
         shutil.rmtree(place.folder / name)
     place.run(2)
     place.restore("words", "total")
-    refused(place, "is at transaction 4 of incarnation", "coordinator state is at transaction 2", "in incarnation")
+    refused(
+        place,
+        "is at transaction 4 and belongs to incarnation",
+        "coordinator state is at transaction 2",
+        "in incarnation",
+    )
     assert place.diagnosis().go_to is None
     shutil.rmtree(place.metadata_dir / "journal")
     shutil.copytree(place.folder / "backup" / "_txtopo" / "journal", place.metadata_dir / "journal")
@@ -226,11 +231,11 @@ def test_a_removed_table(place):
     place.run(3)
     place.back_up("words")
     shutil.rmtree(place.folder / "words")
-    refused(place, "'words'", "is gone", "transaction 0", "coordinator state is at transaction 3", "last at 3")
+    refused(place, "'words'", "is gone", "transaction 0", "coordinator state is at transaction 3", "last write at 3")
     assert not (place.folder / "words").exists()
     diagnosis = place.diagnosis()
     assert diagnosis.go_to is None
-    assert any("'words' is gone" in obstacle for obstacle in diagnosis.obstacles)
+    assert any("'words', which had transaction 3, is gone" in obstacle for obstacle in diagnosis.obstacles)
     shutil.copytree(place.folder / "backup" / "words", place.folder / "words")
     place.run()
     place.check_totals()
@@ -254,7 +259,7 @@ def test_a_table_restored_to_an_earlier_moment(place):
     place.back_up("words")
     place.run(4)
     place.restore("words")
-    refused(place, "is at transaction 2, behind", "coordinator state is at transaction 4", "last at 4")
+    refused(place, "is at transaction 2, behind", "coordinator state is at transaction 4", "last write at 4")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("total",))
     assert place.run().transactions == TRANSACTIONS - 2
@@ -369,7 +374,7 @@ def test_a_table_of_another_life(place):
     place.repair(lambda diagnosis: diagnosis.anew)
     place.run(2)
     place.restore("words")
-    refused(place, "is at transaction 4 of incarnation", "coordinator state is at transaction 2")
+    refused(place, "is at transaction 4 and belongs to incarnation", "coordinator state is at transaction 2")
     assert place.diagnosis().go_to is None
     place.repair(lambda diagnosis: diagnosis.anew)
     place.run()
@@ -486,7 +491,7 @@ def test_a_staged_write_that_is_gone(place):
         place.run()
     for path in place.folder.glob("*/_txtopo/staged-*"):
         path.unlink()
-    refused(place, "is at transaction 3", "as of 4", "gone", "coordinator state is at transaction 3")
+    refused(place, "is at transaction 3", "4 can't be finished from", "gone", "coordinator state is at transaction 3")
     diagnosis = place.repair()
     assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
     place.run()
@@ -533,7 +538,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
         place.repair(lambda diagnosis: getattr(diagnosis, remedy))
     if name not in {"repair.begin.before", "repair.end.after"}:
-        refused(place, "cut short")
+        refused(place, "was interrupted")
     diagnosis = place.diagnosis()
     if diagnosis.unfinished is not None:
         place.repair(lambda diagnosis: diagnosis.unfinished)

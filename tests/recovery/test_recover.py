@@ -54,7 +54,7 @@ def test_older_coordinator_state(tmp_path: pathlib.Path) -> None:
     run_until(tmp_path, 4)
     shutil.rmtree(tmp_path / "_txtopo")
     shutil.copytree(tmp_path / "backup", tmp_path / "_txtopo")
-    refused(tmp_path, "at transaction 4", "ahead of", "last at 2")
+    refused(tmp_path, "at transaction 4", "ahead of", "last write at 2")
 
 
 def test_older_table(tmp_path: pathlib.Path) -> None:
@@ -64,7 +64,7 @@ def test_older_table(tmp_path: pathlib.Path) -> None:
     run_until(tmp_path, 4)
     shutil.rmtree(tmp_path / "words")
     shutil.copytree(tmp_path / "backup", tmp_path / "words")
-    refused(tmp_path, "at transaction 2", "behind", "last at 4")
+    refused(tmp_path, "at transaction 2", "behind", "last write at 4")
 
 
 def test_removed_table(tmp_path: pathlib.Path) -> None:

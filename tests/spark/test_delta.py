@@ -49,7 +49,7 @@ def test_session_without_delta(spark: SparkSession, dimension: pathlib.Path, tmp
     ) as raised:
         run(join_topology(dimension, tmp_path / "out"), spark=spark)
     assert "\n" not in str(raised.value)
-    with pytest.raises(ConfigError, match=r"topology\.spark\.delta asks for Delta"):
+    with pytest.raises(ConfigError, match=r"topology\.spark\.delta requires Delta"):
         run(join_topology(dimension, tmp_path / "out", EnrichUndeclared(str(dimension))), Config(spark_delta=True))
     assert not (tmp_path / "out").exists()
 
@@ -57,7 +57,7 @@ def test_session_without_delta(spark: SparkSession, dimension: pathlib.Path, tmp
 def test_undeclared(spark: SparkSession, dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A bolt that reads Delta and does not say so ends the run with the remedy, in one line."""
     with pytest.raises(
-        UserCodeError, match=r"write uses_delta = True .*delta_join\.py, line \d+, in transform"
+        UserCodeError, match=r"set uses_delta = True .*delta_join\.py, line \d+, in transform"
     ) as raised:
         run(join_topology(dimension, tmp_path / "out", EnrichUndeclared(str(dimension))))
     assert raised.value.component == "enrich"
@@ -105,9 +105,9 @@ def test_offline(dimension: pathlib.Path, tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-c", code, str(dimension), str(tmp_path / "out"), str(nowhere)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = done.stderr.splitlines()
-    assert lines[0] == "Spark fetches Delta's JARs from Maven, about 90 MB, before it starts: the first time only"
+    assert lines[0] == "Spark downloads Delta's JARs from Maven before its first start, about 90 MB"
     assert lines[-1].startswith("txtopo.errors.ConfigError: Spark did not start: unresolved dependency: io.delta#")
-    assert lines[-1].endswith("or give the JARs by spark.jars")
+    assert lines[-1].endswith("or name the JARs in spark.jars")
 
 
 def test_without_delta_spark(monkeypatch: pytest.MonkeyPatch) -> None:

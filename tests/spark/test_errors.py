@@ -50,7 +50,7 @@ PYTHON = f"org.apache.spark.api.python.PythonException: {TRACEBACK}"
             "[UNRESOLVED_COLUMN] No column `m`. SQLSTATE: 42703; line 1 pos 0",
         ),
         ("An error occurred while calling o9.isStopped", "An error occurred while calling o9.isStopped"),
-        ("", "Spark does not say what"),
+        ("", "Spark gives no reason"),
     ],
     ids=["Python", "Java", "executor", "cause", "analysis", "call", "nothing"],
 )

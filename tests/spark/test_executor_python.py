@@ -37,7 +37,7 @@ def topology_of(bolt: type[Identity]) -> Topology:
 
 def test_missing_module(spark: SparkSession, homeless: type[Identity]) -> None:
     """A module that executors can't import is named, at the first job, with what to do."""
-    with pytest.raises(ConfigError, match=rf"can't import '{NOWHERE}': if it is a package"):
+    with pytest.raises(ConfigError, match=rf"can't import '{NOWHERE}': if it is an installed package"):
         run(topology_of(homeless))
 
 
@@ -54,7 +54,7 @@ def test_other_version() -> None:
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark "
         "cannot run with different minor versions."
     )
-    assert str(error_of_python(text)).startswith("the executors run Python 3.12, and the driver 3.11")
+    assert str(error_of_python(text)).startswith("the executors run Python 3.12, but the driver runs 3.11")
 
 
 def test_other_losses() -> None:

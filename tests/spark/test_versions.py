@@ -58,7 +58,7 @@ def test_java_of_spark(
 def test_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """A JAVA_HOME that is wrong is named, though there is a Java on the path."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=f"JAVA_HOME is {tmp_path}, where there is no bin/java"):
+    with pytest.raises(ConfigError, match=f"there is no bin/java in JAVA_HOME, {tmp_path}"):
         check_java()
 
 
@@ -66,9 +66,9 @@ def test_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathl
 def test_spark_that_is_not_supported(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """A Spark that is too old or too new is refused with its version and those that are supported."""
     monkeypatch.setattr(pyspark, "__version__", version)
-    with pytest.raises(ConfigError, match=rf"Spark 3.5.1 to 4.x, and .*{version}"):
+    with pytest.raises(ConfigError, match=rf"Spark 3.5.1 to 4.x, but .*{version}"):
         check_installed_spark()
-    with pytest.raises(ConfigError, match=rf"Spark 3.5.1 to 4.x, and the session is of Spark {version}"):
+    with pytest.raises(ConfigError, match=rf"Spark 3.5.1 to 4.x, but the session is of Spark {version}"):
         check_jvm_version(version)
 
 
@@ -96,7 +96,7 @@ def test_another_spark_in_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session of another minor version than the Python package's is refused with both."""
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
     check_jvm_version("4.1.0")
-    with pytest.raises(ConfigError, match=r"of Spark 4.0.5, and the Python package pyspark here is 4.1.4"):
+    with pytest.raises(ConfigError, match=r"of Spark 4.0.5, but the Python package pyspark here is 4.1.4"):
         check_jvm_version("4.0.5")
 
 
@@ -111,7 +111,7 @@ def test_spark_home(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> 
     jar.touch()
     check_installed_spark()
     jar.rename(jar.with_name("spark-core_2.12-3.5.6.jar"))
-    with pytest.raises(ConfigError, match=r"is Spark 3\.5\.6, and the Python package pyspark here is 4.1.4"):
+    with pytest.raises(ConfigError, match=r"is Spark 3\.5\.6, but the Python package pyspark here is 4.1.4"):
         check_installed_spark()
 
 

@@ -114,7 +114,7 @@ def test_an_attempt_is_bounded_and_what_is_dropped_counted(lines):
     texts = [line.text for line in lines]
     assert len(lines) == 2 * (LINES_MAX + 2)
     assert texts[: LINES_MAX + 1][-2] == str(LINES_MAX - 1)
-    assert "what follows is dropped" in texts[LINES_MAX]
+    assert "its further lines are dropped" in texts[LINES_MAX]
     assert texts[LINES_MAX + 1] == texts[-1] == "5 more lines of this attempt were dropped"
     assert lines[-1].attempt == 2
 

@@ -77,7 +77,7 @@ class HasNone(Takes):
         (BasicWithoutCollector(), ["execute(self, tuple)", "2 arguments", "def execute(self, tuple, collector)"]),
         (ArrowWithoutBatch(), ["execute(self)", "1 argument", "def execute(self, batch)"]),
         (Declares(), ["declare_output_fields(self)", "def declare_output_fields(self, declarer)"]),
-        (AsInStorm(), ["AsInStorm.finishBatch() is never called", "finish_batch() here"]),
+        (AsInStorm(), ["AsInStorm.finishBatch() is never called", "rename it to finish_batch()"]),
         (HasNone(), ["HasNone has no method finish_batch()", "def finish_batch(self)"]),
     ],
     ids=lambda case: type(case).__name__,
@@ -217,7 +217,7 @@ def test_class_attributes_that_are_shared():
     assert warned[0].filename == __file__
     with pytest.warns(SharedStateWarning) as warned:
         build(Inherits())
-    assert ["Shares.seen is a list" in str(each.message) for each in warned] == [True]
+    assert ["Shares.seen is a class attribute of type list" in str(each.message) for each in warned] == [True]
 
 
 def test_nothing_to_warn_of():

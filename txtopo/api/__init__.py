@@ -1,1 +1,1 @@
-"""What users write and are given: spouts, bolts, collectors, tuples, fields, groupings, states and stores."""
+"""The interfaces that users implement or call: spouts, bolts, collectors, tuples, fields, groupings, states, stores."""

@@ -1,8 +1,8 @@
-"""What an opened state may do besides reading and writing values by key: each capability a protocol of its own.
+"""Optional capabilities of an opened state beyond keyed reads and writes, each a protocol.
 
-A state that has the methods has the capability; it need not subclass anything here. Whoever needs one asks by
-``isinstance``, and goes another way where it is missing. ``txtopo.testing.conformance.state`` asks, too, and tests what
-a state has.
+A state that has the methods has the capability; it need not subclass anything here. Callers check with
+``isinstance`` and fall back to another way if a capability is missing. ``txtopo.testing.conformance.state`` checks the
+same way and tests the capabilities that a state has.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from txtopo.api.state import Executors, OpenedState, StagedWrite, Writes
 
 @runtime_checkable
 class StagesWrites(Protocol):
-    """Makes writes durable before they are visible. Each state of a topology with several needs it."""
+    """Makes writes durable before they are visible. If a topology has several states, each must have this."""
 
     def stage(self, txid: int, values: Writes) -> StagedWrite:
         """Make a write durable without making it visible."""
 
     def write_staged(self, staged: StagedWrite) -> None:
-        """Make a staged write visible: as ``write()``, and doing nothing if it is visible already."""
+        """Make a staged write visible, as ``write()`` would; do nothing if it is visible already."""
 
     def discard_staged(self) -> None:
-        """Remove what is staged: called when no recovery can need it any more."""
+        """Remove all staged writes; txtopo calls this when no recovery can need them any more."""
 
 
 @runtime_checkable
@@ -36,82 +36,84 @@ class FoldsRows(Protocol):
     """Folds the rows of a whole commit group at once, instead of key by key."""
 
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
-        """Return ``values`` as rows that :meth:`fold` takes; None if they must go key by key."""
+        """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
 
     def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
-        """Return what is to be kept after the rows of some transactions were folded into what is durable.
+        """Fold the rows of consecutive transactions into the durable values; return the write.
 
         Args:
-            parts: what each transaction folds, in txid order; rows of :meth:`reducible_rows`.
-            reduction: how.
+            parts: the rows of each transaction, in txid order, as :meth:`reducible_rows` returned them.
+            reduction: the function to fold with.
 
         Returns:
-            The writes; None if a result does not fit, or a transaction is in a value already: go key by key.
+            The write; None if a result does not fit its field or a stored value already contains one of the
+            transactions. The caller then folds key by key.
         """
 
 
 @runtime_checkable
 class TakesRows(Protocol):
-    """Is a table of rows: takes rows without keys, by append and by replacing partitions."""
+    """Is a rows table: takes rows without keys, by appending them or replacing partitions."""
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows as :meth:`write_rows` takes them.
+        """Return rows in the form that :meth:`write_rows` takes.
 
         Raises:
             FieldsError: a value does not fit its field.
-            StateAccessError: it cannot be written in that way.
+            StateAccessError: the table cannot be written in this mode.
         """
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
-        """Return the write that puts the rows of some transactions into the table, in txid order.
+        """Return the write that puts the rows of several transactions into the table, in txid order.
 
-        Rows of transactions that are in the table already are left out.
+        It leaves out the rows of transactions that the table already contains.
 
         Args:
-            parts: what each task of each transaction puts, in txid order; rows of :meth:`rows_to_write`.
+            parts: the rows of each task of each transaction, in txid order, as :meth:`rows_to_write` returned them.
 
         Raises:
-            FailedException: some of the work was lost; it may be tried again.
+            FailedException: some of the work was lost; the caller may try again.
         """
 
 
 @runtime_checkable
 class UsesExecutors(Protocol):
-    """Has executors do what is too much for the driver."""
+    """Delegates work that is too large for the driver to executors."""
 
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
-        """Take note of the executors, and of how many rows at most the driver may fold itself."""
+        """Set the executors, and the maximum number of rows that the driver may fold itself."""
 
 
 @runtime_checkable
 class CanBeRepaired(Protocol):
-    """Goes back to an earlier transaction, and accepts what somebody else has changed: for ``txtopo repair``."""
+    """Can return to an earlier transaction and adopt other writers' changes, for ``txtopo repair``."""
 
     def roll_back(self, txid: int | None) -> None:
-        """Make the table again what it was after the write of transaction ``txid``, in one atomic step.
+        """Restore the table to its content after the write of transaction ``txid``, in one atomic step.
 
-        Its last txid is ``txid`` then, or 0 for None: before any write. Does nothing if all is so already.
+        Afterwards its last txid is ``txid``, or 0 if ``txid`` is None (before any write). Does nothing if the table
+        is in that state already.
 
         Raises:
-            StateAccessError: what it held then is not kept.
-            LostLead: a newer epoch has opened it; nothing was written.
+            StateAccessError: the table no longer keeps that version.
+            LostLead: a newer epoch has opened the table; nothing was written.
         """
 
     def adopt(self) -> None:
-        """Take what somebody else has changed for this state's own, as of its last transaction.
+        """Accept other writers' changes as this state's own, as of its last transaction.
 
         Raises:
-            LostLead: a newer epoch has opened it; nothing was written.
+            LostLead: a newer epoch has opened the table; nothing was written.
         """
 
 
 def stages_writes(state: OpenedState) -> TypeGuard[StagesWrites]:
-    """Whether a state is a :class:`StagesWrites`, as ``isinstance`` says: which takes 7 µs, and each group asks."""
+    """Return whether a state is a :class:`StagesWrites`. Cached, because ``isinstance`` takes 7 µs in every group."""
     return _has_capability(type(state), StagesWrites)
 
 
 def uses_executors(state: OpenedState) -> TypeGuard[UsesExecutors]:
-    """Whether a state is a :class:`UsesExecutors`, as ``isinstance`` says."""
+    """Return whether a state is a :class:`UsesExecutors`."""
     return _has_capability(type(state), UsesExecutors)
 
 

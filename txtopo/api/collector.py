@@ -12,14 +12,16 @@ from txtopo.api.tuples import DEFAULT_STREAM
 
 
 class BasicOutputCollector(ABC):
-    """Takes what a basic bolt emits.
+    """Collects the tuples that a basic bolt emits.
 
-    *You* put the attempt first into every tuple, emit only what the stream declares, and emit before the method
-    returns that was called for the batch. Threads of your own may emit too, if that method waits for them: what they
-    emit later stops the run. Tuples that come in another order each time are what a replay may show as a difference.
-    *txtopo* guarantees that nothing of an attempt that fails reaches a later one, and that what is emitted counts
-    as it was then: a list may be changed and emitted again, the values in it too. Arrow's columns are shared: leave a
-    numpy array alone once a column that was made of it is emitted.
+    *You* put the attempt first in every tuple, emit only tuples that fit the stream's declared fields, and emit
+    before the method that txtopo called returns. Your own threads may emit too if that method waits for them; a tuple
+    emitted later stops the run. If threads emit in a different order each time, ``txtopo replay`` may report a
+    difference.
+
+    *txtopo* guarantees that no tuple of a failed attempt reaches a later one, and that it copies what you emit: you
+    may change a list, or the values in it, and emit it again. Arrow columns are shared, not copied: do not change a
+    numpy array after you have emitted a column made from it.
     """
 
     @abstractmethod
@@ -36,17 +38,17 @@ class BasicOutputCollector(ABC):
 
     @abstractmethod
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to the task with index ``task`` of each bolt joined by ``direct_grouping``."""
+        """Emit one tuple to task ``task`` (an index from 0) of each bolt that subscribes by ``direct_grouping``."""
 
 
 class BatchOutputCollector(BasicOutputCollector):
-    """Takes what a spout or batch bolt emits, for one attempt in one task; as :class:`BasicOutputCollector`."""
+    """Collects what a spout or batch bolt emits for one attempt in one task; see :class:`BasicOutputCollector`."""
 
     @abstractmethod
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit the rows of an Arrow record batch on a columnar stream.
 
         Args:
-            batch: its columns are the stream's fields in their order; the attempt column may be left out.
+            batch: columns are the stream's fields in order; the attempt column may be left out.
             stream: a columnar stream that the component declares.
         """

@@ -1,4 +1,4 @@
-"""The context that a spout or bolt is given: where it stands in the topology, and its state."""
+"""The context that a spout or bolt receives: its place in the topology, and the topology's states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txtopo.api.state import MapState
 
 
 class TopologyContext(ABC):
-    """Where a task stands in its topology."""
+    """A task's place in its topology."""
 
     topology_id: str
     """The id of the topology."""
@@ -17,20 +17,20 @@ class TopologyContext(ABC):
     this_task_index: int
     """The index of this task among those of its component, from 0."""
     staging_dir: str = ""
-    """A folder, the same for executors and driver, for files that a committer wants in the commit phase; empty where
-    there is none. A file whose name begins with the txid and ends with ``.arrow`` is removed after its commit."""
+    """A folder shared by executors and driver for files that a committer reads in the commit phase; empty if there
+    is none. txtopo removes a file after its commit if its name starts with the txid and ends with ``.arrow``."""
 
     @abstractmethod
     def component_tasks(self, component: str) -> list[int]:
-        """Return the task indices of a component: 0 to its parallelism less one."""
+        """Return the task indices of a component: 0 to its parallelism - 1."""
 
     @abstractmethod
     def state(self, name: str) -> MapState:
-        """Return the state of that name, set on the builder by ``set_state``.
+        """Return the state that the builder's ``set_state`` declared under ``name``.
 
-        Call it in ``prepare`` of a committer, or of a bolt below one. Reading and writing the state is for
-        the commit phase only: for ``finish_batch``, and for ``execute`` of tuples from the commit phase.
+        Call it in ``prepare`` of a committer or of a bolt below one. Read and write the state only in the commit
+        phase: in ``finish_batch``, and in ``execute`` for tuples emitted in the commit phase.
 
         Raises:
-            StateAccessError: there is no such state, or this component works ahead of the commit phase.
+            StateAccessError: there is no such state, or this component runs in the processing phase.
         """

@@ -1,9 +1,11 @@
-"""Copies: what a user can reach is never what txtopo keeps. Pure.
+"""Defensive copies: user code never holds an object that txtopo keeps. Pure.
 
-A bolt may change a list in place and then fail; a group of transactions may run a second time. Whatever was changed
-would be found again then if it were the very object that a state, a tuple or the coordinator holds. So values are
-copied where they change hands, in both directions. Whether, and how, is decided here and nowhere else: from the types
-of the fields, once for a state or stream, so that numbers and texts are passed on as they are.
+1. A bolt reads a list from a state, changes it in place and then fails.
+2. Its commit group runs a second time.
+3. If the bolt had changed the very object that the state holds, the second run would start from the changed list.
+
+So txtopo copies values in both directions. This module alone decides whether and how, from the types of the fields,
+once for each state or stream; numbers and strings are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError
 
 Copy = Callable[[Any], Any]
-"""Returns a value that shares nothing changeable with the one it is given."""
+"""Returns a value that shares nothing mutable with its argument."""
 
 UNCHANGEABLE = frozenset(
     {
@@ -32,16 +34,16 @@ UNCHANGEABLE = frozenset(
         *(decimal.Decimal, dt.date, dt.datetime, dt.timedelta),
     }
 )
-"""Classes whose objects can't be changed; those of their subclasses may."""
+"""Classes with immutable objects. Objects of their subclasses may be mutable, so compare by ``type``."""
 
 
 @attrs.frozen
 class Copying:
-    """How values are kept apart from those that users hold.
+    """How to copy values between user code and txtopo.
 
     Args:
-        taken: returns what is kept of a value that a user gives.
-        handed: returns what a user is given of a value that is kept; None: the very same, for it can't be changed.
+        taken: returns the copy to keep of a value that user code passes in.
+        handed: returns the copy to give to user code of a kept value; None to give the kept value, which is immutable.
     """
 
     taken: Copy
@@ -49,10 +51,10 @@ class Copying:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of any value; the very same if it can't be changed.
+    """Return a deep copy of any value; the same object if it is immutable.
 
     Raises:
-        FieldsError: the value can't be copied.
+        FieldsError: the value can be neither copied nor pickled.
     """
     kind = type(value)
     if kind in UNCHANGEABLE:
@@ -63,12 +65,12 @@ def copied(value: Any) -> Any:
         return value.copy()
     try:
         return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001 - whatever a user's class raises: pickled, it travels all the same
+    except Exception:  # noqa: BLE001 - a user's class may raise anything here and still pickle
         return _by_pickle(value)
 
 
 def copied_json(value: Any) -> Any:
-    """Return a copy of a JSON value."""
+    """Return a deep copy of a JSON value."""
     if type(value) is list:
         return [copied_json(each) for each in value]
     if type(value) is dict:
@@ -77,10 +79,10 @@ def copied_json(value: Any) -> Any:
 
 
 def copying_of_value(fields: Fields) -> Copying | None:
-    """Return how a state's values are copied; None: they can't be changed.
+    """Return how to copy a state's values; None if they are immutable.
 
     Args:
-        fields: the value fields; of several, a value is a tuple.
+        fields: the value fields; with several, a value is a tuple.
     """
     parts = list(map(_copying_of, fields.types))
     if len(parts) == 1:
@@ -90,7 +92,7 @@ def copying_of_value(fields: Fields) -> Copying | None:
 
 
 def copying_of_rows(fields: Fields) -> Copying | None:
-    """Return how a stream's tuples are copied, each the very same if nothing in it can be changed; None: none can.
+    """Return how to copy a stream's tuples; None if no field is mutable. Immutable tuples are not copied.
 
     Args:
         fields: the stream's fields, the attempt first.
@@ -103,14 +105,14 @@ def copying_of_rows(fields: Fields) -> Copying | None:
 
 
 def _copies(parts: Sequence[Copying | None]) -> tuple[list[Copy | None], list[Copy | None]]:
-    """Return how each field's values are taken, and how they are handed out."""
+    """Return each field's ``taken`` and each field's ``handed``."""
     taken = [None if part is None else part.taken for part in parts]
     handed = [None if part is None else part.handed for part in parts]
     return taken, handed
 
 
 def _copying_of(kind: pa.DataType | None) -> Copying | None:
-    """Return how one field's values are copied."""
+    """Return how to copy one field's values; None if they are immutable."""
     if kind is not None and pa.types.is_binary(kind):
         return Copying(_as_bytes, None)
     made = copied if kind is None else _copy_of_type(kind)
@@ -165,7 +167,7 @@ def _as_bytes(value: Any) -> Any:
 
 
 def _row_copy(copies: Sequence[Copy | None]) -> Copy:
-    """Return how a value of several fields is copied, which some give as a list."""
+    """Return how to copy a value of several fields, a tuple; user code may pass a list instead."""
     of_tuple = _tuple_copy(copies)
 
     def copy_row(value: Any) -> Any:
@@ -199,6 +201,6 @@ def _by_pickle(value: Any) -> Any:
         return pickle.loads(cloudpickle.dumps(value))  # noqa: S301 - our own bytes
     except Exception as error:  # whatever a user's class raises
         raise FieldsError(
-            f"a value of class {type(value).__name__} can be neither copied nor pickled ({error}); emit and put values "
-            "that travel between processes"
+            f"a value of class {type(value).__name__} can be neither copied nor pickled ({error}); emit and put only "
+            "values that can be pickled"
         ) from error

@@ -1,6 +1,6 @@
-"""Fields: the names, and where wanted the types, of the values in a tuple.
+"""Fields: the names and optional types of the values in a tuple.
 
-``Fields("word", "n")`` holds any picklable value. ``Fields("word: string", "n: long")`` (Spark DDL types)
+``Fields("word", "n")`` takes any picklable value. ``Fields("word: string", "n: long")`` (Spark DDL types)
 is *columnar*: its tuples travel as Arrow columns, not as Python objects. The first field of every stream
 is the attempt and never has a type: ``Fields("attempt", "word: string")`` is columnar.
 """
@@ -19,7 +19,7 @@ ATTEMPT_FIELD = "attempt"
 """The name of a stream's first field."""
 
 ATTEMPT_FIELD_NAMES = frozenset({ATTEMPT_FIELD, "tx", "id"})
-"""What the first field of a stream may be called: txtopo's name and the two that Storm's own code uses."""
+"""Names that the first field of a stream may have: txtopo's and the two that Storm's own code uses."""
 
 
 class Fields:
@@ -29,7 +29,7 @@ class Fields:
         names: ``"name"`` or ``"name: type"`` each.
 
     Raises:
-        FieldsError: a name is empty or stands twice, or a type is not a Spark type.
+        FieldsError: a name is empty or used twice, or a type is not a Spark type.
     """
 
     __slots__ = ("_hash", "_positions", "columnar", "names", "types")
@@ -41,20 +41,20 @@ class Fields:
         parsed = [_parse_field(name) for name in names]
         self.names = tuple(name for name, _ in parsed)
         self.types = tuple(kind for _, kind in parsed)
-        self._hash = hash((self.names, self.types))  # Arrow's types take long to say theirs
+        self._hash = hash((self.names, self.types))  # cached because hashing Arrow types is slow
         self._positions = {name: position for position, name in enumerate(self.names)}
         if len(self._positions) != len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise FieldsError(f"field {twice!r} stands twice in {self}; give each field its own name")
+            raise FieldsError(f"field {twice!r} appears twice in {self}; give each field its own name")
         typed = self.types[1:] if self.types and self.types[0] is None else self.types
         self.columnar = bool(typed) and all(kind is not None for kind in typed)
-        """Whether every field but a leading attempt has a type (and there is such a field)."""
+        """Whether there are fields besides a leading attempt and all of them have types."""
 
     def index(self, name: str) -> int:
         """Return the position of a field.
 
         Raises:
-            FieldsError: there is no such field; the message lists those there are.
+            FieldsError: there is no such field; the message lists the existing ones.
         """
         position = self._positions.get(name)
         if position is None:
@@ -66,13 +66,13 @@ class Fields:
         return self.subset(self.names[1:])
 
     def with_attempt(self) -> Fields:
-        """Return these fields behind a leading attempt field, unless one of that very name leads them already."""
+        """Return these fields with an untyped ``attempt`` field in front; unchanged if they start with one."""
         if self.names and self.names[0] == ATTEMPT_FIELD and self.types[0] is None:
             return self
         return Fields(ATTEMPT_FIELD, *self._specifications())
 
     def subset(self, names: Sequence[str]) -> Fields:
-        """Return the named fields, in the order asked for, with their types."""
+        """Return the named fields, in the given order, with their types."""
         specifications = self._specifications()
         return Fields(*(specifications[self.index(name)] for name in names))
 
@@ -120,7 +120,7 @@ class Fields:
 
 def _parse_field(text: str) -> tuple[str, pa.DataType | None]:
     if not isinstance(text, str):
-        raise FieldsError(f"a field is written as 'name' or 'name: type', not as {text!r}")
+        raise FieldsError(f"a field must be a string 'name' or 'name: type', not {text!r}")
     name, colon, kind = text.partition(":")
     name = name.strip()
     if not name:

@@ -25,50 +25,62 @@ class GroupingKind(enum.Enum):
     ALL = "all"
     """Every task gets every tuple."""
     NONE = "none"
-    """As shuffle: you do not care."""
+    """Like shuffle: you do not care which task gets a tuple."""
     LOCAL_OR_SHUFFLE = "local or shuffle"
-    """As shuffle: tasks that can be in the same process are."""
+    """Like shuffle: txtopo keeps tuples in the process where it can."""
     DIRECT = "direct"
     """The emitter names the task."""
     PARTIAL_KEY = "partial key"
-    """As fields, but each key has two tasks, and the one with less to do gets the tuple."""
+    """Like fields, but each key has two tasks, and the less loaded one gets the tuple."""
     CUSTOM = "custom"
     """A :class:`CustomStreamGrouping` decides."""
 
 
 EVEN = frozenset({GroupingKind.SHUFFLE, GroupingKind.NONE, GroupingKind.LOCAL_OR_SHUFFLE})
-"""Groupings that move nothing between components of equal parallelism."""
+"""Groupings that keep a tuple in its task index if source and target have equal parallelism."""
 
 KEYED = frozenset({GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY})
-"""Groupings that look at the values of some fields."""
+"""Groupings that choose a task by the values of some fields."""
 
 
 class CustomStreamGrouping(ABC):
-    """A grouping of your own. Must pickle, and must choose alike for equal tuples of an attempt and task."""
+    """A user-defined grouping.
+
+    *You* make it picklable and deterministic: for equal tuples of the same attempt and task it chooses equal tasks.
+
+    *txtopo* guarantees to call ``prepare`` once for each attempt in each task that emits on the stream, before the
+    first ``choose_tasks``.
+    """
 
     def prepare(self, context: TopologyContext, stream: str, target_tasks: Sequence[int]) -> None:
-        """Get ready; called once for each attempt in each task that emits on ``stream``."""
+        """Prepare for one attempt in one task that emits on ``stream``.
+
+        Args:
+            context: the emitting task's place in the topology.
+            stream: the name of the stream.
+            target_tasks: the task indices of the subscribing bolt.
+        """
 
     @abstractmethod
     def choose_tasks(self, source_task: int, values: Sequence[Any]) -> Sequence[int]:
         """Return the indices of the tasks that get a tuple.
 
         Args:
-            source_task: the index of the task that emits it.
-            values: its values, the attempt first.
+            source_task: the index of the task that emits the tuple.
+            values: the tuple's values, the attempt first.
         """
 
 
 @attrs.frozen
 class Grouping:
-    """A grouping as it was declared."""
+    """A declared grouping."""
 
     kind: GroupingKind
     fields: Fields | None = None
     custom: CustomStreamGrouping | None = None
 
     def moves(self, source_parallelism: int, target_parallelism: int) -> bool:
-        """Whether tuples may leave the task index they are emitted in."""
+        """Return whether a tuple may go to another task index than the one that emitted it."""
         return self.kind not in EVEN or source_parallelism != target_parallelism
 
     def __str__(self) -> str:

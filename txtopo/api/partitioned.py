@@ -1,14 +1,13 @@
-"""A partitioned spout as a transactional one: the adapter that Storm calls a partitioned spout's executor.
+"""Adapts a partitioned spout to the transactional interface, as Storm's partitioned spout executor does.
 
-The coordinator asks the spout's own emitter, in the driver, for each partition's share of a new transaction,
-and puts the answers into one metadata::
+In the driver, the coordinator asks the spout's emitter for each partition's share of a new transaction and stores the
+answers in one metadata value::
 
     {"partitions": [[partition, metadata], …], "carried": [[partition, metadata], …]}
 
-``partitions`` are the shares of this transaction. ``carried`` is the last metadata of every partition that
-has no share in it, so that a later transaction goes on from there. As the whole of it is durable before the
-first tuple is emitted, a replay repeats it to the letter, and a partition that appeared later than a
-transaction has nothing in it, at any replay.
+``partitions`` holds the shares of this transaction. ``carried`` holds the last metadata of every partition without a
+share, so that a later transaction can continue from it. All of it is durable before the first tuple is emitted, so a
+replay repeats it exactly: a partition that appears after a transaction began never takes part in its replays.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
 
 PLANNING_ATTEMPT = 0
-"""The attempt number given to ``emit_new_batch``: that of no live attempt, as those count from 1."""
+"""The attempt number passed to ``emit_new_batch``; live attempts count from 1."""
 
 
 def partition_key(partition: Any) -> str:
-    """Return the name of a partition in metadata: its compact JSON, with sorted keys.
+    """Return the name of a partition in metadata: its compact JSON with sorted keys.
 
     Raises:
         UserCodeError: the partition is not a JSON value.
@@ -54,13 +53,13 @@ def partition_key(partition: Any) -> str:
 
 
 def partition_list(partitions: int | Sequence[Any]) -> list[Any]:
-    """Return what a coordinator's ``partitions()`` means: a list of partitions, each there once.
+    """Return the result of a coordinator's ``partitions()`` as a list of distinct partitions.
 
     Args:
-        partitions: a number of partitions, or the partitions themselves.
+        partitions: the number of partitions, or the partitions.
 
     Raises:
-        UserCodeError: a partition is not a JSON value, or stands twice.
+        UserCodeError: a partition is not a JSON value or appears twice.
     """
     if isinstance(partitions, int):
         return list(range(partitions))
@@ -74,18 +73,15 @@ def partition_list(partitions: int | Sequence[Any]) -> list[Any]:
 
 
 def as_transactional(spout: PartitionedTransactionalSpout) -> TransactionalSpout:
-    """Return a transactional spout that emits what the partitioned one does.
+    """Return a transactional spout that emits the tuples of a partitioned one on the same streams.
 
-    Task ``i`` of ``n`` emits every ``n``-th share of a transaction, from the ``i``-th on.
-
-    Args:
-        spout: the partitioned spout; its streams are kept.
+    Task ``i`` of ``n`` emits every ``n``-th share of a transaction, starting with the ``i``-th.
     """
     return _AdaptedSpout(spout)
 
 
 def spout_as_written(spout: AnySpout) -> AnySpout:
-    """Return the spout that the user has written, where ``spout`` is what :func:`as_transactional` made of it."""
+    """Return the user's own spout, given either that spout or the adapter from :func:`as_transactional`."""
     return spout.partitioned if isinstance(spout, _AdaptedSpout) else spout
 
 
@@ -151,7 +147,7 @@ class _AdaptedCoordinator(Coordinator):
         return shares.encode()
 
     def _tell(self, txid: int, last: Mapping[str, tuple[Any, Metadata]]) -> None:
-        """Tell the coordinator how far each partition has been taken."""
+        """Report each partition's last metadata to the coordinator."""
         call_if_there(self._coordinator, "resume", txid, {key: copied_json(value) for key, (_, value) in last.items()})
 
     def cleanup_before(self, txid: int) -> None:
@@ -213,7 +209,7 @@ class _Shares:
 
 
 class _ForgettingCollector(BatchOutputCollector):
-    """Takes what an emitter emits while it decides on a share, and keeps nothing of it."""
+    """Discards everything that an emitter emits while it decides on a share."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         del values, stream

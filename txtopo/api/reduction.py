@@ -1,8 +1,8 @@
-"""Reductions: folding values into a state as Arrow rows, with no Python object for a key.
+"""Reductions: fold values into a state as Arrow rows, without a Python object for each key.
 
-A committer that only ever adds (or takes the smaller, or the larger) need not see what a state holds. Then
-the rows of a whole commit group can be folded at once, for these functions do not mind in which order values
-come: the result is that of folding them transaction by transaction.
+A committer that only computes sums, minima or maxima need not read the state's values. The rows of a whole commit
+group can then be folded at once: these functions are commutative and associative, so the result equals that of folding
+transaction by transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 
 class Reduction(enum.Enum):
-    """A function of two values that gives one result in whatever order many values are folded."""
+    """A commutative and associative function of two values: the order of folding does not change the result."""
 
     SUM = "sum"
     MIN = "min"
@@ -27,12 +27,12 @@ class Reduction(enum.Enum):
 
     @property
     def function(self) -> Callable[[Any, Any], Any]:
-        """The same as a function of two Python values."""
+        """The reduction as a function of two Python values."""
         return _FUNCTIONS[self]
 
     @classmethod
     def of(cls, function: Callable[[Any, Any], Any]) -> Reduction | None:
-        """Return the reduction that a Python function is, if it is one of them."""
+        """Return the reduction for ``operator.add``, ``min`` or ``max``; None for any other function."""
         return next((reduction for reduction, known in _FUNCTIONS.items() if known is function), None)
 
 
@@ -45,12 +45,12 @@ _FUNCTIONS: Mapping[Reduction, Callable[[Any, Any], Any]] = {
 
 @attrs.frozen
 class Combiner:
-    """What may be done to the rows of one batch before they reach a bolt: those with equal keys may become one.
+    """How rows of one batch with equal keys may be combined into one row before they reach a bolt.
 
     Args:
         key: the fields that make up the key.
-        value: the field to reduce; all others are left out.
-        reduction: how.
+        value: the field to reduce; all other fields are dropped.
+        reduction: the function that combines two values.
     """
 
     key: tuple[str, ...]
@@ -59,30 +59,30 @@ class Combiner:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that are left."""
+        """The fields of the combined rows."""
         return (*self.key, self.value)
 
 
 _SUM_MAX = (1 << 63) - 1
 
 _THREADS_FROM_ROWS = 500_000
-"""Fewer rows are reduced by one thread: it is as quick, and their order does not change from run to run."""
+"""Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
 
 
 def is_reducible(rows: pa.Table, values: Sequence[str]) -> bool:
-    """Whether the order of the rows does not matter: whole numbers, and nothing missing."""
+    """Return whether the rows can be reduced in any order: all values are integers and no column has nulls."""
     return all(pa.types.is_integer(rows.schema.field(name).type) for name in values) and not any(
         column.null_count for column in rows.columns
     )
 
 
 def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduction]) -> pa.Table | None:
-    """Return the rows with each key once; None if a sum may leave 64 bits, or the type of its column.
+    """Return one row for each key; None if a sum might overflow 64 bits or does not fit its column's type.
 
     Args:
-        rows: the columns named by ``keys`` and ``reductions``; :func:`is_reducible`.
+        rows: the columns named by ``keys`` and ``reductions``; must satisfy :func:`is_reducible`.
         keys: the names of the key columns.
-        reductions: how each other column is reduced.
+        reductions: the reduction of each other column, by name.
     """
     if any(how is Reduction.SUM and not _stays_small(rows[name]) for name, how in reductions.items()):
         return None
@@ -93,12 +93,12 @@ def reduced(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str, Reduct
     made = grouped.select([*keys, *(f"{name}_{how.value}" for name, how in reductions.items())])
     try:
         return made.rename_columns(names).cast(rows.select(names).schema)
-    except pa.ArrowInvalid:  # a sum that does not fit an int, for example
+    except pa.ArrowInvalid:  # for example, a sum that does not fit int32
         return None
 
 
 def _stays_small(column: Any) -> bool:
-    """Whether no sum of the values can leave 64 bits."""
+    """Return whether no sum of the values can overflow 64 bits."""
     if not len(column):
         return True
     bounds = pc.min_max(column).as_py()
@@ -107,12 +107,12 @@ def _stays_small(column: Any) -> bool:
 
 @attrs.frozen
 class RowsFile:
-    """Rows that lie in a file, for they are too many to pass through the driver; see :mod:`txtopo.columnar.rows_file`.
+    """Rows in a file, because they are too many to pass through the driver; see :mod:`txtopo.columnar.rows_file`.
 
     Args:
-        path: where it is; executors and driver see it under the same path.
-        rows: how many rows.
-        offsets: where the rows of each part begin, and where the last one's end.
+        path: the file's path, the same for executors and driver.
+        rows: the number of rows.
+        offsets: the first row of each part, then the end of the last part.
     """
 
     path: str
@@ -121,26 +121,26 @@ class RowsFile:
 
 
 class RowsMode(enum.Enum):
-    """A way in which the rows of a transaction go into a table of rows."""
+    """How the rows of a transaction are written into a rows table."""
 
     APPEND = "append"
-    """They are added."""
+    """Add the rows."""
     REPLACE = "replace"
-    """They take the place of all that earlier transactions left in the partitions that occur among them."""
+    """Replace all rows of earlier transactions in the partitions that the new rows belong to."""
 
 
 Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
-"""Rows of a table of rows: columns, or a tuple a row in the order of the fields."""
+"""Rows for a rows table: Arrow columns, or one tuple per row in the order of the fields."""
 
 
 @attrs.frozen(eq=False)
 class RowsToWrite:
-    """What one task of a transaction puts into a table of rows.
+    """The rows that one task of a transaction writes into a rows table.
 
     Args:
         txid: the transaction.
-        rows: the table's fields, in their order and with their types.
-        mode: how they go in.
+        rows: the table's fields, in order and with their types.
+        mode: how to write them.
     """
 
     txid: int
@@ -149,7 +149,7 @@ class RowsToWrite:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return _count(self.rows)
 
 
@@ -159,12 +159,11 @@ Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
 
 @attrs.frozen(eq=False)
 class TransactionRows:
-    """What one transaction folds into a state.
+    """The rows that one transaction folds into a state.
 
     Args:
         txid: the transaction.
-        rows: the state's key fields and value fields, in that order and with those types; a key may stand in
-            several rows.
+        rows: the state's key fields, then its value fields, with their types; several rows may have the same key.
     """
 
     txid: int
@@ -172,7 +171,7 @@ class TransactionRows:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return _count(self.rows)
 
 
@@ -181,16 +180,16 @@ def _count(rows: Reducible) -> int:
 
 
 class PreparedWrites(ABC):
-    """A write that a state has worked out itself, from rows: it takes it back, and nobody else looks into it."""
+    """A write that a state prepared from rows; opaque to everyone but that state."""
 
     @property
     @abstractmethod
     def rows_put(self) -> int:
-        """How many keys, or rows, it puts."""
+        """The number of keys or rows that the write puts."""
 
     @property
     def rows_removed(self) -> int:
-        """How many rows it takes out of the table. Rows that are folded remove no key."""
+        """The number of rows that the write removes from the table. Folding rows never removes a key."""
         return 0
 
     def __len__(self) -> int:
@@ -199,12 +198,12 @@ class PreparedWrites(ABC):
 
 @attrs.define(eq=False)
 class RowWrites(PreparedWrites):
-    """What is to be kept for each key, as Arrow rows.
+    """The new value of each key, as Arrow rows.
 
     Args:
         rows: key fields, value fields, txid; each key once.
-        read: makes a mapping of the rows: None for a key that is removed.
-        values: the mapping, where it is made already.
+        read: converts the rows to a mapping, with None for a removed key.
+        values: the mapping, if it exists already.
     """
 
     rows: pa.Table
@@ -213,16 +212,16 @@ class RowWrites(PreparedWrites):
 
     @property
     def is_read(self) -> bool:
-        """Whether the mapping is made already."""
+        """Whether the mapping exists already."""
         return self._values is not None
 
     @property
     def rows_put(self) -> int:
-        """How many keys it puts or removes."""
+        """The number of keys that the write puts or removes."""
         return int(self.rows.num_rows)
 
     def mapping(self) -> Mapping[Any, Any]:
-        """Return the rows as a mapping, made when it is first asked for."""
+        """Return the rows as a mapping, which is built on the first call."""
         if self._values is None:
             self._values = self._read(self.rows)
         return self._values

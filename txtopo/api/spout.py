@@ -1,7 +1,7 @@
-"""Spouts: where transactions come from. A coordinator decides what a transaction holds, emitters emit it.
+"""Spouts: the sources of transactions. A coordinator decides what a transaction holds; emitters emit it.
 
-Metadata is JSON: what a coordinator or emitter returns is encoded, made durable and decoded before it is
-used, so the first attempt sees just what every later one will.
+Metadata is JSON: txtopo encodes what a coordinator or emitter returns, makes it durable and decodes it before use, so
+the first attempt sees exactly what every later one will.
 """
 
 from __future__ import annotations
@@ -23,115 +23,116 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Metadata = Any
-"""What is needed to emit a batch again, as JSON: offsets, not data."""
+"""What an emitter needs to emit a batch again, as a JSON value: offsets, not data."""
 
 
 class Coordinator(ABC):
-    """Decides, one after another, what each transaction holds. One for a topology, in the driver."""
+    """Decides what each transaction holds, in txid order. Each topology has one, in the driver."""
 
     @abstractmethod
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
         """Return the metadata of a new transaction.
 
-        *You* let the batch begin where ``previous_metadata`` ends. *txtopo* guarantees to ask once for each
-        txid, in order, and to make the answer durable before a tuple of it is emitted.
+        *You* start the batch where ``previous_metadata`` ends. *txtopo* guarantees to call this once for each txid, in
+        order, and to make the result durable before it emits a tuple of the transaction.
 
         Args:
             txid: the new transaction.
-            previous_metadata: what was returned for ``txid - 1``; None for the first.
+            previous_metadata: the result for ``txid - 1``; None for the first transaction.
 
         Raises:
-            FailedException: nothing was begun; txtopo asks again later.
+            FailedException: to begin no transaction now; txtopo asks again later.
         """
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Learn where to keep what must outlive a run and is too much for metadata; nothing is done by default.
+        """Receive a place for data that must outlive a run and is too large for metadata; does nothing by default.
 
-        *You* write below ``root`` only, by ``lead.write``, and never more than the lead's owner would: a write of a
-        coordinator that has lost the lead raises LostLead, which you let through. ``state.TransactionalState(store,
-        lead, root)`` keeps JSON there. What you write in ``initialize_transaction`` is durable before the metadata
-        is, so a crash may leave it without its transaction: tell that in :meth:`resume`. *txtopo* guarantees to call
-        it once in each run, before ``resume``, when the lead is held.
+        *You* write only below ``root``, only with ``lead.write``, and let its LostLead pass: it means that this
+        coordinator has lost the lead. ``state.TransactionalState(store, lead, root)`` keeps JSON there. What you
+        write in ``initialize_transaction`` is durable before the metadata is, so a crash may leave it without its
+        transaction; detect that in :meth:`resume`.
+
+        *txtopo* guarantees to call this once in each run, before ``resume``, while it holds the lead.
 
         Args:
-            store: what the coordinator state is kept in, for reading.
-            lead: the right to write it.
+            store: the store of the coordinator state, for reading.
+            lead: the right to write to the store.
             root: a path that nobody else writes below.
         """
 
     def resume(self, txid: int, metadata: Metadata) -> None:
-        """Learn how far the transactions have been begun; nothing is done by default.
+        """Receive the last transaction that an earlier run began; does nothing by default.
 
-        *You* answer ``is_ready`` and ``is_exhausted`` from here on, and refuse a source that no longer is
-        what the metadata was taken from. *txtopo* guarantees to call it once at the start of each run,
-        before any other method.
+        *You* base ``is_ready`` and ``is_exhausted`` on it, and refuse a source that no longer matches the metadata.
+        *txtopo* guarantees to call this once at the start of each run, before all methods but ``open_store``.
 
         Args:
-            txid: the last transaction begun in an earlier run; 0 where there is none.
-            metadata: what was returned for it; None where there is none.
+            txid: the last transaction begun in an earlier run; 0 if there is none.
+            metadata: its metadata; None if there is none.
 
         Raises:
-            InputError: the source has changed in a way that would lose or double something.
+            InputError: the source has changed, and continuing would lose or duplicate input.
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Learn that the transactions below ``txid`` are committed; nothing is done by default.
+        """Release what belongs to transactions below ``txid``, which are committed; does nothing by default.
 
-        *txtopo* calls it before it asks for more, after ``resume`` at the start of a run; not for each txid.
+        *txtopo* calls this before it asks for more transactions, and after ``resume`` at the start of a run; not for
+        each txid.
         """
 
     def is_ready(self) -> bool:
-        """Whether there is something to begin a transaction with now."""
+        """Return whether there is input for a transaction now."""
         return True
 
     def is_exhausted(self) -> bool:
-        """Whether there will never be another transaction after those begun; False for an endless source."""
+        """Return whether no transaction will ever follow those begun; False for an endless source."""
         return False
 
     def remaining(self, metadata: Metadata) -> int | None:
-        """Tell about how many transactions follow one, for displays; None (the default): not known.
+        """Return about how many transactions are left, for displays; None, the default, if unknown.
 
         Args:
-            metadata: of the last transaction begun; None where there is none.
+            metadata: that of the last transaction begun; None if there is none.
         """
         return None
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 class Emitter(ABC):
-    """Emits the batches that a coordinator has decided on. One for each spout task, on the executors.
+    """Emits the batches that a coordinator has decided on. Each spout task has one, on an executor.
 
-    Objects live as long as their process and serve many attempts, one at a time.
+    An emitter lives as long as its process and serves many attempts, one at a time.
     """
 
     @abstractmethod
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         """Emit this task's share of a batch.
 
-        *You* emit the same tuples for the same metadata, whatever the attempt. *txtopo* calls it in every task of
-        the spout for every attempt; ``context.this_task_index`` tells the shares apart.
+        *You* emit the same tuples for the same metadata, whatever the attempt, and choose the share by
+        ``context.this_task_index``. *txtopo* calls this in every task of the spout for every attempt.
 
         Raises:
-            FailedException: the transaction is replayed.
+            FailedException: to have the transaction replayed.
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Forget transactions below ``txid``: they are committed and never asked for again."""
+        """Release what belongs to transactions below ``txid``: they are committed and never emitted again."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 @attrs.frozen
 class SpoutTable:
-    """A table that a spout fills itself, whatever bolts stand below it: of what it could not read, for example.
+    """A table that a spout fills itself, independent of the bolts: for example, of unreadable input.
 
     Args:
-        stream: the stream that the spout declares for it, and emits on.
-        make_committer: makes the committer that takes that stream, given the name of the state. A task of it that no
-            tuple reaches in a transaction is not made: it must have nothing to do then.
+        stream: the stream that the spout declares for the table and emits on.
+        make_committer: takes the name of the state and returns the committer that receives the stream. txtopo does
+            not create a task of it for transactions that send it no tuple, so it must have nothing to do then.
         state: the table.
     """
 
@@ -141,43 +142,43 @@ class SpoutTable:
 
 
 class _WithTables(Component):
-    """A spout that may have tables of its own."""
+    """A spout that may have its own tables."""
 
     def own_tables(self) -> Mapping[str, SpoutTable]:
         """Return the tables that this spout fills itself, by name; none by default.
 
-        *You* declare the stream of each, and emit on it as on any other. *txtopo* adds, to every topology with the
-        spout, the committer and the state: what is emitted is in the table once, with the transaction that it
-        belongs to. Both are called ``spout.<name>``.
+        *You* declare the stream of each and emit on it as on any other. *txtopo* adds the committer and the state,
+        both called ``spout.<name>``, to every topology with this spout, and guarantees that the table holds each
+        emitted tuple once, with its transaction.
         """
         return {}
 
 
-class _ToldInput(Component):
-    """A spout whose coordinator decides on whole transactions, and that may report what input each one took."""
+class _ReportsInput(Component):
+    """A spout that may report which input each transaction took."""
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
+        """Return the input that a transaction took, so that ``txtopo audit`` can prove that none was lost or repeated.
 
-        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
-        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
-        for each transaction that it commits, writes the answer down, and does nothing else with it.
+        *You* return the start and end of the input from each partition, as JSON values; a partition's start must equal
+        its end in the last earlier transaction that took input from it. *txtopo* calls this in the driver for each
+        transaction that it commits, records the result, and uses it for nothing else.
 
         Args:
             metadata: the transaction's metadata.
             previous_metadata: that of the transaction before; None for the first.
 
         Returns:
-            Start and end by the partition's name; None (the default): unknown.
+            (start, end) by partition name; None, the default, if unknown.
         """
         return None
 
 
-class TransactionalSpout(_WithTables, _ToldInput):
+class TransactionalSpout(_WithTables, _ReportsInput):
     """A source that can emit the same batch again. Must pickle; ``output_fields`` has the attempt first.
 
-    With a parallelism above 1 every task's emitter is asked to emit every batch: each emits its own share,
-    by ``context.this_task_index``. One that pays no heed to it emits everything as often as there are tasks.
+    With a parallelism above 1, txtopo asks every task's emitter to emit every batch, and each must emit its own share,
+    chosen by ``context.this_task_index``. An emitter that ignores the index emits each tuple once per task.
     """
 
     @abstractmethod
@@ -190,45 +191,46 @@ class TransactionalSpout(_WithTables, _ToldInput):
 
 
 class PartitionedCoordinator(ABC):
-    """Knows the partitions of a source."""
+    """Lists the partitions of a source."""
 
     @abstractmethod
     def partitions(self) -> int | Sequence[Any]:
-        """Return the partitions there are now: their number (0 to n - 1), or a list of JSON values."""
+        """Return the current partitions: their number n (for 0 to n - 1), or a list of JSON values."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Learn where to keep what must outlive a run; see :meth:`Coordinator.open_store`."""
+        """Receive a place for data that must outlive a run; see :meth:`Coordinator.open_store`."""
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
-        """Learn how far each partition has been taken; nothing is done by default.
+        """Receive the last metadata of each partition; does nothing by default.
 
-        *You* answer ``is_ready`` and ``is_exhausted`` from it: a coordinator sees nothing else of what
-        emitters return. *txtopo* guarantees to call it at the start of each run, before any other method, and
-        again whenever it changes: for a repeatable spout when a transaction is begun, for an opaque one when
+        *You* base ``is_ready`` and ``is_exhausted`` on it: a coordinator sees nothing else of what emitters return.
+
+        *txtopo* guarantees to call this at the start of each run, before all methods but ``open_store``, and again
+        whenever the metadata changes: for a repeatable spout when a transaction is begun, for an opaque one when
         transactions are processed or rolled back.
 
         Args:
-            txid: the last transaction that the metadata reaches to; 0 where there is none.
+            txid: the last transaction that the metadata covers; 0 if there is none.
             metadata: the last metadata of each partition that has any, by
                 :func:`txtopo.api.partitioned.partition_key` of the partition (its compact JSON).
 
         Raises:
-            InputError: the source has changed in a way that would lose or double something.
+            InputError: the source has changed, and continuing would lose or duplicate input.
         """
 
     def cleanup_before(self, txid: int) -> None:
-        """Learn that the transactions below ``txid`` are committed; see :meth:`Coordinator.cleanup_before`."""
+        """Release what belongs to committed transactions; see :meth:`Coordinator.cleanup_before`."""
 
     def is_ready(self) -> bool:
-        """Whether there is something to begin a transaction with now."""
+        """Return whether there is input for a transaction now."""
         return True
 
     def is_exhausted(self) -> bool:
-        """Whether there will never be another transaction after those begun; False for an endless source."""
+        """Return whether no transaction will ever follow those begun; False for an endless source."""
         return False
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 class PartitionedEmitter(ABC):
@@ -242,16 +244,16 @@ class PartitionedEmitter(ABC):
         partition: Any,
         previous_metadata: Metadata,
     ) -> Metadata:
-        """Decide on a partition's share of a new transaction, and return its metadata.
+        """Decide on a partition's share of a new transaction; return the share's metadata, or None for no share.
 
-        txtopo calls it once for a txid and partition, in txid order, in the driver, and lets what it emits go: the
+        txtopo calls this once for a txid and partition, in txid order, in the driver, and discards what it emits: the
         tuples come from :meth:`emit_batch`, on the executors, after the metadata is durable.
 
         Args:
-            attempt: the transaction; its attempt number is that of no live attempt.
-            collector: takes and forgets what is emitted.
+            attempt: the transaction; the attempt number is one that no live attempt has.
+            collector: discards what is emitted.
             partition: one of the coordinator's partitions.
-            previous_metadata: what was returned for this partition last; None for the first time.
+            previous_metadata: the last metadata returned for this partition; None the first time.
         """
 
     @abstractmethod
@@ -265,10 +267,10 @@ class PartitionedEmitter(ABC):
         """Emit a partition's share; the same tuples for the same metadata."""
 
     def cleanup_before(self, txid: int) -> None:
-        """Forget transactions below ``txid``."""
+        """Release what belongs to transactions below ``txid``."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 class PartitionedTransactionalSpout(_WithTables):
@@ -283,24 +285,24 @@ class PartitionedTransactionalSpout(_WithTables):
         """Return an emitter; called in the driver and on the executors."""
 
     def input_range(self, metadata: Metadata, previous_metadata: Metadata) -> tuple[Any, Any] | None:
-        """Tell what input a transaction took from one partition, for ``txtopo audit``.
+        """Return the input that a transaction took from one partition, for ``txtopo audit``.
 
-        *You* return where it begins and ends, as JSON values, so that it begins where the last transaction before
-        that took from this partition ended. *txtopo* calls it in the driver for each partition that a transaction
-        has a share of, when it is committed.
+        *You* return the start and end as JSON values; the start must equal the end in the last earlier transaction
+        that took input from this partition. *txtopo* calls this in the driver when it commits a transaction, for each
+        partition that has a share in it.
 
         Args:
-            metadata: the partition's, as ``emit_new_batch`` returned it.
-            previous_metadata: what was returned for this partition before; None for the first time.
+            metadata: the share's metadata, as ``emit_new_batch`` returned it.
+            previous_metadata: the metadata before that for this partition; None the first time.
 
         Returns:
-            Start and end; None (the default): unknown.
+            (start, end); None, the default, if unknown.
         """
         return None
 
 
 class OpaquePartitionedEmitter(ABC):
-    """Emits one partition's share, perhaps other tuples at each attempt."""
+    """Emits one partition's share, which may differ at each attempt."""
 
     @abstractmethod
     def emit_batch(
@@ -310,30 +312,31 @@ class OpaquePartitionedEmitter(ABC):
         partition: Any,
         previous_metadata: Metadata,
     ) -> Metadata:
-        """Emit what follows ``previous_metadata`` in a partition; return the metadata of what was emitted.
+        """Emit the tuples that follow ``previous_metadata`` in a partition; return their metadata.
 
-        *You* emit each tuple in one committed transaction only: begin where ``previous_metadata`` ends.
-        *txtopo* guarantees that it is the metadata of the transaction just before; after a failure that
-        transaction and all later ones are emitted anew from the last committed one on.
+        *You* emit each tuple in only one committed transaction: begin where ``previous_metadata`` ends.
+
+        *txtopo* guarantees that ``previous_metadata`` is that of the transaction before. After a failure it emits that
+        transaction and all later ones again, from the last committed one on.
 
         Args:
-            attempt: the transaction and the try at it.
-            collector: takes the tuples.
+            attempt: the transaction and the attempt at it.
+            collector: collects the tuples.
             partition: one of the coordinator's partitions.
-            previous_metadata: the partition's metadata in the transaction before; None at first.
+            previous_metadata: the partition's metadata after the transaction before; None at first.
 
         Returns:
-            The metadata, or None for a partition that emitted nothing and stays where it was.
+            The partition's new metadata; None if it emitted nothing and keeps its metadata.
         """
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 class OpaquePartitionedTransactionalSpout(_WithTables):
-    """A source of partitions that may emit other tuples when a transaction is tried again.
+    """A source of partitions that may emit different tuples when a transaction is replayed.
 
-    Each transaction's failure replays it and all later ones. Keep its state as ``StateKind.OPAQUE``.
+    If a transaction fails, txtopo replays it and all later ones. Use states of ``StateKind.OPAQUE`` with it.
     """
 
     @abstractmethod
@@ -345,28 +348,28 @@ class OpaquePartitionedTransactionalSpout(_WithTables):
         """Return an emitter; called on the executors."""
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
-        """Tell what input a transaction took, for ``txtopo audit``, which proves that none was left out or taken twice.
+        """Return the input that a transaction took, so that ``txtopo audit`` can prove that none was lost or repeated.
 
-        *You* return where each partition that the transaction took from begins and ends, as JSON values, so that
-        it begins where it ended in the last transaction before that took from it. *txtopo* calls it in the driver
-        for each transaction that it commits, writes the answer down, and does nothing else with it.
+        *You* return the start and end of the input from each partition, as JSON values; a partition's start must equal
+        its end in the last earlier transaction that took input from it. *txtopo* calls this in the driver for each
+        transaction that it commits, records the result, and uses it for nothing else.
 
         Args:
-            metadata: the last of each partition after the transaction, by
-                :func:`txtopo.api.partitioned.partition_key`; compare, to report only what moved.
+            metadata: the last metadata of each partition after the transaction, by
+                :func:`txtopo.api.partitioned.partition_key`; compare the two to report only partitions that moved.
             previous_metadata: that of the transaction before; empty or None for the first.
 
         Returns:
-            Start and end by the partition's name; None (the default): unknown.
+            (start, end) by partition name; None, the default, if unknown.
         """
         return None
 
 
-class DataFrameSpout(_ToldInput):
+class DataFrameSpout(_ReportsInput):
     """A source that Spark reads itself; every field but the attempt has a type."""
 
     uses_delta: ClassVar[bool] = False
-    """Whether it reads Delta tables through Spark (``spark.read.format("delta")``)."""
+    """Whether the spout reads Delta tables through Spark (``spark.read.format("delta")``)."""
 
     @abstractmethod
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
@@ -374,7 +377,10 @@ class DataFrameSpout(_ToldInput):
 
     @abstractmethod
     def read(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
-        """Return one transaction's rows: the fields after the attempt, the same rows for the same metadata."""
+        """Return one transaction's rows: columns are the fields after the attempt.
+
+        *You* return the same rows for the same metadata.
+        """
 
 
 AnySpout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout | DataFrameSpout

@@ -1,7 +1,6 @@
-"""Stores: where a coordinator keeps the little that must outlive it.
+"""Stores: where a coordinator keeps its durable state.
 
-A store is a small tree of byte values with atomic, durable, fenced writes. It holds metadata and txids,
-never data.
+A store is a small tree of byte values with atomic, durable, fenced writes. It holds metadata and txids, never data.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Sequence
 import attrs
 
 VALUE_BYTES_MAX = 512 * 1024
-"""The longest value a store takes; ZooKeeper's own limit is a little under 1 MiB."""
+"""The maximum length of a value; ZooKeeper's own limit is slightly below 1 MiB."""
 
 
 @attrs.frozen
 class Put:
-    """Set the value at a path, whose parents need not exist."""
+    """Set the value at a path; its parents need not exist."""
 
     path: str
     value: bytes
@@ -25,7 +24,7 @@ class Put:
 
 @attrs.frozen
 class Delete:
-    """Remove the value at a path and all below it, if there is one."""
+    """Remove the value at a path and everything below it; no error if there is none."""
 
     path: str
 
@@ -36,33 +35,33 @@ Change = Put | Delete
 class Lead(ABC):
     """The right to write one topology's coordinator state, held by one process at a time.
 
-    *An implementation* must refuse every write of a lead that has been lost, whatever its holder believes.
-    *txtopo* guarantees to take the lead before it reads anything it will act upon.
+    *An implementation* must refuse every write with a lost lead, even if its holder does not know of the loss yet.
+    *txtopo* guarantees to take the lead before it reads anything that it acts on.
     """
 
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """Higher than that of any lead taken before: by one, unless a higher one was asked for."""
+        """The epoch: 1 above that of the lead before, or a higher ``epoch_min`` that the caller asked for."""
 
     @abstractmethod
     def write(self, changes: Sequence[Change]) -> None:
         """Apply all changes in order, as one atomic step, durable on return.
 
-        A store with a limit on the size of one step may cut a longer list into several steps; each is
-        atomic, and they are applied in order.
+        A store with a limit on the size of one step may split a longer list into several steps; each is atomic, and
+        they are applied in order.
 
         Raises:
-            LostLead: another process has taken the lead since; nothing was written (of this step).
+            LostLead: another process has taken the lead since; nothing of this step was written.
         """
 
     @abstractmethod
     def is_held(self) -> bool:
-        """Whether the lead is still held, as far as is known here."""
+        """Return whether the lead is still held, as far as this process knows."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give the lead up; the next one to ask gets it at once."""
+        """Give up the lead, so that the next caller of ``take_lead`` gets it at once."""
 
 
 class Store(ABC):
@@ -74,23 +73,23 @@ class Store(ABC):
 
     @abstractmethod
     def children(self, path: str) -> list[str]:
-        """Return the sorted names directly below ``path``; empty where there are none."""
+        """Return the sorted names directly below ``path``; an empty list if there are none."""
 
     @abstractmethod
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
-        """Take the lead of a topology, counting its epoch up by one, or up to ``epoch_min`` if that is higher.
+        """Take the lead of a topology and raise its epoch by 1, or to ``epoch_min`` if that is higher.
 
-        The paths that the lead may write are those below ``topology_id``.
+        The lead may write only to paths below ``topology_id``.
 
         Args:
             topology_id: id of the topology, without a slash.
-            owner: what names this process to people, for the refusal another one gets.
-            epoch_min: the least epoch to begin with: above what tables know, if the store was wiped.
+            owner: a readable name of this process, for the AlreadyRunning that another process gets.
+            epoch_min: the lowest epoch to take: above the epochs in the tables, if the store was wiped.
 
         Raises:
-            AlreadyRunning: a live process holds it; the message names it by owner and pid.
+            AlreadyRunning: a live process holds the lead; the message names its owner and pid.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files or connections. Leads that were not released are released."""
+        """Close files or connections, and release leads that are still held."""

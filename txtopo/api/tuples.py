@@ -11,19 +11,19 @@ from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 
 DEFAULT_STREAM = "default"
-"""The stream that a spout or bolt emits on where it names none."""
+"""The stream that a spout or bolt emits on if it names none."""
 
 
 @attrs.frozen
 class TupleSource:
-    """Where the tuples of a chunk come from: shared by all of them."""
+    """The origin of the tuples of a chunk, which all of them share."""
 
     component: str
     stream: str
     task: int
     fields: Fields
     positions: Mapping[str, int] = attrs.field(init=False, eq=False, repr=False)
-    """Where each field stands in a tuple's values."""
+    """The position of each field in a tuple's values."""
 
     @positions.default
     def _positions_of_fields(self) -> Mapping[str, int]:
@@ -33,7 +33,7 @@ class TupleSource:
 class Tuple:
     """One tuple of a stream; its first value is the attempt.
 
-    ``tuple["word"]`` and ``tuple[1]`` read a value, ``values`` all of them.
+    ``tuple["word"]`` and ``tuple[1]`` return one value, ``values`` returns all.
     """
 
     __slots__ = ("source", "values")
@@ -47,13 +47,13 @@ class Tuple:
 
     def __getitem__(self, key: str | int) -> Any:
         """Return the value of a field, by name or by position."""
-        if key.__class__ is str:  # said this way it is cheapest, and this is read more often than all else
+        if key.__class__ is str:  # the hottest line of the code base: faster than isinstance()
             try:
                 return self.values[self.source.positions[key]]
             except KeyError:
                 return self.values[self.source.fields.index(key)]
         try:
-            return self.values[key]  # type: ignore[index] # only a text's subclass is none, and ends below
+            return self.values[key]  # type: ignore[index] # a subclass of str raises TypeError, handled below
         except TypeError:
             if isinstance(key, str):
                 return self.values[self.source.fields.index(key)]

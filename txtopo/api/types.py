@@ -1,7 +1,7 @@
-"""Spark DDL type names as Arrow types, without a running Spark.
+"""Converts Spark DDL type names to Arrow types and back, without a running Spark.
 
-Source of the names: Spark SQL's data type reference. ``parse_type("array<struct<a: int>>")`` gives the
-Arrow type that Spark itself uses for it.
+The names are those of Spark SQL's data type reference. ``parse_type("array<struct<a: int>>")`` returns the Arrow type
+that Spark itself uses for it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def ddl_name(kind: pa.DataType) -> str:
-    """Return the Spark DDL name of an Arrow type, the inverse of :func:`parse_type`."""
+    """Return the Spark DDL name of an Arrow type, the inverse of :func:`parse_type`.
+
+    Raises:
+        FieldsError: the type has no Spark name.
+    """
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_map(kind):
@@ -64,7 +68,7 @@ def ddl_name(kind: pa.DataType) -> str:
     for name, simple in _SIMPLE.items():
         if simple == kind:
             return name
-    raise FieldsError(f"Arrow type {kind} has no Spark name here; convert it to one of {', '.join(_SIMPLE)}")
+    raise FieldsError(f"Arrow type {kind} has no Spark DDL name; convert it to one of {', '.join(_SIMPLE)}")
 
 
 def _tokens(text: str) -> list[str]:
@@ -137,6 +141,6 @@ def _expect(tokens: list[str], token: str, text: str) -> list[str]:
 
 def _unknown(text: str) -> FieldsError:
     return FieldsError(
-        f"{text!r} is no Spark type; use one of {', '.join(_SIMPLE)}, decimal(precision, scale), "
+        f"{text!r} is not a Spark type; use one of {', '.join(_SIMPLE)}, decimal(precision, scale), "
         "array<type>, map<key, value> or struct<name: type, …>",
     )

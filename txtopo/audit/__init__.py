@@ -1,1 +1,1 @@
-"""Audit and replay: prove from journal and tables that every transaction was committed once."""
+"""Audit and replay: verify from journal and tables that every transaction was committed once."""

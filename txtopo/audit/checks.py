@@ -1,17 +1,17 @@
 """The audit: proves from journal and tables that every transaction was committed once, in order, without a gap.
 
-It knows only what it is given, and believes nothing that can be looked up twice:
+It uses no other information, and checks every fact that is recorded in two places:
 
-1. *The journal alone.* Groups follow one another without a gap; what a new coordinator found committed is what the one
-   before it had entered; attempts rise, and are of the epoch that entered them; each partition's input begins where
-   it ended before.
-2. *Each table against the journal.* Its txids are the last ones of just those groups that wrote it, in order. A
-   version of a group puts as many rows as the journal says, all with txids of that group, and leaves all others as
-   they were; a version of no group changes no row. Nobody else made a version, and no coordinator of an older epoch
-   made one after a newer one.
-3. *The end.* Tables end where the journal does. The last group may be on its way: then recovery will finish or drop it.
+1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
+   found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
+   them. Each partition's input begins where it ended before.
+2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
+   version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
+   a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
+   one after a newer epoch.
+3. *The end.* Tables end where the journal does. The last group may be in flight; recovery will finish or drop it.
 
-Transactions that were given up count as committed ones: their letter is what they wrote.
+Given-up transactions count as committed: their dead letter is their write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["AuditReport", "Finding", "TableProof", "audit"]
 
 @attrs.frozen
 class Finding:
-    """Something that is not as it must be."""
+    """A violation of a check."""
 
     text: str
     txid: int | None = None
@@ -52,25 +52,25 @@ class Finding:
 
 @attrs.define
 class TableProof:
-    """What was proved of one table."""
+    """The proof for one table."""
 
     state: str
     from_txid: int
-    """Its history is proved above this transaction; 0: all of it."""
+    """The proof covers the history after this transaction; 0 for all of it."""
     to_txid: int
     versions: int = 0
     groups: int = 0
     rows_put: int = 0
     rows_removed: int = 0
     unread: int = 0
-    """Versions of groups whose rows were not compared."""
+    """The number of groups' versions whose rows were not compared."""
     repaired: int = 0
-    """Repairs: versions that were rolled back, or that took what others had changed for the state's own."""
+    """The number of versions that repairs made, to roll back or to accept other writers' changes."""
 
 
 @attrs.define
 class AuditReport:
-    """What was found and what was proved."""
+    """The findings and the proofs of an audit."""
 
     findings: list[Finding] = attrs.field(factory=list)
     epochs: int = 0
@@ -80,21 +80,21 @@ class AuditReport:
     """All transactions from ``first`` to ``last`` are committed."""
     dead_letters: int = 0
     void: int = 0
-    """Groups that were entered and not committed: they were dropped, and their transactions came again."""
+    """The number of groups that were entered and not committed; they were dropped, and their transactions ran again."""
     partitions: int = 0
     ranges: int = 0
     untold: int = 0
-    """Transactions whose input the spout does not report."""
+    """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
-    """First and last txid of a group that was entered, and that not every table has."""
+    """(first, last) txid of a group that was entered but is not in every table yet."""
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
-    """States that the journal names and whose tables nobody has looked at."""
+    """States in the journal whose tables were not audited."""
 
 
 @attrs.frozen
 class _Counted:
-    """An entry that counts, and between which epochs its tables may have been written."""
+    """An entry that counts, and the range of epochs that may have written its tables."""
 
     entry: JournalEntry
     epoch: int
@@ -102,10 +102,10 @@ class _Counted:
 
 
 def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -> AuditReport:
-    """Prove what a journal and tables allow to prove.
+    """Audit a journal and its tables.
 
     Args:
-        parts: the journal, one part an epoch, oldest first; at least one.
+        parts: the journal, one part for each epoch, oldest first; at least one.
         histories: the history of each table, by state.
     """
     report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
@@ -126,7 +126,7 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
     for name, history in histories.items():
         known = next(p.header.tables[name] for p in reversed(parts) if name in p.header.tables)
         if known.identity != history.identity:
-            text = f"the table at {history.address} is not the one that the journal knows"
+            text = f"the table at {history.address} is not the one in the journal"
             report.findings.append(Finding(text, state=name))
             continue
         of_state = [each for each in counted if name in each.entry.states]
@@ -136,12 +136,12 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
 
 
 def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: AuditReport) -> list[_Counted]:
-    """Return the entries that count, and note what is wrong with their order.
+    """Return the entries that count, and report violations of their order.
 
     Args:
         parts: the journal.
-        rolled_back: the epochs in which a repair has rolled tables back, and so made several groups void.
-        report: takes the findings.
+        rolled_back: the epochs in which a repair has rolled tables back, which may make several groups void.
+        report: the report that findings are added to.
     """
     everywhere = {transaction.txid for part in parts for entry in part.entries for transaction in entry.transactions}
     order = _Order(report, parts[0].header.committed + 1, everywhere)
@@ -152,7 +152,7 @@ def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: 
         bound = min((later.header.committed for later in parts[index + 1 :]), default=None)
         if index > 0:
             _check_sequence(parts[index - 1].header, header, rolled_back, report)
-            if bound is None or header.committed <= bound:  # else a repair has rolled back to before it
+            if bound is None or header.committed <= bound:  # otherwise a later repair has rolled back below it
                 _check_found(parts[:index], header, counted, order, report)
         void = []
         for entry in part.entries:
@@ -177,7 +177,7 @@ def _check_void(void: Sequence[JournalEntry], bound: int, report: AuditReport, *
         text = f"a later epoch found {bound} committed, which is in the middle of {group}"
         report.findings.append(Finding(text, first.first))
     if len(void) > 1 and not may_be_many:
-        text = f"a later epoch found {bound} committed, but groups follow {group}, which was entered after it"
+        text = f"a later epoch found {bound} committed, but after it {group} and further groups were entered"
         report.findings.append(Finding(text, first.first))
 
 
@@ -188,11 +188,11 @@ def _check_sequence(old: JournalHeader, header: JournalHeader, rolled_back: set[
         ("incarnation", old.incarnation, header.incarnation),
     ):
         if was != now:
-            report.findings.append(Finding(f"{epochs} is of {what} {now!r}, the one before it of {was!r}"))
+            report.findings.append(Finding(f"{epochs} belongs to {what} {now!r}, the one before it to {was!r}"))
     if header.epoch <= old.epoch:
         report.findings.append(Finding(f"{epochs} follows epoch {old.epoch}: epochs do not rise"))
     if header.committed < old.committed and header.epoch not in rolled_back:
-        text = f"{epochs} found {header.committed} committed, epoch {old.epoch} had found {old.committed}"
+        text = f"{epochs} found {header.committed} committed, but epoch {old.epoch} had found {old.committed}"
         report.findings.append(Finding(text, header.committed + 1))
 
 
@@ -203,26 +203,26 @@ def _check_found(
     order: _Order,
     report: AuditReport,
 ) -> None:
-    """Compare what a new coordinator found with what was entered before."""
+    """Compare the header of a new coordinator with the entries before it."""
     first, old = before[0].header, before[-1].header
     epochs = f"epoch {header.epoch}"
     order.check_reached(header)
     last = counted[-1].entry.transactions[-1] if counted else None
     if last is not None and last.txid == header.committed and last.metadata != header.metadata:
-        text = f"{epochs} found its metadata to be {header.metadata}, the journal has {last.metadata}"
+        text = f"{epochs} found metadata {header.metadata}, but the journal has {last.metadata}"
         report.findings.append(Finding(text, last.txid))
     for name, txid in header.states.items():
         own = [each.entry.last for each in counted if name in each.entry.states]
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
         entered = own[-1] if own else first.states.get(name)
         if is_known and (txid or 0) != (entered or 0):
-            text = f"{epochs} found it at transaction {txid}, the journal wrote it last at {entered}"
+            text = f"{epochs} found it at transaction {txid}, but its last write in the journal is {entered}"
             report.findings.append(Finding(text, txid if txid is not None else entered, name))
 
 
 @attrs.define
 class _Order:
-    """Follows the txids and attempts of a journal."""
+    """Checks the order of txids and attempts in a journal."""
 
     report: AuditReport
     expected: int
@@ -230,7 +230,7 @@ class _Order:
     _attempts: dict[int, int] = attrs.field(factory=dict)
 
     def check_next(self, entry: JournalEntry) -> None:
-        """Let an entry follow."""
+        """Check that an entry's transactions continue those of the entries before."""
         for transaction in entry.transactions:
             txid = transaction.txid
             if txid < self.expected:
@@ -240,18 +240,18 @@ class _Order:
             self.expected = max(self.expected, txid + 1)
 
     def check_reached(self, header: JournalHeader) -> None:
-        """Let a header say how far all is committed."""
+        """Check that the entries reach the committed transaction of a header."""
         if header.committed >= self.expected:
             self._miss(header.committed, f"epoch {header.epoch} found {header.committed} committed")
             self.expected = header.committed + 1
 
     def check_attempts(self, entry: JournalEntry, epoch: int) -> None:
-        """Let the attempts of an entry follow those of earlier ones; the void ones, too."""
+        """Check that an entry's attempts are above those of earlier entries, including void ones."""
         for transaction in entry.transactions:
             attempt = TransactionAttempt(transaction.txid, transaction.attempt)
             before = self._attempts.get(attempt.txid)
             if attempt.epoch != epoch:
-                self._find(f"{attempt_words(attempt.attempt)}, is entered by epoch {epoch}", attempt.txid)
+                self._find(f"{attempt_words(attempt.attempt)}, was entered by epoch {epoch}", attempt.txid)
             elif before is not None and attempt.attempt <= before:
                 words = f"{attempt_words(attempt.attempt)}, follows {attempt_words(before)}"
                 self._find(f"{words}: attempts do not rise", attempt.txid)
@@ -267,7 +267,7 @@ class _Order:
 
 
 def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory]) -> JournalEntry | None:
-    """Return the last entry if nobody can say that it is committed: a table has not got so far, or it names none."""
+    """Return the last entry if it is not certainly committed: a table has not reached it, or it names no table."""
     if not part.entries:
         return None
     entry = part.entries[-1]
@@ -308,7 +308,7 @@ def _is_number(value: Any) -> bool:
 
 
 class _TableWalk:
-    """Walks through the versions of one table, beside the entries that wrote it."""
+    """Compares the versions of one table with the entries that wrote it, in order."""
 
     def __init__(
         self,
@@ -325,15 +325,15 @@ class _TableWalk:
         self._txid = first.txid or 0
         self._epoch = first.epoch or 0
         self._from = max(self._txid, journal_from)
-        """What is at or below it is before the table's log, or before the journal."""
+        """Transactions up to this one are not in the table's log, or not in the journal."""
         self._expected: Iterator[_Counted] = iter([each for each in counted if each.entry.last > self._from])
         self._next = next(self._expected, None)
         self._doubts: list[Finding] = []
-        """What others have changed, unless a repair takes it for the state's own."""
+        """Changes by other writers, unless a repair has accepted them."""
         self._proof = TableProof(history.state, self._from, self._txid)
 
     def run(self) -> TableProof:
-        """Look at each version in turn, and at the end."""
+        """Check each version in order, and then the end."""
         for version in self._versions:
             txid = version.txid or 0
             if version.is_adoption:
@@ -345,7 +345,7 @@ class _TableWalk:
             if version.is_rollback:
                 self._txid = txid
             elif txid < self._txid:
-                self._find(f"its last transaction is {txid}, and was {self._txid} before", txid, version)
+                self._find(f"its last transaction is {txid}, but was {self._txid} before", txid, version)
             elif txid > self._txid and txid > self._from:
                 self._check_group(txid, version)
             self._proof.versions += 1
@@ -358,7 +358,7 @@ class _TableWalk:
     def _check_maker(self, version: TableVersion) -> None:
         if version.epoch is None:
             if version.touches:
-                text = f"somebody else made this version ({version.operation}); the table was at {self._txid}"
+                text = f"another writer made this version ({version.operation}); the table was at {self._txid}"
                 self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
             return
         if version.epoch < self._epoch:
@@ -372,26 +372,26 @@ class _TableWalk:
             return
         txid = version.txid or 0
         if changes.unexplained:
-            text = f"rows changed that no transaction above {self._txid} put: {'; '.join(changes.unexplained)}"
+            text = f"rows changed without a transaction above {self._txid}: {'; '.join(changes.unexplained)}"
             self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
         if changes.doubled:
-            self._find(f"keys stand more than once: {'; '.join(changes.doubled)}", txid, version)
+            self._find(f"keys occur more than once: {'; '.join(changes.doubled)}", txid, version)
         if changes.put_high is not None and changes.put_high > txid:
-            text = f"a row carries transaction {changes.put_high}, and the table has got to {txid}"
+            text = f"a row has transaction {changes.put_high}, but the table is at {txid}"
             self._find(text, changes.put_high, version)
         elif txid == self._txid and changes.removed:
-            text = f"{changes.removed} keys are gone, and no transaction removed them"
+            text = f"{changes.removed} keys are gone, but no transaction removed them"
             self._doubts.append(Finding(text, txid, self._history.state, version.version))
 
     def _check_group(self, txid: int, version: TableVersion) -> None:
-        """Let a version be the next group's."""
+        """Check that a version is the next group's."""
         while self._next is not None and self._next.entry.last < txid:
             entry = self._next.entry
-            text = f"group {entry.first} to {entry.last} wrote it, and the table went from {self._txid} to {txid}"
+            text = f"group {entry.first} to {entry.last} wrote it, but the table went from {self._txid} to {txid}"
             self._find(text, entry.first, version)
             self._next = next(self._expected, None)
         if self._next is None or self._next.entry.last != txid:
-            text = f"the table got to {txid}, and no group of the journal that wrote it ends there"
+            text = f"the table went to {txid}, but no group in the journal that wrote it ends there"
             self._find(text, txid, version)
             return
         found, self._next = self._next, next(self._expected, None)
@@ -399,19 +399,19 @@ class _TableWalk:
         self._proof.groups += 1
         too_late = found.epoch_max is not None and (version.epoch or 0) > found.epoch_max
         if version.epoch is not None and (version.epoch < found.epoch or too_late):
-            self._find(f"epoch {found.epoch} entered it, epoch {version.epoch} wrote it", txid, version)
+            self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
         if version.changes is None:
             self._proof.unread += 1
             return
         changes = version.changes
         put, removed = entry.states[self._history.state]
         if changes.put != put:
-            self._find(f"the journal says that {put} rows were put, the table has {changes.put} more", txid, version)
+            self._find(f"the journal records {put} rows put, but the table gained {changes.put}", txid, version)
         if changes.removed > removed:
-            text = f"the journal says that {removed} keys were removed, the table lacks {changes.removed}"
+            text = f"the journal records {removed} keys removed, but the table lacks {changes.removed}"
             self._find(text, txid, version)
         if changes.put_low is not None and changes.put_low < entry.first:
-            text = f"a row carries transaction {changes.put_low}, and the group begins at {entry.first}"
+            text = f"a row has transaction {changes.put_low}, but the group begins at {entry.first}"
             self._find(text, changes.put_low, version)
         self._proof.rows_put += changes.put
         self._proof.rows_removed += changes.removed
@@ -420,7 +420,7 @@ class _TableWalk:
         while self._next is not None:
             entry = self._next.entry
             if entry is not self._in_flight:
-                text = f"group {entry.first} to {entry.last} wrote it, and the table ends at {self._txid}"
+                text = f"group {entry.first} to {entry.last} wrote it, but the table ends at {self._txid}"
                 self._report.findings.append(Finding(text, entry.first, self._history.state))
             self._next = next(self._expected, None)
 
@@ -429,7 +429,7 @@ class _TableWalk:
 
 
 def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
-    """Return the versions that still count: those that a repair has rolled back do not."""
+    """Return the versions that a repair has not rolled back."""
     counting: list[TableVersion] = []
     for version in versions:
         if version.is_rollback:

@@ -1,18 +1,19 @@
-"""Replays: a committed transaction is run again from the journal's metadata, and compared with what it was.
+"""Replays: runs a committed transaction again from the journal's metadata, and compares the results.
 
-Transactions that were committed together were written together, so a replay runs all of its group up to it, in
-order, on each table as it was before the group. Nothing is written, no lead is taken, nobody is fenced.
+The transactions of a group were written together, so a replay runs its group up to the transaction, in order, on each
+table as it was before the group. It writes nothing, takes no lead and fences nobody.
 
-1. What each component emits is compared in topological order: the first one that differs is to blame, for what is
-   above it has emitted the same. Where the journal has a checksum, that counts; where it has none (the tasks of a
-   transaction were spread, or its values have no bytes that every process agrees on), the number of tuples does,
-   and a second replay, which must emit the same as the first.
-2. If all have emitted the same, what the table holds of the transaction is compared with what is put now.
-3. What is of the commit phase depends on the transactions before it in its group, too. If one of those has emitted
-   something else already, this one cannot be judged, and that one is named.
+1. It compares the tuples of the components in topological order. The first component that differs is at fault, because
+   the components above it have emitted the same tuples. If the journal has a checksum, checksums are compared. If it
+   has none (the tasks of the transaction were spread, or the encoding of its values depends on the process), numbers of
+   tuples are compared, and a second replay must emit the same tuples as the first.
+2. If all components have emitted the same tuples, it compares the transaction's rows in the table with the rows put
+   now.
+3. Components of the commit phase also depend on the earlier transactions of the group. If one of those has emitted
+   different tuples, this one cannot be judged, and the report names the other one.
 
-An opaque spout's metadata says only where each partition got to. It goes on from what the transaction before
-ended with, and is asked for just those partitions that moved.
+An opaque spout's metadata contains only where each partition ended. The replay continues from the metadata of the
+transaction before, and passes only the partitions that moved.
 """
 
 from __future__ import annotations
@@ -43,30 +44,30 @@ from txtopo.tasks.state_handle import writes_noted
 from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
 
 TRIES_MAX = 10
-"""Times that a transaction is tried again which fails by a FailedException."""
+"""How often a replay is tried if it raises FailedException."""
 
 NO_BOUND = 1 << 60
-"""Bytes that may wait in memory: nothing is put aside."""
+"""A limit for bytes in memory that is never reached, so nothing is spilled."""
 
 
 class PastState(Protocol):
-    """A state as it was, read only."""
+    """An earlier version of a state, read only."""
 
     @property
     def identity(self) -> str:
-        """An id that no other table made at the same place has."""
+        """An id that differs from that of any other table ever created at the same place."""
 
     @property
     def last_txid(self) -> int | None:
-        """The last transaction that its table had got then."""
+        """The last txid of that version; None before the first write."""
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
-        """Compare what it holds of a transaction with what a replay has put."""
+        """Compare the rows of a transaction with the writes of a replay."""
 
 
 @attrs.frozen
 class _Group:
-    """The group of a transaction, up to it, and what came before."""
+    """The transactions of a group up to the replayed one, and the metadata before the group."""
 
     entry: JournalEntry
     transactions: tuple[JournalTransaction, ...]
@@ -82,12 +83,12 @@ class _Run:
     """One replay of a group up to a transaction."""
 
     fingerprints: Mapping[int, Fingerprints]
-    """By txid, what each component emitted."""
+    """The components' fingerprints, by txid."""
     metadata: Mapping[int, Any]
-    """By txid, what its emitters made its metadata, where they do."""
+    """The metadata that the emitters returned, by txid; None for a repeatable spout."""
     writes: Mapping[str, Writes]
     writers: Mapping[str, Sequence[str]]
-    """By state, the components that have written it in the transaction."""
+    """The components that have written each state in the last transaction."""
 
 
 class Replay:
@@ -96,9 +97,9 @@ class Replay:
     Args:
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each bolt's frozen object.
+        prototypes: each bolt's pickled object, by component id.
         runner: runs jobs.
-        has_edge_tallies: whether sent and received tuples are compared.
+        has_edge_tallies: whether to compare sent and received tuples.
     """
 
     def __init__(
@@ -127,17 +128,18 @@ class Replay:
         )
 
     def run(self, parts: Sequence[JournalPart], txid: int) -> ReplayReport:
-        """Replay a transaction and compare it with what it was.
+        """Replay a transaction and compare the results.
 
         Args:
             parts: the journal.
             txid: the transaction.
 
         Raises:
-            ConfigError: it is not committed, not in the journal, was given up, or its states are in memory.
-            DivergenceError: the topology, or a table, is not the one that committed it.
-            StateAccessError: what a table held then is no longer kept.
-            RuleError: its metadata is replayed by a bolt or spout that now breaks a rule.
+            ConfigError: the transaction is not committed, not in the journal or was given up, or its states are in
+                memory.
+            DivergenceError: the topology, or a table, is not the one that committed the transaction.
+            StateAccessError: the table's version before the group no longer exists.
+            RuleError: a spout or bolt broke a rule during the replay.
         """
         group = self._group(parts, txid)
         runs = [self._run_group(group)]
@@ -147,19 +149,19 @@ class Replay:
         components = self._compare_components(group.transaction, runs)
         states = self._compare_states(group, runs[0])
         difference = self._difference(group, runs, components, states)
-        depends = difference is not None and not self._works_ahead(difference.component)
+        depends = difference is not None and not self._is_of_processing(difference.component)
         if depends and earlier:
             other = earlier[0].txid
             difference = Difference(
-                f"transaction {other}, which was committed together with it and comes before it, has emitted something "
-                f"else already, so this one cannot be judged; replay {other}"
+                f"transaction {other}, an earlier one of the same commit group, has emitted different tuples already, "
+                f"so this one cannot be judged; replay {other}"
             )
         entry, transaction = group.entry, group.transaction
         epoch = TransactionAttempt(txid, transaction.attempt).epoch
         return ReplayReport(txid, transaction.attempt, epoch, entry.first, entry.last, components, states, difference)
 
     def close(self) -> None:
-        """Close what was made for it."""
+        """Close the emitters of the replay."""
         self._task_factory.close()
 
     # Finding the group.
@@ -170,18 +172,18 @@ class Replay:
         metadata |= {t.txid: t.metadata for entry in entries for t in entry.transactions}
         entry = next((entry for entry in entries if entry.first <= txid <= entry.last), None)
         if entry is None:
-            known = f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has none"
+            known = f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has no transactions"
             raise ConfigError(f"the journal has no committed transaction {txid}; {known}")
         transactions = tuple(t for t in entry.transactions if t.txid <= txid)
         if transactions[-1].is_dead_letter:
             raise ConfigError(
-                f"transaction {txid} was given up: its metadata is among the dead letters, nothing was run"
+                f"transaction {txid} was given up, so there are no results to compare; see its dead letter"
             )
         unknown = {name for t in transactions for name in t.fingerprints} - set(self._plan.by_id)
         if unknown:
             raise DivergenceError(
-                f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one has not; "
-                "replay it with the topology that it was committed by"
+                f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
+                "replay it with the topology that committed it"
             )
         self._check_tables(parts)
         return _Group(entry, transactions, metadata.get(entry.first - 1))
@@ -193,18 +195,18 @@ class Replay:
     def _check_tables(self, parts: Sequence[JournalPart]) -> None:
         for name, known in parts[-1].header.tables.items():
             if name in self._plan.states and self._as_of(name, NO_BOUND).identity != known.identity:
-                raise DivergenceError(f"the table of state {name!r} is not the one that the journal knows")
+                raise DivergenceError(f"the table of state {name!r} is not the one in the journal")
 
     def _as_of(self, name: str, txid: int) -> Any:
         past = call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
         if past is None:
-            raise ConfigError(f"state {name!r} keeps no past to replay on: only a DeltaState does")
+            raise ConfigError(f"state {name!r} keeps no earlier versions to replay on; only a DeltaState does")
         return past
 
     # Running it.
 
     def _run_group(self, group: _Group) -> _Run:
-        """Run a group up to its transaction, again if it fails by a FailedException."""
+        """Run a group up to its transaction; try again if it raises FailedException."""
         for _ in range(TRIES_MAX):
             try:
                 return self._try_group(group)
@@ -262,7 +264,7 @@ class Replay:
     # Comparing it.
 
     def _compared(self) -> list[PlannedComponent]:
-        """Return the components whose tuples are counted; Spark SQL counts none."""
+        """Return the components whose tuples are counted: all but those of Spark SQL."""
         return [c for c in self._plan.components if c.kind not in FRAMES and c.streams]
 
     def _needs_second_run(self, transaction: JournalTransaction, run: _Run) -> bool:
@@ -322,8 +324,8 @@ class Replay:
         writers = runs[0].writers.get(state.state, ())
         who = " or ".join(repr(name) for name in writers) or "a committer"
         text = (
-            f"all components emit the same, but {who} writes something else to state {state.state!r}: "
-            f"{state.difference}; it is not deterministic, or something outside has changed that it looks at"
+            f"all components emit the same tuples, but {who} writes different values to state {state.state!r}: "
+            f"{state.difference}; it is not deterministic, or external data that it reads has changed"
         )
         return Difference(text, writers[0] if writers else None)
 
@@ -335,10 +337,10 @@ class Replay:
             f" (or {', '.join(map(repr, doubtful))} above it, whose tuples the journal only counts)" if doubtful else ""
         )
         if found.comparison is Comparison.TWO_RUNS and found.tuples_then == found.tuples_now:
-            return f"it is not deterministic: two replays of it emit different tuples from the same ones{caveat}"
-        return f"it is not deterministic: from the same tuples it emits others ({_counts(found)}){caveat}"
+            return f"it is not deterministic: two replays emit different tuples for the same input{caveat}"
+        return f"it is not deterministic: it emits different tuples for the same input ({_counts(found)}){caveat}"
 
-    def _works_ahead(self, component: str | None) -> bool:
+    def _is_of_processing(self, component: str | None) -> bool:
         return component is not None and self._plan.by_id[component].phase is Phase.PROCESSING
 
 
@@ -349,5 +351,5 @@ def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
 
 def _counts(found: ComponentComparison) -> str:
     if found.tuples_then == found.tuples_now:
-        return f"{found.tuples_then} tuples then and now, with other values, or in another order"
-    return f"{found.tuples_then} tuples then, {found.tuples_now} now"
+        return f"{found.tuples_then} tuples at the commit and now, but with different values or in another order"
+    return f"{found.tuples_then} tuples at the commit, {found.tuples_now} now"

@@ -1,5 +1,5 @@
-"""What the engine asks of a state backend besides reads and writes: pending writes, tables as they lie, histories.
+"""The interface between engine and state backend besides reads and writes.
 
-``layer`` holds what transactions have put before it is written. ``table`` looks at a table without opening it.
-``table_history`` and ``replay_report`` are facts about a table that audit and replay judge.
+``layer`` holds pending writes of transactions. ``table`` inspects a table without opening it. ``table_history`` and
+``replay_report`` contain facts about a table for audit and replay.
 """

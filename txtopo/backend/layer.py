@@ -1,8 +1,8 @@
-"""Layers: what some transactions have put into a state, before it is written. Pure.
+"""Layers: the pending writes of transactions to a state. Pure.
 
-A value may lie in a layer as what is kept of it, or *bare*, with its txid beside: then nothing is made for a key
-until somebody asks for it, and that saves half of the commit phase where transactions touch thousands of keys.
-For the same reason what is put as columns stays columns until a key is asked for.
+A layer holds a value either as a StateValue or *bare*, with the txid stored separately: then the StateValue is created
+only when the key is read, which saves half the time of the commit phase if transactions touch thousands of keys. For
+the same reason, values put as columns remain columns until a key is read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 PUTS_KEYS_MAX = 1_000_000
-"""Keys of bare values whose transactions are looked up only when they are asked for; memory is the bound."""
+"""Maximum number of keys of bare values before their txids are resolved, to bound the memory."""
 
 WAITING_MAX = 8
-"""Columns of bare values that are looked through for a key, one by one, before they are put together."""
+"""Maximum number of column pairs that are searched for a key one by one before they are merged."""
 
 
 class Layer(Mapping[Any, Any]):
-    """What is to be kept for each key; None for a key that is removed.
+    """The new StateValue of each key; None for a removed key.
 
     Args:
-        make_value: makes what is kept of a txid and a bare value.
-        txid: the transaction that puts all bare values; None: several do.
+        make_value: creates a StateValue from a txid and a bare value.
+        txid: the transaction that puts all bare values; None if several do.
     """
 
     __slots__ = ("_bare", "_make_value", "_puts", "_puts_keys", "_txid", "_txids", "_waiting", "kept")
@@ -31,18 +31,18 @@ class Layer(Mapping[Any, Any]):
         self._make_value = make_value
         self._txid = txid
         self.kept: dict[Hashable, Any] = {}
-        """Keys with what is kept, and those that are removed."""
+        """Keys with StateValues, and removed keys."""
         self._bare: dict[Hashable, Any] = {}
         self._waiting: list[tuple[Sequence[Hashable], Sequence[Any]]] = []
-        """Columns of bare values that are put on top of ``_bare`` once a key is asked for."""
+        """Columns of keys and bare values that are merged into ``_bare`` when a key is read."""
         self._puts: list[tuple[int, Sequence[Hashable]]] = []
-        """Which keys each transaction has put bare, where several do, on top of ``_txids``."""
+        """With several transactions, the keys that each has put bare and that are not in ``_txids`` yet."""
         self._puts_keys = 0
         self._txids: dict[Hashable, int] = {}
 
     @property
     def bare(self) -> dict[Hashable, Any]:
-        """Keys with bare values; none that is in ``kept``. What is put here belongs to the layer's one transaction."""
+        """Keys with bare values, disjoint from ``kept``. Callers may write to it if the layer has one transaction."""
         if self._waiting:
             for keys, values in self._waiting:
                 self._bare.update(zip(keys, values, strict=True))
@@ -50,13 +50,13 @@ class Layer(Mapping[Any, Any]):
         return self._bare
 
     def columns(self) -> tuple[Sequence[Hashable], Sequence[Any]]:
-        """Return the keys and values that lie bare, in the same order."""
+        """Return the keys with bare values and these values, in the same order."""
         if len(self._waiting) == 1 and not self._bare:
             return self._waiting[0]
         return list(self.bare), list(self.bare.values())
 
     def bare_txids(self) -> list[int]:
-        """Return the transaction that has put each bare value, in their order."""
+        """Return the transaction that has put each bare value, in the order of :meth:`columns`."""
         bare = self.bare
         if self._txid is not None:
             return [self._txid] * len(bare)
@@ -65,22 +65,22 @@ class Layer(Mapping[Any, Any]):
 
     @property
     def removed(self) -> int:
-        """How many keys are removed."""
+        """The number of removed keys."""
         return sum(value is None for value in self.kept.values())
 
     @property
     def put_count(self) -> int:
-        """How many keys are put."""
+        """The number of keys with values."""
         return len(self) - self.removed
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Put what is kept for a key; None removes it."""
+        """Put a StateValue for a key; None removes the key."""
         self.bare.pop(key, None)
         self.kept[key] = value
 
     def put_bare(self, txid: int, keys: Sequence[Hashable], values: Sequence[Any]) -> None:
-        """Put a transaction's bare values, for different keys. Both columns are the layer's from now on."""
-        assert self._txid in {None, txid}, "a layer of one transaction holds no other's values"
+        """Put a transaction's bare values for distinct keys. The layer takes ownership of both sequences."""
+        assert self._txid in {None, txid}, "a layer of one transaction holds only its values"
         if self.kept:
             for key in self.kept.keys() & set(keys):
                 del self.kept[key]
@@ -92,7 +92,7 @@ class Layer(Mapping[Any, Any]):
                 self._look_up_txids()
 
     def merge(self, txid: int, later: Layer) -> None:
-        """Put what a layer of transaction ``txid`` holds on top of this one; it is over then."""
+        """Move the values of a later layer, of transaction ``txid``, into this one. Do not use that layer again."""
         for key, value in later.kept.items():
             self.put(key, value)
         if later._bare:
@@ -101,13 +101,13 @@ class Layer(Mapping[Any, Any]):
             self.put_bare(txid, keys, values)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         for held in (self.kept, self._bare, self._waiting, self._puts, self._txids):
             held.clear()
         self._puts_keys = 0
 
     def holds_none_of(self, keys: set[Hashable]) -> bool:
-        """Whether none of these keys is in the layer."""
+        """Return whether none of these keys is in the layer."""
         bare = self.bare if len(self._waiting) > WAITING_MAX else self._bare
         return (
             self.kept.keys().isdisjoint(keys)
@@ -116,7 +116,7 @@ class Layer(Mapping[Any, Any]):
         )
 
     def _look_up_txids(self) -> None:
-        """Note which transaction has put each bare value last: from the last one back if most were put again."""
+        """Resolve the last transaction of each bare value; go backwards if most keys were put several times."""
         if self._puts_keys < 2 * len(self.bare):
             for txid, keys in self._puts:
                 self._txids.update(dict.fromkeys(keys, txid))

@@ -1,4 +1,4 @@
-"""What a replay came to: one committed transaction, compared with what it was when it was committed."""
+"""The result of a replay: a committed transaction compared with its replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Comparison(enum.Enum):
 
 @attrs.frozen
 class ComponentComparison:
-    """What a component emitted then and now."""
+    """The tuples that a component emitted at the commit and in the replay."""
 
     component: str
     tuples_then: int
@@ -28,36 +28,36 @@ class ComponentComparison:
 
 @attrs.frozen
 class StateComparison:
-    """What was written to a state then and now."""
+    """The rows written to a state at the commit and in the replay."""
 
     state: str
     rows: int
-    """Rows that were compared: those that the transaction put, and no later one of its group has replaced."""
+    """The number of compared rows: those that the transaction put and no later one of its group replaced."""
     difference: str | None
-    """In words the first row that differs; None if none does."""
+    """The first row that differs, in words; None if none does."""
     is_compared: bool = True
-    """Whether each row says which transaction of the group put it."""
+    """Whether each row names its transaction, so that rows could be compared."""
 
 
 @attrs.frozen
 class Difference:
-    """The first thing that differs."""
+    """The first difference."""
 
     text: str
     component: str | None = None
-    """What is to blame; None if nobody knows."""
+    """The component at fault; None if unknown."""
 
 
 @attrs.frozen
 class ReplayReport:
-    """One transaction, then and now."""
+    """The comparison of one transaction with its replay."""
 
     txid: int
     attempt: int
     epoch: int
     first: int
     last: int
-    """It was committed with all transactions from ``first`` to ``last``, and replayed after those before it."""
+    """Its commit group holds ``first`` to ``last``; the replay also runs the group's earlier transactions."""
     components: tuple[ComponentComparison, ...]
     states: tuple[StateComparison, ...]
     difference: Difference | None

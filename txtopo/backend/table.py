@@ -1,7 +1,7 @@
-"""A state's table as it lies there, looked at without opening it.
+"""Inspects a state's table without opening it.
 
-Opening a table fences it and makes it if need be. So the start-up check and ``txtopo repair`` look first, and
-what they refuse they have not touched.
+Opening a table fences it, and creates it if it is missing. So the check at start-up and ``txtopo repair`` inspect it
+first, and do not change a table that they refuse.
 """
 
 from __future__ import annotations
@@ -13,70 +13,69 @@ import attrs
 
 @attrs.frozen
 class TableDescription:
-    """What a table says of itself."""
+    """The properties stored in a table."""
 
     topology_id: str
-    """The topology that it was made for."""
+    """The topology that it was created for."""
     state: str
     """The state's name in that topology."""
     incarnation: str
-    """The topology's incarnation that it was made in."""
+    """The topology's incarnation that created it."""
     identity: str
-    """An id that no other table made at the same place has."""
+    """An id that differs from that of any other table ever created at the same place."""
     last_txid: int | None
     """The txid of the last write; None before the first."""
     epoch: int
     """The newest epoch that has opened it; 0 if none has."""
     version: int
-    """How many versions it has had, counted from 0."""
+    """Its version, counted from 0."""
     misfit: str | None
-    """In words how its columns or its kind differ from what the topology declares; None if they don't."""
+    """How its columns or its kind differ from the topology's declaration, in words; None if they don't."""
     damage: str | None = None
-    """In words what is wrong with its files, where it can be read all the same."""
+    """A problem with its files that does not prevent reading it, in words; None if there is none."""
 
 
 class StateTable(ABC):
     """The table of a state that outlives its process.
 
-    *An implementation* must change nothing by being asked. *txtopo* calls :meth:`set_aside`, the one deed here,
-    while it holds the lead and nobody has the state open.
+    *An implementation* must change nothing in any method but :meth:`set_aside`. *txtopo* guarantees to call
+    :meth:`set_aside` only while it holds the lead and nobody has the state open.
     """
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where it lies, for people."""
+        """The table's path or URL, for messages."""
 
     @abstractmethod
     def look(self) -> TableDescription | None:
-        """Return what the table says of itself, read afresh; None if nothing lies there.
+        """Return the table's description, read anew; None if there is no table.
 
         Raises:
-            DivergenceError: something lies there that is no table of a txtopo state.
+            DivergenceError: something other than a table of a txtopo state is at this place.
             FailedException: the table cannot be reached.
         """
 
     @abstractmethod
     def foreign_change(self, since: int | None) -> str | None:
-        """Return in words what somebody else has changed, or None if nobody has.
+        """Describe changes by other writers; None if there are none.
 
         Args:
-            since: the version that the coordinator knows as its own: all later ones are looked at, and whether
-                that one is still its own. None, and a version that the table has not got to, stand for
-                that of the coordinator's last write.
+            since: the last version that the coordinator state records; this version and all later ones are checked.
+                None, or a version above the table's, means the version of the coordinator's last write.
         """
 
     @abstractmethod
     def staged_obstacle(self, location: str) -> str | None:
-        """Return in words why a staged write can't be finished any more; None if it can.
+        """Describe why a staged write can't be finished any more, as a relative clause; None if it can.
 
         Args:
-            location: where it was staged.
+            location: the staged write's location.
         """
 
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:
-        """Whether what the table held after the write of transaction ``txid`` (None: before any) is kept whole."""
+        """Return whether the version after the write of transaction ``txid`` (None: before any) is still complete."""
 
     @abstractmethod
     def asides(self) -> list[int]:
@@ -84,10 +83,10 @@ class StateTable(ABC):
 
     @abstractmethod
     def set_aside(self, number: int) -> None:
-        """Move the table out of the way, to a name that ends in ``.before-repair-<number>``.
+        """Move the table to a name that ends in ``.before-repair-<number>``.
 
         Does nothing if it is there already, or if there is no table.
 
         Raises:
-            ConfigError: it cannot be moved; the message says how to do it by hand.
+            ConfigError: the table cannot be moved; the message explains how to do it by hand.
         """

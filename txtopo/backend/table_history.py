@@ -1,4 +1,4 @@
-"""The history of a state's table, as facts that anyone can judge: one value for each version of the table."""
+"""The history of a state's table: facts about each version, without judgement."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 import attrs
 
 SAMPLES_MAX = 3
-"""Rows of a kind that are named in full."""
+"""Maximum number of sample rows for each finding."""
 
 
 @attrs.frozen
 class RowChanges:
-    """How the rows of a version differ from those of the version before."""
+    """The differences between the rows of a version and those of the version before."""
 
     put: int
-    """Rows that carry a txid above that of the version before."""
+    """The number of rows with a txid above that of the version before."""
     put_low: int | None
     """The lowest txid among them; None if there are none."""
     put_high: int | None
     removed: int
-    """Keys that are gone."""
+    """The number of keys that disappeared."""
     unexplained: tuple[str, ...] = ()
-    """Rows that changed, appeared or came back and carry no txid above that of the version before; some of them."""
+    """Samples of rows that changed, appeared or came back without a txid above that of the version before."""
     doubled: tuple[str, ...] = ()
-    """Keys that stand more than once; some of them."""
+    """Samples of keys that occur more than once."""
 
 
 @attrs.frozen
@@ -35,22 +35,22 @@ class TableVersion:
     txid: int | None
     """The last txid written to the table; None before the first."""
     epoch: int | None
-    """The epoch of the coordinator that made it; None if no coordinator did."""
+    """The epoch of the coordinator that wrote it; None if no coordinator did."""
     operation: str
-    """What its maker calls what it did."""
+    """The name of the operation in the table's log."""
     touches: bool
-    """Whether it adds or removes data, or changes what the table is."""
+    """Whether it adds or removes data, or changes the table's metadata."""
     is_rollback: bool = False
-    """Whether a repair made it an older version again."""
+    """Whether a repair restored an older version with it."""
     is_adoption: bool = False
-    """Whether a repair took what others had changed for the state's own."""
+    """Whether a repair accepted other writers' changes with it."""
     changes: RowChanges | None = None
-    """What it did to the rows; None if that was not looked at, or what it takes is no longer kept."""
+    """The changes of its rows; None if they were not compared, or the files are gone."""
 
 
 @attrs.frozen
 class TableHistory:
-    """The versions of a state's table that are kept, oldest first."""
+    """The existing versions of a state's table, oldest first."""
 
     state: str
     address: str
@@ -63,9 +63,9 @@ class TableHistory:
 
 
 def rolled_back_from(versions: Sequence[TableVersion], txid: int | None) -> int:
-    """Return where, in a table's versions, those begin that a rollback to ``txid`` takes back; the first one stays.
+    """Return the index of the first version that a rollback to ``txid`` undoes; at least 1.
 
-    What the write of that transaction has left, stays; versions after it do not, whoever made them.
+    The rollback keeps the version that the write of that transaction made, and undoes all later ones by any writer.
     """
     wanted = txid or 0
     for kept in range(len(versions), 1, -1):

@@ -1,1 +1,1 @@
-"""Tuples and rows as columns: chunks, their bytes, one stable hash, and rows that were spilled to files."""
+"""Tuples and rows as columns: chunks and their encoding, stable hashes, and rows spilled to files."""

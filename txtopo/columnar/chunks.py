@@ -1,6 +1,6 @@
-"""Chunks: some tuples of one stream from one task, as rows or as Arrow columns, whichever is at hand.
+"""Chunks: tuples of one stream from one task, as rows or as Arrow columns.
 
-A chunk is made in one form and converted to the other only where a bolt asks for it, and then once.
+A chunk is created in one form, converted to the other only if a bolt needs it, and at most once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def bare_schema(fields: Fields) -> pa.Schema:
 
 @functools.lru_cache(maxsize=256)
 def row_copying(fields: Fields) -> Copying | None:
-    """Return how a stream's tuples are copied; None: nothing in them can be changed."""
+    """Return how to copy a stream's tuples; None if they are immutable. Cached."""
     return copying_of_rows(fields)
 
 
 @functools.lru_cache(maxsize=4096)
 def source_of(component: str, stream: str, task: int, fields: Fields) -> TupleSource:
-    """Return where tuples come from: the same for all attempts."""
+    """Return the origin of tuples. Cached, because it is the same for all attempts."""
     return TupleSource(component, stream, task, fields)
 
 
@@ -52,10 +52,10 @@ class Chunk:
     """Tuples of one stream that one task emitted.
 
     Args:
-        source: where they come from.
+        source: the origin of the tuples.
         rows: the tuples' values, the attempt first; None if ``batch`` is given.
         batch: their columns without the attempt; None if ``rows`` is given.
-        is_shared: whether values of theirs that can be changed are kept, or handed to others too.
+        is_shared: whether mutable values in them are kept elsewhere too, or passed to several tasks.
     """
 
     __slots__ = ("_batch", "_columns", "_encoded", "_is_shared", "_rows", "source")
@@ -68,7 +68,7 @@ class Chunk:
         *,
         is_shared: bool = True,
     ) -> None:
-        assert (rows is None) != (batch is None), "a chunk is made in one form"
+        assert (rows is None) != (batch is None), "a chunk is created in one form"
         self.source = source
         self._rows = rows
         self._batch = batch
@@ -81,7 +81,7 @@ class Chunk:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether the columns are at hand."""
+        """Whether the chunk has columns without a conversion."""
         return self._batch is not None
 
     def rows(self, attempt: TransactionAttempt) -> list[Row]:
@@ -92,7 +92,7 @@ class Chunk:
         return self._rows
 
     def handed_rows(self, attempt: TransactionAttempt) -> list[Row]:
-        """Return the tuples' values for one user, who may change them."""
+        """Return the tuples' values for one bolt, which may change them."""
         rows = self.rows(attempt)
         copying = row_copying(self.source.fields) if self._is_shared else None
         return rows if copying is None or copying.handed is None else list(map(copying.handed, rows))
@@ -102,7 +102,7 @@ class Chunk:
         return Chunk(self.source, rows=rows, is_shared=self._is_shared)
 
     def columns(self) -> list[list[Any]]:
-        """Return the values of each field but the attempt; the chunk must have been made of rows."""
+        """Return the values of each field but the attempt; the chunk must have been created from rows."""
         if self._columns is None:
             assert self._rows is not None, "a chunk that is not columnar has rows"
             rows, width = self._rows, len(self.source.fields)
@@ -110,7 +110,7 @@ class Chunk:
         return self._columns
 
     def column_as_bytes(self, position: int) -> ColumnBytes | None:
-        """Return one of :meth:`columns` as bytes; None if not every process agrees on them."""
+        """Return one of :meth:`columns` as bytes; None if the bytes would depend on the process."""
         if position not in self._encoded:
             self._encoded[position] = to_bytes(self.columns()[position])
         return self._encoded[position]
@@ -126,21 +126,21 @@ class Chunk:
         return self._batch
 
     def combinable(self, combiner: Combiner, attempt: TransactionAttempt) -> pa.RecordBatch | None:
-        """Return the key and value fields as columns, for a bolt that combines rows with equal keys.
+        """Return the key and value fields as columns, for a bolt with ``execute_batch`` and a combiner.
 
-        Where their values are texts and whole numbers and nothing else, columns say the same as tuples, and nothing
-        has to be done tuple by tuple. None if they would not say the same.
+        If these fields contain only strings and integers, columns represent them exactly, and no work is needed tuple
+        by tuple. None if columns can't represent them exactly.
 
         Args:
-            combiner: which fields are the key, and which the value.
-            attempt: whose tuples they are.
+            combiner: names the key fields and the value field.
+            attempt: the attempt that the tuples belong to.
         """
         fields, positions = combiner.fields, self.source.positions
         if len(set(fields)) < len(fields) or not set(fields) <= positions.keys():
             return None
         first = self.rows(attempt)[0]
         *keys, value = (type(first[positions[name]]) for name in fields)
-        if value is not int or not {str, int}.issuperset(keys):  # seen before anything is made of all the others
+        if value is not int or not {str, int}.issuperset(keys):  # a cheap check before any column is built
             return None
         arrays = [self._to_array(positions[name] - 1) for name in fields]
         if any(array is None for array in arrays):
@@ -148,7 +148,7 @@ class Chunk:
         return pa.RecordBatch.from_arrays(arrays, names=list(fields))
 
     def _to_array(self, position: int) -> pa.Array | None:
-        """Return a column of texts, or of whole numbers of 64 bits; None if there is another value among them."""
+        """Return a column of strings or of 64-bit integers; None if it contains any other value."""
         encoded, values = self.column_as_bytes(position), self.columns()[position]
         array = None if encoded is None else encoded.to_array(len(values))
         if array is not None or set(map(type, values)) != {int}:
@@ -165,7 +165,7 @@ class Chunk:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-            sink.write(b"A")  # behind, for Arrow's columns must lie at addresses that suit them
+            sink.write(b"A")  # at the end: in front, it would break the alignment of Arrow's buffers
             encoded: bytes = sink.getvalue().to_pybytes()
             return encoded
         content = len(self), self.columns()
@@ -177,17 +177,17 @@ class Chunk:
 
 
 def decode(encoded: bytes, source: TupleSource, attempt: TransactionAttempt) -> Chunk:
-    """Return the chunk that :meth:`Chunk.encode` made bytes of."""
+    """Return the chunk that :meth:`Chunk.encode` encoded."""
     if encoded[-1:] == b"A":
         with pa.ipc.open_stream(encoded) as reader:
             return Chunk(source, batch=reader.read_next_batch())
     count, columns = pickle.loads(encoded)  # noqa: S301 - our own bytes, from our own executors
     rows: list[Row] = list(zip(itertools.repeat(attempt, count), *columns, strict=True))
-    return Chunk(source, rows=rows, is_shared=False)  # it goes to one task, and was made for it here
+    return Chunk(source, rows=rows, is_shared=False)  # these objects are new and go to one task
 
 
 def _to_values(column: pa.Array) -> list[Any]:
-    """Return a column's values as Python objects, by numpy where that is the same and faster; a map is a dict."""
+    """Return a column's values as Python objects, maps as dicts; through numpy if that is faster and equivalent."""
     if column.type in _SAME_BY_NUMPY and not column.null_count:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values

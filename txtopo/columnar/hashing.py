@@ -1,16 +1,17 @@
-"""Hashes that are the same in every process: of values, of Arrow columns, and of keys that tables are laid out by.
+"""Hashes that are the same in every process: of values, of Arrow columns, and of keys for the layout of tables.
 
-*stable_hash* is for fields groupings. Python salts the hashes of texts, so ``hash()`` would send a key to other tasks
-in other processes. Values that are equal (1, 1.0, True, Decimal(1)) hash alike, as a dictionary would have it.
+*stable_hash* is for fields groupings. Python salts the hashes of strings, so ``hash()`` would send a key to different
+tasks in different processes. Equal values (1, 1.0, True, Decimal(1)) have equal hashes, as in a dictionary.
 
-*hash_columns* makes the same numbers of whole columns, many times faster. A stream with types is routed by its columns
-and one without by its rows, and both may feed the same bolt; so for each value both must come to the same task. Texts
-and bytes are read as one little-endian number modulo the Mersenne prime 2⁶¹ - 1, which is also the modulus of Python's
-own hashes of numbers. Modulo that prime, multiplying by a power of two is a rotation of 61 bits. So eight bytes at a
-time can be folded in for a whole column at once.
+*hash_columns* returns the same hashes for whole Arrow columns, many times faster. A typed stream is routed by its
+columns and an untyped one by its rows, and a bolt may subscribe to both; so both functions must send equal values to
+the same task. Strings and bytes are hashed as one little-endian number modulo the Mersenne prime 2⁶¹ - 1, which is also
+the modulus of Python's own hashes of numbers. Modulo that prime, multiplication by a power of two is a rotation of 61
+bits. So a whole column can be processed at once, 8 bytes per step.
 
-*parts_of* says which of 256 parts a key falls into. It falls into the same one in every process, on every machine, in
-every version of txtopo: tables are laid out by it (see :mod:`state.delta.keyed.buckets`). So it must never change.
+*parts_of* returns which of 256 parts a key belongs to. A key has the same part in every process, on every machine and
+in every version of txtopo, because the layout of tables depends on it (see :mod:`state.delta.keyed.buckets`). So it
+must never change.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MASK = (1 << 64) - 1
 
 
 def stable_hash(value: Any) -> int:
-    """Return a 64-bit hash of a key that every process agrees on.
+    """Return a 64-bit hash of a key that is the same in every process.
 
     Raises:
         FieldsError: the value's type has no such hash.
@@ -51,7 +52,7 @@ def stable_hash(value: Any) -> int:
     if value is None:
         return _OF_NONE
     if isinstance(value, (int, float, complex, decimal.Decimal, fractions.Fraction, np.number, np.bool_)):
-        is_number = value == value  # noqa: PLR0124 - Python's hash of what is none depends on the object
+        is_number = value == value  # noqa: PLR0124 - False for NaN, whose hash() depends on the object
         return mix(hash(value) & _MASK) if is_number else mix(_OF_NOT_A_NUMBER)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return mix(int.from_bytes(value, "little") % _PRIME)
@@ -65,7 +66,7 @@ def stable_hash(value: Any) -> int:
     if isinstance(value, enum.Enum):
         return stable_hash(value.name)
     raise FieldsError(
-        f"a fields grouping can't group by {value!r} ({type(value).__name__}); use a text, bytes, a number, "
+        f"a fields grouping can't group by {value!r} ({type(value).__name__}); use a string, bytes, a number, "
         "a date or time, a UUID, an enum, None, or a tuple of these"
     )
 
@@ -84,7 +85,7 @@ def _canonical(value: Any) -> str:
 
 
 def mix(number: int) -> int:
-    """Return a well-spread 64-bit number (splitmix64's finaliser, Steele, Lea and Flood 2014)."""
+    """Return a well-mixed 64-bit number (splitmix64's finaliser, Steele, Lea and Flood 2014)."""
     number = (number + 0x9E3779B97F4A7C15) & _MASK
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -95,7 +96,7 @@ PARTS = 256
 """The number of parts."""
 
 _FNV_PRIME = 0x100000001B3
-"""FNV's prime of 64 bits: a key's text is read as a number of that base."""
+"""FNV's 64-bit prime: a key's text is hashed as a number in this base."""
 
 _PORTION_ROWS = 1_000_000
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -106,14 +107,14 @@ _BITS = 61
 _WORD_BYTES = 8
 _PRIME_64 = np.uint64(_PRIME)
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
-"""Masks that keep the first bytes of a little-endian word, by how many."""
+"""Masks that keep the first n bytes of a little-endian word, by n."""
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
     """Return the stable hash of each row's key.
 
     Args:
-        columns: the key's columns, equally long. The key of one column is its value, that of several a tuple.
+        columns: the key's columns, of equal length. With one column a key is its value, with several a tuple.
 
     Raises:
         FieldsError: a value's type has no stable hash.
@@ -140,7 +141,7 @@ def _hash_column(column: pa.Array) -> Hashes:
 
 
 def _hash_distinct(column: pa.Array) -> Hashes:
-    """Hash each distinct value by itself, where the type has no faster way."""
+    """Return the hashes of a column whose type has no faster way, hashing each distinct value once."""
     try:
         encoded = column.dictionary_encode(null_encoding="encode")
     except pa.ArrowNotImplementedError:  # nested types
@@ -168,9 +169,9 @@ def _texts_modulo_prime(column: pa.Array) -> Hashes:
     while len(left):
         words = words_at[starts] & _LOW_BYTES[np.minimum(left, _WORD_BYTES)]
         sums[rows] = _reduced(sums[rows] + _rotated(_reduced(words), shift))
-        going_on = np.flatnonzero(left > _WORD_BYTES)
-        rows = going_on if isinstance(rows, slice) else rows[going_on]
-        starts, left = starts[going_on] + _WORD_BYTES, left[going_on] - _WORD_BYTES
+        unfinished = np.flatnonzero(left > _WORD_BYTES)
+        rows = unfinished if isinstance(rows, slice) else rows[unfinished]
+        starts, left = starts[unfinished] + _WORD_BYTES, left[unfinished] - _WORD_BYTES
         shift = (shift + 8 * _WORD_BYTES) % _BITS
     return sums
 
@@ -183,7 +184,7 @@ def _integers_modulo_prime(column: pa.Array) -> Hashes:
     sizes = numbers.astype(np.uint64)
     np.negative(sizes, out=sizes, where=is_negative)
     hashes = _reduced(sizes)
-    hashes[is_negative & (hashes == 1)] = 2  # Python keeps -1 for errors
+    hashes[is_negative & (hashes == 1)] = 2  # as in Python, where -1 means an error and hash(-1) is -2
     np.negative(hashes, out=hashes, where=is_negative)
     return hashes
 
@@ -195,14 +196,14 @@ def _reduced(numbers: Hashes) -> Hashes:
 
 
 def _rotated(numbers: Hashes, bits: int) -> Hashes:
-    """Return numbers below the prime times two to the power of ``bits``, modulo the prime."""
+    """Return ``numbers * 2**bits`` modulo the prime; the numbers must be below the prime."""
     if bits == 0:
         return numbers
     return ((numbers << np.uint64(bits)) & _PRIME_64) | (numbers >> np.uint64(_BITS - bits))
 
 
 def mix_columns(numbers: Hashes) -> Hashes:
-    """Return what :func:`mix` makes of each number."""
+    """Apply :func:`mix` to each number."""
     mixed = numbers + _GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -210,7 +211,7 @@ def mix_columns(numbers: Hashes) -> Hashes:
 
 
 def parts_of(keys: pa.Table) -> Any:
-    """Return the part that each key falls into, an array of uint8, one for each row.
+    """Return the part of each row's key, as an array of uint8.
 
     Args:
         keys: the key columns, without nulls.
@@ -225,14 +226,14 @@ def parts_of(keys: pa.Table) -> Any:
 
 
 def portions_of(column: Any, rows: int) -> Iterator[Any]:
-    """Yield a column as arrays of so many rows, the last one of what is left."""
+    """Yield a column as arrays of ``rows`` rows; the last one may be shorter."""
     for start in range(0, len(column), rows):
         portion = column.slice(start, rows)
         yield pa.concat_arrays(portion.chunks) if isinstance(portion, pa.ChunkedArray) else portion
 
 
 def text_hashes(array: Any) -> Hashes:
-    """Return a number for each value: its text's bytes as the digits of a number, modulo 2^64."""
+    """Return a hash for each value: its length plus its text's bytes as digits in base ``_FNV_PRIME``, modulo 2^64."""
     if not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
         array = pc.cast(array, pa.string())
     array = pa.concat_arrays([array])  # at offset 0

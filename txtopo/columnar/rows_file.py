@@ -1,7 +1,7 @@
-"""Rows in a file, for what is too large to pass through the driver.
+"""Rows in a file, because they are too many to pass through the driver.
 
-The rows lie sorted by the *part* that their key falls into, one of 256, so that whoever works on some parts reads
-those alone; see :func:`~txtopo.columnar.hashing.parts_of`.
+The rows are sorted by the *part* of their key, one of 256, so that a worker reads only the parts that it works on; see
+:func:`~txtopo.columnar.hashing.parts_of`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _PORTION_ROWS = 1_000_000
 
 
 def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table:
-    """Return the rows of some parts, as they lie in the file: nothing is read before it is used.
+    """Return the rows of some parts. The file is mapped into memory, and read only as the rows are used.
 
     Args:
         file: the file.
         first: the first part.
-        end: the part behind the last.
+        end: the part after the last.
     """
     return slice_of(file, file.offsets[first], file.offsets[end])
 
 
 def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
-    """Return some rows, as they lie in the file: nothing is read before it is used.
+    """Return some rows. The file is mapped into memory, and read only as the rows are used.
 
     Args:
         file: the file.
         first: the first row.
-        end: the row behind the last.
+        end: the row after the last.
     """
     with pa.memory_map(file.path) as mapped:
         table = pa.ipc.open_file(mapped).read_all()
@@ -46,12 +46,12 @@ def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
 
 
 def in_memory(rows: Any) -> Any:
-    """Return rows as they are, or those of a file."""
+    """Return the rows of a RowsFile; return anything else unchanged."""
     return read_rows_file(rows) if isinstance(rows, RowsFile) else rows
 
 
 def schema_of(file: RowsFile) -> pa.Schema:
-    """Return the columns of a file's rows."""
+    """Return the schema of a file's rows."""
     with pa.memory_map(file.path) as mapped:
         return pa.ipc.open_file(mapped).schema
 
@@ -60,10 +60,10 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
     """Write rows to a new file.
 
     Args:
-        folder: where.
-        name: what its name begins with.
+        folder: the folder, which is created if it does not exist.
+        name: the prefix of the file's name.
         rows: the rows.
-        keys: the key columns; none for rows that may lie in any order: each part gets as many of them.
+        keys: the key columns; empty for rows without keys, which are split evenly into parts.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = str(Path(folder) / f"{name}-{uuid.uuid4().hex}.arrow")
@@ -82,7 +82,7 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
 
 
 def rows_to_bytes(rows: pa.Table) -> bytes:
-    """Return rows as bytes that travel: a pickled table's columns would not lie where Arrow wants them."""
+    """Return rows in Arrow's stream format, which keeps buffers aligned; a pickled table would not."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -91,7 +91,7 @@ def rows_to_bytes(rows: pa.Table) -> bytes:
 
 
 def rows_of_bytes(encoded: bytes) -> pa.Table:
-    """Return the rows that :func:`rows_to_bytes` made bytes of."""
+    """Return the rows that :func:`rows_to_bytes` encoded."""
     with pa.ipc.open_stream(encoded) as reader:
         return reader.read_all()
 
@@ -100,10 +100,10 @@ def remove_rows_files(folder: str, is_over: Any) -> None:
     """Remove the files of transactions that are over.
 
     Args:
-        folder: where they lie; need not be there.
-        is_over: tells by the txid, which a file's name begins with, whether it is.
+        folder: the folder; it may be missing.
+        is_over: takes a txid, the first part of a file's name, and returns whether that transaction is over.
     """
-    if not os.path.isdir(folder):  # noqa: PTH112 - asked after every commit group
+    if not os.path.isdir(folder):  # noqa: PTH112 - called after every commit group, and faster than Path.is_dir()
         return
     for path in Path(folder).glob("*.arrow"):
         txid = path.name.partition("-")[0]

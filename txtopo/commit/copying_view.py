@@ -1,6 +1,6 @@
-"""A state whose values can be changed in place, as a bolt sees it: it is given copies, and what it puts is copied.
+"""The view of a state with mutable values: copies the values that a bolt gets and those that it puts.
 
-States whose values are numbers and texts are seen as they are: see :func:`seen_by_bolts`.
+States with immutable values, such as numbers and strings, need no such view: see :func:`seen_by_bolts`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from txtopo.tasks.state_handle import StateView
 
 
 class CopyingView(StateView):
-    """One state as one transaction of a group sees it, without what it keeps.
+    """One transaction's view of a state, which gives bolts only copies of the values that the state keeps.
 
     Args:
-        view: the state as the transaction sees it.
-        copying: how its values are kept apart.
+        view: the transaction's own view, without copying.
+        copying: how to copy values.
     """
 
     def __init__(self, view: TransactionView, copying: Copying) -> None:
@@ -32,24 +32,24 @@ class CopyingView(StateView):
         self._handed = copying.handed or _the_same
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return what is kept for each key, this transaction's own writes included."""
+        """Return the stored value of each key, including this transaction's own writes."""
         with self._view.in_sight(self._view.multi_get(keys)) as in_sight:
             return list(map(self._handed_whole, in_sight))
 
     def get(self, key: Key) -> StateValue | None:
-        """Return what is kept for one key, this transaction's own write included."""
+        """Return the stored value of one key, including this transaction's own write."""
         self._view.step()
         return self._handed_whole(self._view.get(key))
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
-        """Put a value for each key; a key that has this transaction in it already stays as it is."""
+        """Put a value for each key, unless its stored value contains this transaction already."""
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
         with self._view.in_sight(values.items()) as in_sight:
             taken = {key: self._taken_whole(value) for key, value in in_sight}
         self._view.multi_put(taken)
 
     def put(self, key: Key, value: Any) -> None:
-        """Put a value for one key, unless it has this transaction in it already."""
+        """Put a value for one key, unless its stored value contains this transaction already."""
         self._view.step()
         self._view.put(key, self._taken_whole(value))
 
@@ -67,7 +67,7 @@ class CopyingView(StateView):
         return handed(self._view.update(key, lambda old: taken(function(handed(old)))))
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
-        """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        """Fold each key's value into the stored one: as rows if possible, otherwise key by key."""
         if isinstance(values, Mapping):
             with self._view.in_sight(values.items()) as in_sight:
                 values = {key: self._taken(value) for key, value in in_sight}
@@ -77,35 +77,35 @@ class CopyingView(StateView):
         self.multi_update(*folded_by_key(pairs, function))
 
     def append(self, rows: Rows) -> None:
-        """Add rows to a table of rows."""
+        """Add rows to a rows table."""
         self._view.append(rows)
 
     def replace_partitions(self, rows: Rows) -> None:
-        """Put rows in the place of what earlier transactions left in their partitions."""
+        """Replace the rows of earlier transactions in the partitions of ``rows``."""
         self._view.replace_partitions(rows)
 
     def as_rows(self, rows: Rows) -> pa.Table:
-        """Return rows with the columns of a table of rows."""
+        """Return ``rows`` with the columns of the rows table."""
         return self._view.as_rows(rows)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove each key; one that has this transaction in it already stays as it is."""
+        """Remove each key, unless its stored value contains this transaction already."""
         self._view.multi_remove(keys)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all durable rows: those of this commit group are not among them."""
+        """Return all durable rows, without those of this commit group."""
         return self._view.snapshot(txid)
 
     def _handed_whole(self, stored: StateValue | None) -> StateValue | None:
         return None if stored is None else stored.copied(self._handed)
 
     def _taken_whole(self, value: Any) -> Any:
-        """Return what is kept of a value, which some put as ``get`` returned it."""
+        """Return a copy of a value to keep; bolts may put the stored value that ``get`` returned."""
         return value.copied(self._taken) if hasattr(value, "value_before") else self._taken(value)
 
 
 def seen_by_bolts(view: TransactionView) -> StateView:
-    """Return a state as bolts see it: the view itself where they can't change what it keeps."""
+    """Return the view to pass to bolts: the given one if its values are immutable, otherwise a copying one."""
     copying = view.copying
     return view if copying is None else CopyingView(view, copying)
 

@@ -1,14 +1,15 @@
-"""Commits a group: its commit phases, then its writes, then its mark in the coordinator state.
+"""Commits a group: runs its commit phases, makes its writes, and marks it as committed in the coordinator state.
 
 1. The commit phases run in memory, one after another.
-2. A group that writes several states stages each write, so that a crash between two tables can be finished.
-3. The group is entered in the journal.
-4. The coordinator state notes the group.
-5. Each state is written, in one atomic step each.
-6. The coordinator state counts the group as committed and forgets the note, in one step.
+2. If the group writes several states, each write is staged, so that recovery can finish them after a crash.
+3. The group is appended to the journal.
+4. The coordinator state records the group as in progress.
+5. Each state is written, in one atomic step per state.
+6. The coordinator state marks the group as committed and removes the record of step 4, in one step.
 
-Before 5 nothing is visible and the group can be dropped; from the first landed write on it will be finished,
-here or by the next leader's recovery. A write whose outcome is unknown is looked up in the table.
+Before step 5 nothing is visible and the group can be dropped. Once the first write is durable, the group will be
+finished, either here or by the recovery of the next leader. If the outcome of a write is unknown, the table shows
+whether it was made.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ from txtopo.tasks.progress_probe import ProgressProbe
 logger = logging.getLogger("txtopo")
 
 WRITE_TRIES_MAX = 5
-"""Times a write is tried before the run stops and leaves the rest to recovery; and a table that can't be read."""
+"""How often a failed read or write of a table is tried before the run stops and leaves the rest to recovery."""
 
 WRITE_RETRY_SECS = 0.2
-"""Pause before it is tried again, doubled each time."""
+"""The pause before the second try, doubled before each further one."""
 
 GroupWrites = Mapping[str, Writes]
 
@@ -65,35 +66,35 @@ T = TypeVar("T")
 
 
 class Journal(Protocol):
-    """Where groups are entered."""
+    """A journal of commit groups."""
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry; durable on return."""
 
 
 InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
-"""Tells what input a transaction took, by its metadata and that of the one before."""
+"""Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
 
 FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
-"""Tells what an attempt's components emitted in the processing phase."""
+"""Returns the fingerprints of an attempt's components in the processing phase."""
 
 
 class GroupCommitter:
     """Commits groups, one at a time.
 
     Args:
-        task_factory: makes the bolts of the commit phase.
+        task_factory: creates the bolts of the commit phase.
         states: the opened states, by name.
-        coordinator_state: where groups are noted.
-        committed: what is committed at the start.
-        sleep: pauses for so many seconds.
-        journal: where groups are entered, if they are.
-        input_ranges: returns what input a transaction took.
-        now_secs: returns the time, in seconds.
-        dead_letters: the state that dead letters go to, if there is one.
+        coordinator_state: the coordinator state, which records groups.
+        committed: the committed mark at the start.
+        sleep: pauses for a number of seconds.
+        journal: the journal; None for no journal.
+        input_ranges: returns the input that a transaction took.
+        now_secs: returns the time in seconds.
+        dead_letters: the name of the state for dead letters; None if there is none.
     """
 
-    def __init__(  # noqa: PLR0913 - committing has that many sides
+    def __init__(  # noqa: PLR0913 - committing depends on that many parts
         self,
         task_factory: TaskFactory,
         states: Mapping[str, OpenedState],
@@ -107,9 +108,9 @@ class GroupCommitter:
         dead_letters: str | None = None,
     ) -> None:
         self.step_secs: dict[str, float] = {}
-        """How long each step took so far."""
+        """The total time of each step so far, in seconds."""
         self.rows_put: dict[str, int] = {}
-        """How many rows, or keys, were put into each state so far."""
+        """The number of rows or keys put into each state so far."""
         self._now_secs = now_secs
         self._task_factory = task_factory
         self._states = states
@@ -130,15 +131,15 @@ class GroupCommitter:
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> list[Event]:
-        """Commit a group as far as it goes and return the events that say so.
+        """Commit a group up to the first failure, and return the resulting events.
 
         Args:
             group_id: the group.
             group: its attempts in txid order, with their metadata.
-            load_carried: returns what was carried over from an attempt's processing phase.
-            fingerprints_of: returns what its components emitted there.
-            probe: shows where the work stands.
-            commit_phases: makes the context of the commit phases; it is left before anything is written.
+            load_carried: returns the bolts carried over from an attempt's processing phase.
+            fingerprints_of: returns the fingerprints from an attempt's processing phase.
+            probe: reports the progress of the work.
+            commit_phases: creates the context of the commit phases, which ends before anything is written.
         """
         attempts = [assigned.attempt for assigned in group]
         bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
@@ -160,13 +161,13 @@ class GroupCommitter:
         probe: ProgressProbe,
         commit_phases: Callable[[], AbstractContextManager[object]],
     ) -> GroupOutcome:
-        """Run the commit phases of a group; where a table can't be read, again, as often as a write is tried.
+        """Run the commit phases of a group; if a table can't be read, try again up to ``WRITE_TRIES_MAX`` times.
 
-        What a bolt took in the processing phase is still there, so nothing is processed again; and nobody is to blame
-        but the table, so no transaction counts as failed. What did finish before is written first.
+        The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
+        transaction counts as failed. If some transactions finished before the failure, they are written first.
 
         Raises:
-            StopError: it could not be read in all those tries.
+            StopError: the table could not be read in any try.
         """
         for pause_secs in _pauses():
             try:
@@ -176,28 +177,26 @@ class GroupCommitter:
                 if failure is None:
                     return outcome
                 if outcome.finished:
-                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest comes again, in the next group
+                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest returns and joins the next group
             except StateFailure as error:
                 failure = error
             if pause_secs is None:
                 raise StopError(
-                    f"a table could not be read in {WRITE_TRIES_MAX} tries; start again when it can be: nothing of "
-                    "this transaction was written",
+                    f"a table could not be read in {WRITE_TRIES_MAX} tries; nothing of this transaction was written; "
+                    "start again when the table is readable",
                     txid=attempts[0].txid,
                     cause=str(failure),
                 ) from failure
-            logger.warning(
-                "a table cannot be read for transaction %d and is tried again: %s", attempts[0].txid, failure
-            )
+            logger.warning("a table cannot be read for transaction %d; trying again: %s", attempts[0].txid, failure)
             self._sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
     def take_late(self) -> TxtopoError | None:
-        """Return what a component has done when its commit phase was over; None if nothing new is known."""
+        """Return an error of a component that acted after its commit phase was over; None if there is no new one."""
         return self._task_factory.take_late()
 
     def write_dead_letter(self, action: DeadLetter) -> list[Event]:
-        """Write a dead letter, in its turn, and return the events that say so."""
+        """Write a dead letter at its place in the commit order, and return the resulting events."""
         given_up = action.given_up
         assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
         state = self._states[self._dead_letters]
@@ -256,7 +255,7 @@ class GroupCommitter:
             with durable_step("group.clear"):
                 for name in writes:
                     state = self._states[name]
-                    assert stages_writes(state), "it has staged"
+                    assert stages_writes(state), "the state has staged its write"
                     state.discard_staged()
 
     def _timed(self, step: str) -> _Timed:
@@ -278,7 +277,7 @@ class GroupCommitter:
             own = {} if fingerprints is None else fingerprints[assigned.attempt]
             with user_code(self._task_factory.plan.spout.id, assigned.attempt):
                 ranges = self._input_ranges(copied_json(assigned.metadata), copied_json(previous))
-                json.dumps(ranges)  # what is not JSON is the spout's mistake
+                json.dumps(ranges)  # fails inside user_code() if the spout returns something that is not JSON
             transactions.append(
                 JournalTransaction(
                     txid=assigned.attempt.txid,
@@ -298,12 +297,16 @@ class GroupCommitter:
             try:
                 self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
             except RuleError:
-                if not is_staged:  # one state, which refuses a value before it writes anything
+                if not is_staged:  # a single state, which refuses a value before it writes anything
                     self._coordinator_state.drop_group()
                 raise
 
     def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
-        """Stage or write one state; a failure is looked up, for a write may have landed without its answer."""
+        """Stage or write one state, and try again after a failure.
+
+        Trying again is safe if the failed write was made but its answer was lost: ``write`` does nothing if the table
+        has the transaction already.
+        """
         for pause_secs in _pauses():
             try:
                 with durable_step(step):
@@ -311,12 +314,12 @@ class GroupCommitter:
             except FailedException as error:
                 if pause_secs is None:
                     raise StopError(
-                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it can be: "
-                        "recovery finishes the group",
+                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it is writable, "
+                        "and recovery will finish the group",
                         txid=txid,
                         cause=str(error),
                     ) from error
-                logger.warning("a write of transaction %d failed and is tried again: %s", txid, error)
+                logger.warning("a write of transaction %d failed; trying again: %s", txid, error)
                 self._sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
@@ -325,11 +328,11 @@ class GroupCommitter:
             with durable_step("table.maintain"):
                 state.maintain()
         except FailedException as error:
-            logger.warning("upkeep of a table failed and waits for its next turn: %s", error)
+            logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
 
 
 class _Timed:
-    """Counts how long its context takes; a class and not a generator, for a group enters it for every step."""
+    """Adds up the time spent in its context. A class and not a generator, because groups enter it for every step."""
 
     __slots__ = ("_now_secs", "_started", "_step", "_step_secs")
 
@@ -347,14 +350,14 @@ class _Timed:
 
 
 def _pauses() -> Iterator[float | None]:
-    """Yield the pause after each try, None after the last one."""
+    """Yield the pause after each try, in seconds, and None after the last one."""
     for tries in range(WRITE_TRIES_MAX - 1):
         yield WRITE_RETRY_SECS * 2**tries
     yield None
 
 
 def state_failure_below(error: BaseException | None) -> StateFailure | None:
-    """Return the failure of a table that an error is, or that it was raised from by the user's code; None if none."""
+    """Return the StateFailure that an error is or was raised from, perhaps by user code; None if there is none."""
     while error is not None:
         if isinstance(error, StateFailure):
             return error
@@ -363,17 +366,17 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
 
 
 def _check_staging(states: Mapping[str, OpenedState]) -> None:
-    """Refuse several states if one of them can't stage: a crash between two writes could not be finished."""
+    """Refuse several states unless all can stage: recovery could not finish a crash between two writes."""
     unable = [name for name, state in states.items() if not stages_writes(state)]
     if unable and len(states) > 1:
         raise ConfigError(
-            f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; give it stage(), "
-            "write_staged() and discard_staged()"
+            f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; implement stage(), "
+            "write_staged() and discard_staged() in it"
         )
 
 
 def _put_and_removed(values: Writes) -> tuple[int, int]:
-    """Return the number of keys, or rows, that are put, and of those that are removed."""
+    """Return the number of keys or rows that a write puts, and the number that it removes."""
     match values:
         case PreparedWrites():
             return values.rows_put, values.rows_removed
@@ -395,5 +398,5 @@ def _failure_events(outcome: GroupOutcome) -> list[Event]:
         case StopError() as error:
             return [Fenced(error)]
         case error:
-            assert error is not None, "a failed attempt has its failure"
+            assert error is not None, "a failed attempt has a failure"
             return [RuleBroken(error)]

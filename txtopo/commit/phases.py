@@ -1,8 +1,8 @@
-"""The commit phases of a group: one transaction after another, strictly in txid order.
+"""Runs the commit phases of a group: one transaction after another, strictly in txid order.
 
-``finish_batch`` of each committer, then the bolts below it, component by component in topological order. A
-later transaction of the group sees what an earlier one has put. One that fails takes only itself and its
-followers out of the group: what comes before it is written.
+A commit phase calls ``finish_batch`` of the committers and the bolts below them, component by component in topological
+order. A later transaction of the group sees the values that an earlier one has put. If a transaction fails, it and the
+later ones leave the group; the earlier ones are written.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from txtopo.tasks.user_output import ended
 from txtopo.topology.plan import Phase
 
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
-"""Returns what the bolts of the commit phase took in an attempt's processing phase."""
+"""Returns the bolts carried over from an attempt's processing phase."""
 
 
 @attrs.frozen
 class GroupOutcome:
-    """What the commit phases of a group came to."""
+    """The result of the commit phases of a group."""
 
     finished: tuple[TransactionAttempt, ...]
     """The attempts whose commit phases ran to their end, in order."""
     writes: Mapping[str, Writes]
-    """What they put, by state and key."""
+    """Their writes, by state."""
     failed: TransactionAttempt | None = None
-    """The attempt that failed, if any; those behind it did not run."""
+    """The attempt that failed, if any; the attempts after it did not run."""
     failure: TxtopoError | None = None
     fingerprints: Mapping[TransactionAttempt, Fingerprints] = attrs.field(factory=dict)
-    """What the finished attempts' components emitted in the commit phase."""
+    """The fingerprints of the finished attempts' components in the commit phase."""
 
 
 def run_commit_phases(
@@ -53,22 +53,22 @@ def run_commit_phases(
     """Run the commit phases of a group in order, until one fails. Writes nothing.
 
     Args:
-        task_factory: makes the bolts.
+        task_factory: creates the bolts.
         states: the opened states, by name.
         attempts: the group, in txid order.
-        load_carried: returns what was carried over from an attempt's processing phase.
-        probe: shows where the work stands.
+        load_carried: returns the bolts carried over from an attempt's processing phase.
+        probe: reports the progress of the work.
     """
     probe = probe or ProgressProbe()
     with probe.current():
         outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
         if outcome is None:
             outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
-    assert outcome is not None, "what is put key by key needs no folding"
+    assert outcome is not None, "key by key, nothing has to be folded"
     return outcome
 
 
-def _run_group(  # noqa: PLR0913 - as above, and how
+def _run_group(  # noqa: PLR0913 - the same parameters and a mode
     task_factory: TaskFactory,
     states: Mapping[str, OpenedState],
     attempts: Sequence[TransactionAttempt],
@@ -77,7 +77,7 @@ def _run_group(  # noqa: PLR0913 - as above, and how
     *,
     by_key: bool,
 ) -> GroupOutcome | None:
-    """Run the commit phases; return None if a state can't fold the group's rows and they must go key by key."""
+    """Run the commit phases; return None if a state can't fold the group's rows, so they must be put key by key."""
     group = {name: GroupState(opened, by_key=by_key) for name, opened in states.items()}
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
@@ -123,7 +123,7 @@ def _run_commit_phase(
         for edge, tally in run.tallies.items():
             if not tally.is_settled:
                 name = task_factory.plan.edges[edge].target
-                raise TupleTreeFailure(f"{name!r} received other tuples than were sent", txid=attempt.txid)
+                raise TupleTreeFailure(f"{name!r} did not receive exactly the tuples that were sent", txid=attempt.txid)
     except TxtopoError:
         for view in views.values():
             view.discard()

@@ -1,7 +1,7 @@
-"""States as the transactions of a commit group see them: what is durable, below what the group has put.
+"""The write buffer of a commit group: the group's writes in memory, on top of the durable values of its states.
 
-A group's writes are gathered in memory and made durable together. Each transaction writes into a layer of
-its own, which is merged into the group's when its commit phase is over, and thrown away if it fails.
+A group's writes are collected in memory and made durable together. Each transaction writes into its own layer, which
+is merged into the group's layer when its commit phase ends, and discarded if it fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txtopo.tasks.state_handle import StateView
 T = TypeVar("T")
 
 _UNKNOWN: Any = object()
-"""Stands for a value that takes a decision, key by key."""
+"""A marker for a value that cannot be handled bare: its StateValue must be looked at."""
 
 
 class GroupState:
@@ -37,7 +37,7 @@ class GroupState:
 
     Args:
         opened: the state.
-        by_key: whether rows that are folded go key by key, too.
+        by_key: whether to fold rows key by key.
     """
 
     def __init__(self, opened: OpenedState, *, by_key: bool = False) -> None:
@@ -45,22 +45,22 @@ class GroupState:
         self._folds = opened if isinstance(opened, FoldsRows) else None
         self._takes_rows = opened if isinstance(opened, TakesRows) else None
         self.written = Layer(opened.make_value)
-        """What the finished transactions of the group have put; None for what they have removed."""
+        """The writes of the group's finished transactions; None for a removed key."""
         self.folded: list[TransactionRows] = []
-        """What they have folded as rows. It is over with rows once a key is asked for: see :meth:`settle`."""
+        """The rows that they have folded. The first access to a single key ends this mode: see :meth:`settle`."""
         self.reduction: Reduction | None = None
         self.rows_to_write: list[RowsToWrite] = []
-        """What they have put into a table of rows, in txid order."""
+        """The rows that they have put into a rows table, in txid order."""
         self.probe = current_probe()
-        """Shows where the commit phases stand: many keys in one call may take long."""
+        """Reports the progress of the commit phases, since a call with many keys may take long."""
         self._by_key = by_key
 
     def begin(self, txid: int) -> TransactionView:
-        """Return the state as transaction ``txid`` sees it."""
+        """Return the view of transaction ``txid``."""
         return TransactionView(self, txid)
 
     def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
-        """Return the rows that stand for ``values``; None if they go key by key, as all that is put in this group."""
+        """Return ``values`` as rows to fold; None if this group must fold them key by key."""
         reduction = Reduction.of(function)
         is_by_key = self._by_key or self.written or reduction is None or self.reduction not in {None, reduction}
         if self._folds is None or is_by_key or reduction is None:
@@ -71,32 +71,36 @@ class GroupState:
         return rows
 
     def fitted_rows(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
-        """Return rows as a table of rows takes them; refuse them in a state that is none."""
+        """Return rows in the form that a rows table takes.
+
+        Raises:
+            StateAccessError: the state is not a rows table.
+        """
         if self._takes_rows is None:
             raise takes_no_rows(self.opened)
         return self._takes_rows.rows_to_write(rows, mode)
 
     def settle(self) -> None:
-        """Put what was folded as rows key by key, for from now on keys are asked for."""
+        """Apply the folded rows key by key, because a transaction is about to access single keys."""
         self._by_key = True
         folded, self.folded = self.folded, []
-        assert self.reduction is not None, "rows are folded in some way"
+        assert self.reduction is not None, "folded rows have a reduction"
         for part in folded:
             view = self.begin(part.txid)
             view.reduce_by_key(self.opened.pairs(part.rows), self.reduction.function)
             view.finish()
 
     def writes(self) -> Writes | None:
-        """Return what the group has put, empty if nothing; None if its rows cannot be folded at once."""
+        """Return the group's writes, which may be empty; None if its rows cannot be folded at once."""
         if not self.rows_to_write and not self.folded:
             return self.written
         try:
             if self.rows_to_write:
-                assert not self.written, "a table of rows has no keys"
-                assert self._takes_rows is not None, "it has taken rows"
+                assert not self.written, "a rows table has no keys"
+                assert self._takes_rows is not None, "only a rows table has rows to write"
                 return self._takes_rows.write_rows(self.rows_to_write)
-            assert self.reduction is not None, "rows are folded in some way"
-            assert self._folds is not None, "it has taken rows to fold"
+            assert self.reduction is not None, "folded rows have a reduction"
+            assert self._folds is not None, "only a state that folds rows has folded rows"
             return self._folds.fold(self.folded, self.reduction)
         except FailedException as error:
             raise_as_of_state(error)
@@ -109,7 +113,7 @@ class GroupState:
             raise_as_of_state(error)
 
     def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
-        """Return the durable bare values that a transaction starts from; None: ask each value."""
+        """Return the durable bare values that a transaction starts from; None to ask each stored value."""
         try:
             return self.opened.befores(txid, keys)
         except FailedException as error:
@@ -124,10 +128,12 @@ class GroupState:
 
 
 class TransactionView(StateView):
-    """One state as one transaction of a group sees it, for one thread at a time.
+    """One transaction's view of a state in its commit group, for one thread at a time.
+
+    A value is *bare* in a layer if only the value itself is stored, not its StateValue.
 
     Attributes:
-        lock: held by whoever calls a method in a thread that may not be the only one.
+        lock: callers must hold it if other threads may use the view at the same time.
     """
 
     def __init__(self, group: GroupState, txid: int) -> None:
@@ -137,29 +143,29 @@ class TransactionView(StateView):
         self._own = Layer(group.opened.make_value, txid)
         self._own_rows: list[TransactionRows] = []
         self._own_rows_to_write: list[RowsToWrite] = []
-        self._may_lie_bare = group.opened.bulk is not None
+        self._allows_bare = group.opened.bulk is not None
         self._unchecked: list[tuple[KeyedWrites, Sequence[Key] | None]] = []
-        """What is put in bulk, and which of its keys may not fit; None: any."""
+        """Bulk writes since the last check, with the keys that were not checked before; None for all keys."""
         self._singles: dict[Key, StateValue | None] = {}
         self._has_unchecked_singles = False
         """Whether keys were put bare one by one since the last check."""
         self._at_hand: tuple[dict[Key, Any], dict[Key, Any]] | None = None
-        """What lies bare, while nothing but single keys is asked for."""
+        """The bare values of this transaction and of the group, while only single keys are accessed."""
         self._is_over = False
 
     @property
     def copying(self) -> Copying | None:
-        """How values are kept apart from those that bolts hold; None: they can't be changed. Here they are the same."""
+        """How to copy the state's values; None if they are immutable. This view itself does not copy."""
         return self._group.opened.copying
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return what is kept for each key, this transaction's own writes included."""
+        """Return the stored value of each key, including this transaction's own writes."""
         self._begin_by_key()
         own, before = self._own, self._before(keys)
         return [own[key] if key in own else before[key] for key in keys]
 
     def get(self, key: Key) -> StateValue | None:
-        """Return what is kept for one key, this transaction's own write included."""
+        """Return the stored value of one key, including this transaction's own write."""
         own, written = self._at_hand or self._take_at_hand()
         try:
             if key in own:
@@ -167,12 +173,12 @@ class TransactionView(StateView):
             if written:
                 value: StateValue | None = self._group.written[key]
                 return value
-        except (KeyError, TypeError):  # an unhashable key the state refuses in its own words
+        except (KeyError, TypeError):  # TypeError: the state itself raises a clear error for an unhashable key
             pass
         return self.multi_get((key,))[0]
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
-        """Put a value for each key; a key that has this transaction in it already stays as it is."""
+        """Put a value for each key, unless its stored value contains this transaction already."""
         self._begin_by_key()
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
         bare = {key: self._bare(value) for key, value in values.items()}
@@ -182,11 +188,11 @@ class TransactionView(StateView):
                 self._update(key, before, lambda _, value=value: value)  # type: ignore[misc]
 
     def put(self, key: Key, value: Any) -> None:
-        """Put a value for one key, unless it has this transaction in it already."""
+        """Put a value for one key, unless its stored value contains this transaction already."""
         value = self._bare(value)
         own, written = self._at_hand or self._take_at_hand()
         try:
-            if key in written or key in own:  # whatever it is now: nothing is to be made of it
+            if key in written or key in own:  # the old value does not matter
                 own[key] = value
                 self._has_unchecked_singles = True
                 return
@@ -219,12 +225,12 @@ class TransactionView(StateView):
         return new
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
-        """Fold each key's value into what is kept: as rows where that can be, else key by key."""
+        """Fold each key's value into the stored one: as rows if possible, otherwise key by key."""
         if not self.fold_rows(values, function):
             self.reduce_by_key(values.items() if isinstance(values, Mapping) else self.pairs(values), function)
 
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
-        """Fold each key's value into what is kept, as rows; return False, ready for single keys, if that can't be."""
+        """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
         rows = None if self._own else self._group.rows_to_fold(values, function)
         if rows is None:
@@ -234,19 +240,19 @@ class TransactionView(StateView):
         return True
 
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
-        """Return keys and values of rows to fold."""
+        """Return (key, value) pairs of rows to fold."""
         return self._group.opened.pairs(rows)
 
     def append(self, rows: Rows) -> None:
-        """Add rows to a table of rows."""
+        """Add rows to a rows table."""
         self._write_rows(rows, RowsMode.APPEND)
 
     def replace_partitions(self, rows: Rows) -> None:
-        """Put rows in the place of what earlier transactions left in their partitions."""
+        """Replace the rows of earlier transactions in the partitions of ``rows``."""
         self._write_rows(rows, RowsMode.REPLACE)
 
     def as_rows(self, rows: Rows) -> pa.Table:
-        """Return rows with the columns of a table of rows."""
+        """Return ``rows`` with the columns of the rows table."""
         return in_memory(self._group.fitted_rows(rows, RowsMode.APPEND))
 
     def _write_rows(self, rows: Rows, mode: RowsMode) -> None:
@@ -256,11 +262,11 @@ class TransactionView(StateView):
             self._own_rows_to_write.append(part)
 
     def reduce_by_key(self, pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]) -> None:
-        """Fold values into what is kept, key by key."""
+        """Fold values into the stored ones, key by key."""
         self.multi_update(*folded_by_key(pairs, function))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove each key; one that has this transaction in it already stays as it is."""
+        """Remove each key, unless its stored value contains this transaction already."""
         self._begin_by_key()
         before = self._before(keys)
         for key in keys:
@@ -269,12 +275,12 @@ class TransactionView(StateView):
                 self._put(key, None)
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all durable rows: those of this commit group are not among them."""
+        """Return all durable rows, without those of this commit group."""
         self._check_running()
         return self._group.snapshot(txid)
 
     def check(self) -> None:
-        """Refuse what does not fit the state's fields, while it is known whose it is.
+        """Check the values put since the last check; call this while their component is known.
 
         Raises:
             FieldsError: a key or value that was put since the last check does not fit.
@@ -295,11 +301,11 @@ class TransactionView(StateView):
                 opened.check(self._txid, values, new_keys)
 
     def in_sight(self, items: Iterable[T]) -> AbstractContextManager[Iterator[T]]:
-        """Make an iterator over items that shows that the commit phase gets on."""
+        """Return a context with an iterator over items that reports progress of the commit phase."""
         return self._group.probe.in_sight(items)
 
     def step(self) -> None:
-        """Note that the commit phase gets on."""
+        """Record progress of the commit phase."""
         self._group.probe.step()
 
     def finish(self) -> None:
@@ -313,7 +319,7 @@ class TransactionView(StateView):
             self._is_over, self._at_hand = True, None
 
     def discard(self) -> None:
-        """Throw this transaction's writes away."""
+        """Discard this transaction's writes."""
         with self.lock:
             self._own.clear()
             self._own_rows.clear()
@@ -321,7 +327,7 @@ class TransactionView(StateView):
             self._is_over, self._at_hand = True, None
 
     def _bare(self, value: Any) -> Any:
-        """Return the value of what ``get`` returned, which some put back whole, as in Storm."""
+        """Return the bare value; bolts may put the stored value that ``get`` returned, as in Storm."""
         if not hasattr(value, "value_before"):
             return value
         txid = getattr(value, "txid", self._txid)
@@ -332,17 +338,17 @@ class TransactionView(StateView):
         return value.value
 
     def _update_in_bulk(self, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any] | None:
-        """Update many keys without a decision for each; None if there is one to make."""
+        """Update many keys with bare values; return None if some key's StateValue must be looked at."""
         own, written = self._own, self._group.written
-        if not self._may_lie_bare or own.kept:
+        if not self._allows_bare or own.kept:
             return None
         try:
             distinct = set(keys)
-        except TypeError:  # an unhashable key, which the state refuses in its own words
+        except TypeError:  # the state itself raises a clear error for an unhashable key
             return None
         if len(distinct) != len(keys) or not own.holds_none_of(distinct):
             return None
-        new_keys: Sequence[Key] = ()  # what the group has put was looked at then
+        new_keys: Sequence[Key] = ()  # keys that the group has put were checked then
         bare = written.bare
         try:
             befores: Sequence[Any] | None = list(map(bare.__getitem__, keys))
@@ -361,11 +367,11 @@ class TransactionView(StateView):
         return results.copy()
 
     def _befores(self, keys: Sequence[Key], new_keys: Sequence[Key]) -> list[Any] | None:
-        """Return what each key starts from; None if there is a decision to make for one of them.
+        """Return the bare value that each key starts from; None if some key's StateValue must be looked at.
 
         Args:
             keys: all keys.
-            new_keys: those that the group has not put bare.
+            new_keys: the keys that the group has not put bare.
         """
         written = self._group.written
         if written.kept and not written.kept.keys().isdisjoint(new_keys):
@@ -377,22 +383,25 @@ class TransactionView(StateView):
         return list(map(found.get, keys, map(written.bare.get, keys)))
 
     def _take_at_hand(self) -> tuple[dict[Key, Any], dict[Key, Any]]:
-        """Return what this transaction and the group have put bare; empty ones if there may be decisions to make."""
+        """Return the bare values of this transaction and of the group; empty if some StateValue must be looked at."""
         self._begin_by_key()
-        if not self._may_lie_bare or self._own.kept or self._group.written.kept:
+        if not self._allows_bare or self._own.kept or self._group.written.kept:
             return {}, {}
         self._at_hand = self._own.bare, self._group.written.bare
         return self._at_hand
 
     def _bare_before(self, key: Key) -> Any:
-        """Return what a key starts from that nobody in the group has put bare; _UNKNOWN if there is a decision."""
+        """Return the durable bare value that a key starts from; _UNKNOWN if its StateValue must be looked at.
+
+        The key must have no bare value in the group.
+        """
         if self._at_hand is None:
             return _UNKNOWN
         befores = self._group.befores(self._txid, (key,))
         return _UNKNOWN if befores is None else befores[0]
 
     def _update(self, key: Key, before: Mapping[Key, StateValue | None], make_new: Callable[[Any], Any]) -> Any:
-        """Replace one key's value; return the new one, or the one that has this transaction in it already."""
+        """Replace one key's value and return it; return the stored value if it contains this transaction already."""
         own, txid = self._own, self._txid
         is_own = key in own
         stored = own[key] if is_own else before[key]
@@ -410,18 +419,18 @@ class TransactionView(StateView):
         self._singles[key] = value
 
     def _begin_by_key(self) -> None:
-        """Be ready for single keys: what was folded as rows goes key by key from now on."""
+        """Prepare for access to single keys: apply all folded rows key by key."""
         self._check_running()
         if self._group.folded:
             self._group.settle()
         if self._own_rows:
             rows, self._own_rows = self._own_rows, []
-            assert self._group.reduction is not None, "rows are folded in some way"
+            assert self._group.reduction is not None, "folded rows have a reduction"
             for part in rows:
                 self.reduce_by_key(self._group.opened.pairs(part.rows), self._group.reduction.function)
 
     def _before(self, keys: Sequence[Key] | Mapping[Key, Any]) -> dict[Key, StateValue | None]:
-        """Return what was kept before this transaction, for the keys it has not written yet."""
+        """Return the values before this transaction, for the keys that it has not written yet."""
         own, written = self._own, self._group.written
         found: dict[Key, StateValue | None] = {}
         missing = []
@@ -440,15 +449,15 @@ class TransactionView(StateView):
         self._at_hand = None
         if self._is_over:
             raise StateAccessError(
-                f"a state was kept beyond the commit phase of transaction {self._txid}; "
-                "ask context.state() for it anew in prepare()"
+                f"a state was used after the commit phase of transaction {self._txid}; "
+                "call context.state() in each prepare()"
             )
 
 
 def raise_as_of_state(error: FailedException) -> NoReturn:
-    """Raise what a state has raised as a failure of the state, which is tried again a few times and then stops the run.
+    """Raise a state's FailedException as StateFailure, which is retried a few times and then stops the run.
 
-    As a failure of the transaction it would replay that without end.
+    As a failure of the transaction it would replay that transaction without end.
     """
     if isinstance(error, StateFailure):
         raise error
@@ -458,7 +467,7 @@ def raise_as_of_state(error: FailedException) -> NoReturn:
 def folded_by_key(
     pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]
 ) -> tuple[list[Key], Callable[[Any, Any], Any]]:
-    """Return keys, each once, and the function of key and old value that folds a transaction's values into it."""
+    """Return the distinct keys, and a function of key and old value that folds in the key's values."""
     folded: dict[Key, Any] = {}
     for key, value in pairs:
         folded[key] = function(folded[key], value) if key in folded else value
@@ -477,9 +486,9 @@ def of_key_and_old(keys: Sequence[Key], function: Updater) -> Callable[[Any, Any
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called with two arguments."""
+    """Return whether a function can be called with two arguments."""
     if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
-        code = function.__code__  # 0.3 µs, and 10 by its signature: each multi_update asks
+        code = function.__code__  # 0.3 µs; inspect.signature() would take 10 µs in each multi_update
         if not (code.co_kwonlyargcount or code.co_flags & inspect.CO_VARARGS):
             return code.co_argcount - len(function.__defaults__ or ()) <= 2 <= code.co_argcount  # noqa: PLR2004
     try:

@@ -1,4 +1,4 @@
-"""Actions: what the run loop is to do. Imperative; frozen; carried out in list order."""
+"""Actions: instructions to the run loop. Imperative; frozen; carried out in list order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CreateMetadata:
 
 @attrs.frozen
 class SaveMetadata:
-    """Make metadata durable, before any later action starts."""
+    """Make metadata durable before any later action starts."""
 
     begun: tuple[TransactionMetadata, ...]
 
@@ -39,7 +39,7 @@ class AssignedAttempt:
 class Process:
     """Run the processing phases of consecutive transactions in one job.
 
-    ``previous_metadata`` is that of the transaction before the first one: an opaque spout goes on from it.
+    ``previous_metadata`` is that of the transaction before the first one; an opaque spout continues from it.
     """
 
     job_id: int
@@ -56,7 +56,7 @@ class CancelJob:
 
 @attrs.frozen
 class Commit:
-    """Run the commit phases of a group, one after another, and make their writes together."""
+    """Run the commit phases of a group one after another, then make their writes together."""
 
     group_id: int
     group: tuple[AssignedAttempt, ...]
@@ -64,7 +64,7 @@ class Commit:
 
 @attrs.frozen
 class DeadLetter:
-    """Write a transaction that was given up to the dead-letter table, in its turn."""
+    """Write a given-up transaction to the dead-letter table, at its place in the commit order."""
 
     group_id: int
     given_up: AssignedAttempt
@@ -74,14 +74,14 @@ class DeadLetter:
 
 @attrs.frozen
 class AbandonCommit:
-    """Stop the run if the commit phases of a group still run: they have made no progress within the timeout."""
+    """Stop the run if commit phases of this group are still running; they made no progress within the timeout."""
 
     group_id: int
 
 
 @attrs.frozen
 class CleanUp:
-    """Let go of what is kept for transactions up to ``txid``: they are never asked for again."""
+    """Release what is kept for transactions up to ``txid``; they are never needed again."""
 
     txid: int
 
@@ -90,14 +90,14 @@ class StopReason(enum.Enum):
     """Why a run stops."""
 
     EXHAUSTED = "the spout is exhausted"
-    UNTIL = "the transaction asked for is committed"
-    REQUESTED = "a stop was asked for"
+    UNTIL = "the requested transaction is committed"
+    REQUESTED = "a stop was requested"
     FAILED = "an error"
 
 
 @attrs.frozen
 class Stop:
-    """End the run. ``error`` is raised from it, where there is one."""
+    """End the run, and raise ``error`` from it unless that is None."""
 
     reason: StopReason
     error: Exception | None = None

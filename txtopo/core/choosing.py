@@ -1,4 +1,4 @@
-"""Which transactions go into the next job and the next commit group. Pure leaves of the coordinator."""
+"""Chooses the transactions of the next job and of the next commit group. Pure functions of the coordinator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def window_end(committed: int, limits: Limits) -> int:
 def choose_job(
     window: Mapping[int, Transaction], committed: int, now_ms: int, limits: Limits, transactions_max: int
 ) -> list[Transaction]:
-    """Return the transactions of the next job: the lowest ready one and those ready right behind it.
+    """Return the transactions of the next job: the lowest ready one and the ready ones that directly follow it.
 
-    An earlier run with a larger window may have begun more than the window takes: they wait. A transaction
-    that a whole job was lost with goes alone. Nothing is chosen behind a
-    transaction whose end the spout must know first.
+    - Transactions beyond the window wait; an earlier run with a larger window may have begun them.
+    - A transaction whose job was lost runs in a job of its own.
+    - No transaction is chosen after one whose end the spout must know first.
     """
     job: list[Transaction] = []
     end = window_end(committed, limits)
@@ -41,7 +41,7 @@ def choose_job(
 
 
 def choose_group(window: Mapping[int, Transaction], committed: int, limits: Limits) -> list[Transaction]:
-    """Return the next commit group: the processed transactions from the lowest uncommitted one on."""
+    """Return the next commit group: consecutive processed transactions, starting at the lowest uncommitted one."""
     group: list[Transaction] = []
     for transaction in _in_order(window, committed):
         if transaction.status is not Status.PROCESSED or len(group) == limits.group_transactions_max:

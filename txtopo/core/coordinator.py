@@ -1,80 +1,81 @@
-"""The coordinator: one door, events in, actions out. This is its theory of operation.
+"""The coordinator: events in, actions out, through one method. This is its theory of operation.
 
-What the machine is
-===================
+Overview
+========
 A stream is cut into transactions 1, 2, 3 and so on. Their processing phases overlap; their commit phases run strictly
-in order. The coordinator decides what begins, what is processed together, what commits together, what is tried again,
-and when to stop. It decides nothing else, and it does nothing: it takes events in through ``handle`` and returns a list
-of actions. The run loop carries them out and answers with more events. The coordinator has no clock (``Ticked`` tells
-the time), no thread and no randomness, so the same events give the same actions, and a simulator can try a hundred
-thousand schedules of crashes against this very class.
+in order. The coordinator decides which transactions begin, which are processed together, which commit together, which
+are replayed, and when to stop. It decides nothing else, and it has no effects: it takes events through ``handle`` and
+returns a list of actions. The run loop carries them out and answers with more events. The coordinator has no clock
+(``Ticked`` carries the time), no threads and no randomness, so the same events give the same actions, and a simulator
+can run 100,000 schedules of crashes against this very class.
 
-After every event the order of business is the same. First it is *taken in*: it moves transactions, by the table in
-``transitions``, and nothing is decided. Then ``_advance`` looks at where all of them stand and does what can be done
-now: stop, commit a group, ask the spout, process jobs. So there is no "when this happens, do that" to forget. What can
-be done depends on the state alone, not on the way it was reached. Commits come first for they free the window.
+Every event is handled in two steps. ``_take_in`` applies it: it moves transactions by the table in ``transitions`` and
+decides nothing. Then ``_advance`` looks at the resulting state and does everything that is possible now: stop, commit
+a group, ask the spout, start jobs. What is possible depends on the state alone, not on the events that led to it, so
+no combination of events can be forgotten. Commits come first because they free the window.
 
 The window
 ==========
-The window is the transactions from the lowest uncommitted one on that have begun: consecutive, without a gap, at most
-``limits.window``. Everything is bounded by it: attempts in flight, metadata kept, results that wait for their turn. A
-transaction enters when the spout's coordinator has begun it and leaves when it is committed. It is asked for several at
-once, and one question is open at a time, for each transaction's metadata goes on from the one before.
+The window holds the transactions that are begun and not yet committed: consecutive, without a gap, at most
+``limits.window``. It bounds everything else: attempts in flight, metadata in memory, results that wait for their turn.
+A transaction enters when the spout's coordinator has begun it and leaves when it is committed. The spout's coordinator
+is asked for several transactions at once, but for one request at a time, because each transaction's metadata continues
+from the one before.
 
-Metadata of a repeatable spout is durable before a tuple of it is emitted: ``SaveMetadata`` stands in front of the
-``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that
-has begun and was never processed; the next coordinator finds it and gives it to the same transaction again.
+The metadata of a repeatable spout is durable before any of its tuples is emitted: ``SaveMetadata`` precedes the
+``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that is
+begun but was never processed; the next coordinator finds its metadata and uses it for the same transaction.
 
 Jobs
 ====
-A job has a cost however little is in it, so one job processes consecutive transactions that are ready. It is never
-waited for: one ready transaction makes a job of one. How many it may hold is the job sizer's business. An attempt
-answers for itself (``Processed``, ``Failed``); when its job ends, whoever has not answered has failed.
+A job has a fixed cost, so one job processes several consecutive transactions that are ready. No transaction waits for
+a job to fill up: a single ready one makes a job of one. The job sizer sets the maximum. Each attempt is answered
+individually (``Processed``, ``Failed``); an attempt without an answer when its job ends has failed.
 
-When a whole job is lost, nobody knows which transaction was to blame. So each of them goes alone next time: the one
-that kills its executor then loses its own job only, and is counted as failed for it. Losses in a row, with a growing
-pause between them, stop the run: then it is Spark that is ill and not a transaction.
+When a whole job is lost, it is unknown which transaction is to blame, so each of them runs alone next time: a
+transaction that kills its executor then loses only its own job, and the failure counts as its own. Several losses in a
+row, with a growing pause between them, stop the run: then the fault is Spark's and not a transaction's.
 
 Commit groups
 =============
-As soon as the lowest uncommitted transaction is processed, it commits, and with it the processed ones right behind it:
-databases' group commit. One group is in flight. Its commit phases run one after another in txid order, then its Delta
-writes are made together. If one fails, those before it commit, it is replayed, and those behind it *return*: they stay
-processed, with the same attempt, and come again in a later group.
+As soon as the lowest uncommitted transaction is processed, it commits together with the processed ones that directly
+follow it: group commit, as in databases. One group is in flight. Its commit phases run one after another in txid order,
+then its Delta writes are made together. If one fails, those before it commit, it is replayed, and those after it
+*return*: they remain processed, with the same attempt, and join a later group.
 
 1. Transactions 4, 5 and 6 are processed and commit as group 2.
-2. The commit phase of 5 raises FailedException. The run loop writes 4, says ``Committed(4)``, ``Failed(5)``, and then
-   ``GroupEnded(2)``.
-3. 4 leaves the window. 5 is ready again. 6, which the group did not get to, is processed as before.
-4. 5 is processed anew, and group 3 holds 5 and 6: the work of 6 was not lost.
+2. The commit phase of 5 raises FailedException. The run loop writes 4, answers ``Committed(4)``, ``Failed(5)``, and
+   then ``GroupEnded(2)``.
+3. 4 leaves the window. 5 is ready again. 6, whose turn did not come, is still processed.
+4. 5 is processed again, and group 3 holds 5 and 6: the work of 6 was not lost.
 
-Attempts, and answers that come late
-====================================
-Each try at a transaction is an attempt with a number of its own, which only rises: across crashes too, because its
-upper part is the epoch. One attempt of a transaction is live, and only its answers count. (Storm drops the live attempt
-when an older one fails late; we do not.)
+Attempts and late answers
+=========================
+Each try at a transaction is an attempt with its own number, which only rises, even across crashes, because its high
+bits are the epoch. One attempt of a transaction is live, and only its answers count. (Storm drops the live attempt when
+an older one fails late; txtopo does not.)
 
 1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new job.
-2. The executor that held 7:1 wakes up and reports it failed, or processed.
-3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 goes on.
+2. The executor of 7:1 resumes and reports that 7:1 has failed, or was processed.
+3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 continues.
 
-What must never be late is ``Committed``: a write that has landed can't be taken back. So a committed attempt that is
-not the live one, or not the next in order, is a bug of ours and stops the run.
+``Committed`` must never be late: a durable write can't be taken back. So if an attempt is committed that is not live or
+not next in order, that is a bug of txtopo and stops the run.
 
 Replays of repeatable and of opaque spouts
 ==========================================
-A *repeatable* spout emits the same batch for the same metadata. If transaction N fails, N alone is replayed. What is
-processed behind it stays right, for it does not depend on how often N was tried.
+A *repeatable* spout emits the same batch for the same metadata. If transaction N fails, only N is replayed. Results of
+later transactions remain valid, because they do not depend on how often N was tried.
 
-An *opaque* spout emits each transaction from where the one before ended, perhaps other tuples each time. Where N ends
-is known once N was emitted. Four things follow:
+An *opaque* spout emits each transaction from where the one before ended, and may emit different tuples each time. The
+end of N is known only after N was emitted. Four rules follow:
 
-- One job is in flight, and nothing is asked of the spout while a transaction behind which it would go on is not
+- One job is in flight, and the spout is not asked for new transactions while one of those before them is not yet
   processed. Metadata comes with ``Processed``, not before.
-- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun anew. Attempts go
-  on counting, which is why ``Tries`` outlives the transaction it belongs to.
-- A job whose transactions were rolled back goes on without use. It is cancelled once nothing in it is live.
-- An answer of the spout may come after the rollback of what it goes on from:
+- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun again. Attempt
+  numbers continue, which is why ``Tries`` outlives its transaction.
+- A job whose transactions were rolled back is useless. It is cancelled once no attempt in it is live.
+- The spout may answer after the transaction that its answer continues from was rolled back:
 
   1. Transaction 3 is processed, and the spout is asked for 4.
   2. The commit phase of 3 fails: 3 leaves the window.
@@ -83,40 +84,41 @@ is known once N was emitted. Four things follow:
 
 Giving up
 =========
-By default a transaction is tried without end. With a bound, one that has failed as often by its own fault is *dead*. It
-waits for its turn: what is before it commits first. Then, by the policy, the run stops (WAIT), or its dead letter is
-written in its place in the order (SKIP) and the window moves on. A letter that can't be written is tried again, and
-says nothing more of the transaction. An opaque transaction that failed before its end was known can't be skipped.
+By default, a transaction is tried without limit. With a limit, a transaction that has failed that often by its own
+fault is *dead*. It waits until the transactions before it are committed. Then, depending on the policy, the run stops
+(WAIT), or its dead letter is written at its place in the commit order (SKIP) and the window moves on. A dead letter
+that can't be written is tried again; that is no further failure of the transaction. An opaque transaction that failed
+before its end was known can't be skipped.
 
 Timeouts
 ========
-Each live attempt has a deadline, which progress renews. What it means depends on where the attempt stands:
+Each live attempt has a deadline, which progress renews. The effect of a missed deadline depends on the status:
 
-- *Processing*: its whole job is cancelled and all in it fail, since a job is cancelled as one. Work that only seems
-  dead does no harm: its answers come late, and its results are dropped.
-- *Processed*: nobody works on it, so nothing can be cancelled, and a deadline that has passed means nothing.
-- *Committing*: it can't be cancelled and replayed, for a user's code may still run and write later. ``AbandonCommit``
-  lets the run loop stop the run if the commit phases still run; if Delta writes run it waits, since those end or raise.
-  Progress of one transaction renews the whole group, because the others wait for it.
+- *Processing*: the whole job is cancelled and all of its attempts fail, since a job can only be cancelled as a whole.
+  If the work was still running, no harm is done: its answers are late and its results are dropped.
+- *Processed*: no work is running that could be cancelled, so the deadline has no effect.
+- *Committing*: the attempt can't be cancelled and replayed, because user code may still be running and write later.
+  ``AbandonCommit`` makes the run loop stop the run if commit phases are still running; if Delta writes are running, it
+  waits, because those end or raise. Progress of one transaction renews the whole group, because the others wait for it.
 
 Recovery and stop
 =================
-``Recovered`` is the first event: the epoch, what is committed, and which transactions have begun. What an earlier
-coordinator had processed is gone, and each of them begins a new attempt in the new epoch.
+``Recovered`` is the first event: the epoch, the last committed transaction, and the transactions that are begun. The
+results of an earlier coordinator's processing phases are gone, so each of these starts a new attempt in the new epoch.
 
-A stop is noted first and done when no group is in flight: what commits just now is committed, and nothing new begins.
-An error outranks a plain stop, and the first error wins. ``Fenced`` does not wait for the group: whoever has lost the
-lead must not go on for another moment, and the group belongs to its successor now. After ``Stop`` every event is
-ignored, so that answers of threads that end late can do no harm.
+A stop is recorded first and takes effect when no group is in flight: the group in flight is committed, and nothing new
+begins. An error takes precedence over a plain stop, and the first error wins. ``Fenced`` does not wait for the group: a
+coordinator that has lost the lead must stop at once, and the group now belongs to its successor. After ``Stop`` every
+event is ignored, so late answers of threads do no harm.
 
 1. Group 9 is being written when another coordinator takes the lead.
-2. The next write of group 9 is refused. The run loop hands in ``Fenced``, perhaps with other answers behind it.
-3. What came behind ``Fenced`` is not looked at, the run stops, and the successor finishes group 9 or drops it.
+2. The next write of group 9 is refused. The run loop passes ``Fenced``, perhaps with other events after it.
+3. The events after ``Fenced`` are ignored, the run stops, and the successor finishes group 9 or drops it.
 
 Stories
 =======
-``story(txid)`` tells what has happened to a transaction. It decides nothing. See ``story`` for how it costs nothing
-where all goes well.
+``story(txid)`` returns the history of a transaction. No decision depends on it. The module ``story`` explains why it
+costs nothing on the hot path.
 """
 
 from __future__ import annotations
@@ -169,22 +171,22 @@ from txtopo.core.transitions import LIVE, Status, Trigger
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 
 STORIES_KEPT = 256
-"""Committed transactions whose stories are still known."""
+"""The number of committed transactions whose stories are kept."""
 
 
 @attrs.frozen
 class _CommittedGroup:
-    """What the stories of a group's transactions share."""
+    """The common part of the stories of a group's transactions."""
 
     group: GroupMoment
     at_ms: int
 
 
 class Coordinator:
-    """The state of one topology's transactions, and every decision about them.
+    """Holds the state of one topology's transactions and makes every decision about them.
 
     Args:
-        limits: the bounds it keeps.
+        limits: the coordinator's bounds.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -216,13 +218,13 @@ class Coordinator:
             maxlen=STORIES_KEPT
         )
 
-    # The door.
+    # Interface.
 
     def handle(self, *events: Event) -> list[Action]:
-        """Take in one event, or several that came together, and return what to do now, in order.
+        """Apply one or several events, and return the actions to carry out, in order.
 
-        Answers that come together are best handed in together: what they make possible is then seen at once,
-        and all processed transactions of a job may commit in one group.
+        Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
+        group.
         """
         if self._stopped:
             return []
@@ -231,13 +233,13 @@ class Coordinator:
         for event in events:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
-                break  # what came with it does not count, as if it had come later
+                break  # the events after it are ignored, as if they had arrived after Stop
         self._advance(actions)
         return actions
 
     @property
     def window(self) -> Mapping[int, Transaction]:
-        """The begun, uncommitted transactions by txid, for checks and displays; not to be changed."""
+        """The begun, uncommitted transactions by txid, for checks and displays; do not change them."""
         return MappingProxyType(self._window)
 
     @property
@@ -247,14 +249,14 @@ class Coordinator:
 
     @property
     def failures(self) -> tuple[FailedAttempt, ...]:
-        """The attempts that have failed by the events handed in last, for logs and displays."""
+        """The attempts that failed in the last call of :meth:`handle`, for logs and displays."""
         return tuple(self._failures)
 
     def story(self, txid: int) -> Story:
-        """Return what has happened to a transaction in this run; without an entry if nothing is known of it.
+        """Return the history of a transaction in this run; without entries if nothing is known about it.
 
-        Known are those in the window, those that wait to be begun anew, and the last committed ones. For errors and
-        displays: it costs a walk through those.
+        The coordinator keeps the histories of transactions in the window, of rolled-back ones, and of the last
+        ``STORIES_KEPT`` committed ones. A call walks through the committed ones: use it for errors and displays only.
         """
         tries = self._tries.get(txid)
         moments: list[StoryEntry] = []
@@ -289,12 +291,12 @@ class Coordinator:
 
     @property
     def now_ms(self) -> int:
-        """The time, as it was told last; stories are told on this clock."""
+        """The time of the last ``Ticked``; stories use this clock."""
         return self._now_ms
 
     @property
     def transaction_us(self) -> int | None:
-        """How much of a job's time a transaction takes, for the topology's next run; None if nothing is known."""
+        """A transaction's share of a job's time in microseconds, for the topology's next run; None if unknown."""
         return self._job_sizer.transaction_us
 
     @property
@@ -304,12 +306,12 @@ class Coordinator:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether ``Stop`` was handed out."""
+        """Whether ``Stop`` was returned."""
         return self._stopped
 
-    # Taking in.
+    # Applying events.
 
-    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - a case an event
+    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
             case Recovered():
                 self._recover(event)
@@ -338,7 +340,7 @@ class Coordinator:
             case RuleBroken():
                 self._stop(Stop(StopReason.FAILED, event.error))
             case Fenced():
-                self._group = None  # its end is not waited for: it is the successor's business
+                self._group = None  # do not wait for its end: it belongs to the successor
                 self._stop(Stop(StopReason.FAILED, event.error))
             case _:
                 assert_never(event)
@@ -360,7 +362,7 @@ class Coordinator:
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
-        if self._source_answer_is_stale:  # it goes on from a transaction that was rolled back meanwhile
+        if self._source_answer_is_stale:  # it continues from a transaction that was rolled back in the meantime
             self._source_answer_is_stale = False
             event = MetadataCreated((), SourceStatus.READY)
         self._source = event.source
@@ -378,7 +380,7 @@ class Coordinator:
     def _progressed(self, event: Progressed) -> None:
         live = self._live(event.attempts)
         if any(transaction.status is Status.COMMITTING for transaction in live):
-            live += self._committing()  # its commit phases run one after another: the others wait for it
+            live += self._committing()  # commit phases run one after another, so the others wait for this one
         for transaction in live:
             self._renew(transaction)
 
@@ -389,12 +391,12 @@ class Coordinator:
         transaction.move(Trigger.PROCESSED)
         transaction.processed_ms = self._now_ms
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
-        self._lost_jobs = 0  # Spark can run jobs, so those that were lost were not lost in a row
+        self._lost_jobs = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
-                # The letter failed, which says nothing of the transaction.
+                # Writing the dead letter failed; that is no further failure of the transaction.
                 self._note(transaction, Happening.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
@@ -422,8 +424,8 @@ class Coordinator:
     ) -> None:
         transaction.tries.error = error
         transaction.tries.failed_attempts += 1
-        assert transaction.attempt is not None, "what fails was live"
-        if self._stopping is None or self._stopping.error is None:  # a run that ends for a bug tells of the bug alone
+        assert transaction.attempt is not None, "only live attempts fail"
+        if self._stopping is None or self._stopping.error is None:  # a run that stops for an error reports only that
             times = transaction.tries.failed_attempts
             self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
         self._note(transaction, Happening.FAILED, error, component)
@@ -444,11 +446,11 @@ class Coordinator:
         for txid in [txid for txid in self._window if txid >= first_txid]:
             transaction = self._window.pop(txid)
             if txid != failed_txid:
-                self._note(transaction, Happening.ROLLED_BACK, f"transaction {failed_txid} failed, and it follows that")
+                self._note(transaction, Happening.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
             if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
                 self._abandoned.add(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
-        if self._source is SourceStatus.EXHAUSTED:  # it was, behind what is begun anew now
+        if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
@@ -457,11 +459,14 @@ class Coordinator:
             self._lost_jobs += 1
         self._end_job(event.job_id, event.error)
         if self._lost_jobs > self.limits.job_failures_max:
-            message = f"Spark lost {self._lost_jobs} jobs in a row; mend what is below, then start again"
+            message = f"Spark lost {self._lost_jobs} jobs in a row; fix the cause below, then start again"
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
 
     def _is_to_blame(self, held: tuple[int, ...]) -> bool:
-        """Whether a transaction has lost its job before, with bounded tries: then it is given up, not the run."""
+        """Return whether a lost job is one transaction's fault: it was alone in it, and has failed before.
+
+        With bounded tries that transaction will be given up, so the loss must not stop the run.
+        """
         transaction = self._window.get(held[0])
         failed_before = transaction is not None and transaction.tries.failures > 0
         return len(held) == 1 and failed_before and self.limits.tries_max is not None
@@ -481,14 +486,14 @@ class Coordinator:
         self._fail_job(job_id, held, error)
 
     def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
-        """Fail what is still being processed in a job; a transaction that is alone in it is to blame."""
+        """Fail the attempts of a job that are still processing; blame a transaction that is alone in it."""
         for txid in held:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._window[txid]
             delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
             transaction.tries.not_before_ms = self._now_ms + delay_ms
-            transaction.tries.failures += len(held) == 1  # of several nobody knows whose fault it was
+            transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
             transaction.tries.alone = True
             self._fail(transaction, error)
 
@@ -502,7 +507,7 @@ class Coordinator:
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
-            transaction.metadata = None  # what is kept for its story alone must stay small
+            transaction.metadata = None  # the transaction is kept for its story alone and must be small
             del self._window[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
@@ -522,7 +527,7 @@ class Coordinator:
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             actions.append(AbandonCommit(self._group))
             for transaction in self._committing():
-                self._renew(transaction)  # told once, not at every tick: a long Delta write is waited for
+                self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
             self._cancel(job_id, actions)
@@ -533,7 +538,7 @@ class Coordinator:
             self._cancelled.add(job_id)
             actions.append(CancelJob(job_id))
 
-    # Going on.
+    # Decisions.
 
     def _advance(self, actions: list[Action]) -> None:
         if self._epoch == 0:
@@ -561,7 +566,7 @@ class Coordinator:
 
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
-            return  # what commits just now is committed first
+            return  # the group in flight is committed first
         for job_id in self._jobs:
             self._cancel(job_id, actions)
         self._stopped = True
@@ -591,7 +596,7 @@ class Coordinator:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
                 unknown |= {Status.DEAD}
             if any(t.status in unknown for t in self._window.values()):
-                return  # its coordinator can't tell what is left before the emitters have been there
+                return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         is_due = self._source is SourceStatus.READY or (
             self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
@@ -601,13 +606,13 @@ class Coordinator:
             actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
 
     def _process_next(self, actions: list[Action]) -> None:
-        for job_id in sorted(self._abandoned):  # unless some of it is still of use
+        for job_id in sorted(self._abandoned):  # cancelled only if none of its attempts is still live
             if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
                 self._cancel(job_id, actions)
         if self._next_job_id == 1:
             waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
             self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
-        # Two jobs of an opaque spout would both go on from the same transaction.
+        # Two jobs of an opaque spout would both continue from the same transaction.
         jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs) < jobs_max:
             sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
@@ -624,7 +629,7 @@ class Coordinator:
             self._jobs[job_id] = tuple([transaction.txid for transaction in job])
             actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
 
-    # Leaves.
+    # Helpers.
 
     @property
     def _last_begun(self) -> int:
@@ -650,11 +655,11 @@ class Coordinator:
 
     @property
     def _group_moment(self) -> GroupMoment:
-        """The group that is in flight, or was last: a run that is fenced still tells of it."""
+        """The group in flight, or the last one: the stories of a fenced run still mention it."""
         return GroupMoment(self._next_group_id - 1, self._group_began_ms)
 
     def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
-        """Log what happens to a transaction, before it moves."""
+        """Log an event of a transaction; call this before its status changes."""
         entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
         transaction.log_attempt(entry, self._group_moment, saves_metadata=self.limits.spout.repeats)
 
@@ -668,10 +673,10 @@ class Coordinator:
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
         advice = "or set the policy to SKIP"
         if self.limits.give_up_policy is GiveUpPolicy.SKIP:
-            advice = "for it can't be skipped: nobody knows where its batch ends"
+            advice = "as it can't be skipped: the end of its batch is unknown"
         return PoisonTransaction(
-            f"it failed {transaction.tries.failures} times, as often as topology.transaction.max.attempts "
-            f"allows; mend its cause and start again, {advice}",
+            f"it failed {transaction.tries.failures} times, the maximum of topology.transaction.max.attempts; "
+            f"fix its cause and start again, {advice}",
             txid=transaction.txid,
             cause=transaction.tries.error,
         )
@@ -680,7 +685,7 @@ class Coordinator:
 def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...]:
     assigned = []
     for transaction in transactions:
-        assert transaction.status in LIVE, "only live attempts are handed out"
+        assert transaction.status in LIVE, "actions contain only live attempts"
         assert transaction.attempt is not None, "a live status has an attempt"
         assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata))
     return tuple(assigned)

@@ -12,33 +12,33 @@ from txtopo.attempts import TransactionAttempt
 
 @attrs.frozen
 class TransactionMetadata:
-    """A transaction and what is needed to emit its batch again."""
+    """A transaction and its metadata."""
 
     txid: int
     metadata: Any
 
 
 class SourceStatus(enum.Enum):
-    """What the spout's coordinator says of its source."""
+    """The state of a spout's source, as its coordinator reports it."""
 
     READY = "ready"
     WAITING = "waiting"
-    """Nothing to begin a transaction with just now."""
+    """There is no input for a transaction at the moment."""
     EXHAUSTED = "exhausted"
     """There will never be another transaction."""
 
 
 @attrs.frozen
 class Recovered:
-    """A coordinator has taken the lead and read what is durable.
+    """A coordinator has taken the lead and read its durable state.
 
     Args:
         epoch: the lead's epoch.
         committed: the last committed txid, 0 at first.
         committed_metadata: that transaction's metadata.
-        begun: the transactions above it with durable metadata, in order and without a gap.
-        now_ms: the clock.
-        transaction_us: how much of a job's time a transaction took in the last run; None if that is not known.
+        begun: the transactions above it with durable metadata, in txid order and without a gap.
+        now_ms: the time.
+        transaction_us: a transaction's share of a job's time in the last run, in microseconds; None if unknown.
     """
 
     epoch: int
@@ -51,7 +51,7 @@ class Recovered:
 
 @attrs.frozen
 class MetadataCreated:
-    """The spout's coordinator has begun transactions, as many as it could of those asked for."""
+    """The spout's coordinator has begun transactions: up to as many as it was asked for."""
 
     begun: tuple[TransactionMetadata, ...]
     source: SourceStatus
@@ -59,14 +59,17 @@ class MetadataCreated:
 
 @attrs.frozen
 class Progressed:
-    """Work on these attempts gets on: their timeouts begin anew."""
+    """Work on these attempts makes progress: their timeouts start again."""
 
     attempts: tuple[TransactionAttempt, ...]
 
 
 @attrs.frozen
 class Processed:
-    """The processing phase of an attempt is done. ``metadata`` is an opaque spout's, which emits before it knows."""
+    """The processing phase of an attempt is done.
+
+    ``metadata`` is set for an opaque spout only, which knows it only after it has emitted the batch.
+    """
 
     attempt: TransactionAttempt
     metadata: Any = None
@@ -74,20 +77,23 @@ class Processed:
 
 @attrs.frozen
 class Failed:
-    """An attempt failed, in either phase. ``metadata`` is an opaque spout's, if it emitted the whole batch."""
+    """An attempt failed, in either phase.
+
+    ``metadata`` is set only for an opaque spout that emitted the whole batch.
+    """
 
     attempt: TransactionAttempt
     error: str
     metadata: Any = None
     is_logged: bool = attrs.field(default=False, kw_only=True)
-    """Whether the log has this failure already, with its reason."""
+    """Whether the failure and its reason were logged already."""
     component: str | None = attrs.field(default=None, kw_only=True)
-    """Where it failed, if that is known."""
+    """The component that failed, if known."""
 
 
 @attrs.frozen
 class JobEnded:
-    """A job is over; its slot is free. ``elapsed_ms`` is how long it took, where that was measured."""
+    """A job is over. ``elapsed_ms`` is how long it took; None if that was not measured."""
 
     job_id: int
     elapsed_ms: int | None = None
@@ -95,7 +101,7 @@ class JobEnded:
 
 @attrs.frozen
 class JobLost:
-    """A job was lost, and with it every attempt in it that has not been answered for."""
+    """A job was lost, and with it every attempt in it without an answer so far."""
 
     job_id: int
     error: str
@@ -110,7 +116,7 @@ class Committed:
 
 @attrs.frozen
 class GroupEnded:
-    """Nothing of a commit group runs any more."""
+    """A commit group is over: none of its work is running any more."""
 
     group_id: int
 
@@ -124,19 +130,19 @@ class Ticked:
 
 @attrs.frozen
 class StopRequested:
-    """Someone asks for an orderly stop."""
+    """The user asks for an orderly stop."""
 
 
 @attrs.frozen
 class RuleBroken:
-    """A bug in the user's code, or input that can't be read: the run stops after what commits just now."""
+    """The user's code has a bug, or input can't be read: the run stops after the group in flight."""
 
     error: Exception
 
 
 @attrs.frozen
 class Fenced:
-    """Another coordinator leads: nothing more may be written."""
+    """Another coordinator has the lead: this one must not write any more."""
 
     error: Exception
 

@@ -1,4 +1,4 @@
-"""What must hold of a coordinator after every event. Tests and the simulator call it; it costs a walk."""
+"""The invariants of a coordinator after every event, for tests and the simulator. O(window) per call."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def validate(coordinator: Coordinator) -> None:
     for txid, transaction in window.items():
         status = transaction.status
         is_live = status in LIVE
-        assert transaction.txid == txid, "a transaction stands at its txid"
-        assert status is not Status.COMMITTED, "what is committed leaves the window"
-        assert (transaction.attempt is not None) == is_live, "live statuses have an attempt"
-        assert transaction.attempt is None or transaction.attempt.txid == txid, "it is its own attempt"
-        assert not is_live or txid < first + limits.window, "nothing runs beyond the window"
+        assert transaction.txid == txid, "the window maps each txid to its transaction"
+        assert status is not Status.COMMITTED, "a committed transaction leaves the window"
+        assert (transaction.attempt is not None) == is_live, "exactly the live statuses have an attempt"
+        assert transaction.attempt is None or transaction.attempt.txid == txid, "an attempt has its transaction's txid"
+        assert not is_live or txid < first + limits.window, "no transaction beyond the window has a live attempt"
         if status is Status.PROCESSING:
-            assert transaction.job_id in jobs, "what is being processed is in a job in flight"
+            assert transaction.job_id in jobs, "a processing transaction is in a job in flight"
         elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:
             committing.append(txid)
     if committing:
         low = committing[0]
-        assert coordinator.is_committing or coordinator.has_stopped, "what commits is in the group in flight"
-        assert low in {first, first + 1}, "a group begins at the lowest uncommitted one, or where that failed"
+        assert coordinator.is_committing or coordinator.has_stopped, "a committing transaction is in a group in flight"
+        assert low in {first, first + 1}, "a group starts at the lowest uncommitted one, or after that one failed"
         assert committing == list(range(low, low + len(committing))), "a group is consecutive"

@@ -1,16 +1,16 @@
-"""The job sizer: how many transactions the next job may hold, learnt from how long the last ones took.
+"""The job sizer: sets the size of the next job from the durations of earlier ones.
 
-A Spark job has a fixed cost, however little is in it. So jobs of small transactions grow until they hold all they may;
-the less time they take, the faster they grow. A job of large transactions soon takes seconds. Its first transaction
-then waits for its last, its failure costs all of it, and its results wait in memory. So such jobs shrink. Jobs that
-begin before the first one has ended are cold: they pay for the start of the executors, which says nothing about their
+A Spark job has a fixed cost, however small it is. So jobs of small transactions grow up to the configured maximum, and
+grow faster the less time they take. A job of large transactions soon takes seconds: its first transaction waits for
+its last, a failure loses all of its work, and its results wait in memory. So such jobs shrink. Jobs that start before
+the first one has ended are *cold*: they include the start of the executors, which says nothing about their
 transactions.
 
-The time that a transaction took is kept for the topology's next run. Its first job then holds as many transactions as
-half of a job's target time is enough for. A topology that never ran begins with an eighth of the waiting transactions,
-eight at most, and the jobs behind that one hold some more. So a backlog of small transactions is under way at once. Of
-large ones, ten seconds each, the first commit comes soon in proportion to the backlog, and no job whose transactions
-are unknown holds more than sixteen.
+The coordinator keeps the time per transaction for the topology's next run, whose first job then holds as many
+transactions as fit half of the target time. The first job of a new topology holds 1/8 of the waiting transactions, at
+least 2 and at most 8, and jobs that start beside it hold up to 4 times as many. So a backlog of small transactions
+starts at once; with large ones, of 10 s each, the first commit comes soon in proportion to the backlog, and no job of
+unknown transactions holds more than 16.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ import attrs
 
 from txtopo.core.limits import Limits
 
-FIRST_PACK_TRANSACTIONS = 2
-"""Transactions in the first job at least, if nothing is known of them and so many wait."""
+FIRST_JOB_TRANSACTIONS = 2
+"""Minimum size of the first job if the time per transaction is unknown."""
 
-FIRST_PACK_TRANSACTIONS_MAX = 8
-"""Transactions in the first job at most, if nothing is known of them."""
+FIRST_JOB_TRANSACTIONS_MAX = 8
+"""Maximum size of the first job if the time per transaction is unknown."""
 
 BACKLOG_SHARE = 8
-"""Which part of what waits goes into the first job: one in so many."""
+"""The first job holds 1/8 of the waiting transactions."""
 
-UNKNOWN_PACK_TRANSACTIONS_MAX = 16
-"""Transactions in a job that begins beside the first one at most, if nothing is known of them."""
+UNKNOWN_JOB_TRANSACTIONS_MAX = 16
+"""Maximum size of a job that starts beside the first one, if the time per transaction is unknown."""
 
 COLD_START_MS = 10_000
-"""So much of a cold job's time may be the start of the executors; what is beyond is its transactions' own."""
+"""The part of a cold job's time that may be the start of the executors; the rest is due to its transactions."""
 
 COLD_GROWTH = 4
-"""By how much jobs grow from the first to those that begin before it has ended, or that follow it."""
+"""Growth factor from the first job to jobs that start before it has ended, and to the job after it."""
 
 GROWTH_MAX = 8
-"""By how much jobs grow at most from one to the next, where their jobs take next to no time."""
+"""Maximum growth factor from one job to the next, for jobs that take almost no time."""
 
 
 @attrs.frozen
 class JobSizer:
-    """How many transactions the next job may hold.
+    """The maximum size of the next job, and what it was derived from.
 
     Args:
-        transactions_max: as many.
-        is_warm: whether a job has ended before.
-        transaction_us: how many microseconds of a job's time a transaction took; None: not known.
-        learnt_from: how many transactions were in the job that says so.
+        transactions_max: the maximum number of transactions.
+        is_warm: whether a job has ended in this run.
+        transaction_us: a transaction's share of a job's time, in microseconds; None if unknown.
+        learnt_from: the size of the job that ``transaction_us`` was measured on.
     """
 
     transactions_max: int
@@ -59,41 +59,41 @@ class JobSizer:
 
     @classmethod
     def at_start(cls, limits: Limits, transaction_us: int | None = None) -> JobSizer:
-        """Return the job size of a run that has seen no job yet.
+        """Return the job size at the start of a run.
 
         Args:
-            limits: the bounds.
-            transaction_us: what the last run has learnt.
+            limits: the coordinator's bounds.
+            transaction_us: the time per transaction that the last run measured, in microseconds; None if unknown.
         """
         if limits.job_target_ms is None:
             return cls(limits.job_transactions_max)
-        first = FIRST_PACK_TRANSACTIONS
+        first = FIRST_JOB_TRANSACTIONS
         if transaction_us is not None:
             first = max(1, limits.job_target_ms * 500 // max(1, transaction_us))
         return cls(min(limits.job_transactions_max, first), transaction_us=transaction_us)
 
     def with_backlog(self, waiting: int, limits: Limits) -> JobSizer:
-        """Return the job size of the first job, when so many transactions wait for it."""
+        """Return the job size of the first job, for ``waiting`` ready transactions."""
         if self._knows(limits):
             return self
-        first = min(max(FIRST_PACK_TRANSACTIONS, waiting // BACKLOG_SHARE), FIRST_PACK_TRANSACTIONS_MAX)
+        first = min(max(FIRST_JOB_TRANSACTIONS, waiting // BACKLOG_SHARE), FIRST_JOB_TRANSACTIONS_MAX)
         return self.holding(min(limits.job_transactions_max, first))
 
     def behind_the_first(self, limits: Limits) -> JobSizer:
-        """Return the job size of jobs that begin while the first one runs."""
+        """Return the job size of jobs that start while the first one runs."""
         if self._knows(limits):
             return self
-        larger = min(self.transactions_max * COLD_GROWTH, UNKNOWN_PACK_TRANSACTIONS_MAX)
+        larger = min(self.transactions_max * COLD_GROWTH, UNKNOWN_JOB_TRANSACTIONS_MAX)
         return self.holding(min(limits.job_transactions_max, larger))
 
     def after(self, transactions: int, elapsed_ms: int, limits: Limits, *, is_cold: bool = False) -> JobSizer:
-        """Return the job size once a job has ended.
+        """Return the job size after a job has ended.
 
         Args:
-            transactions: how many it held.
-            elapsed_ms: how long its job took.
-            limits: the bounds; ``job_target_ms`` is how long a job should take.
-            is_cold: whether it began before the first one had ended.
+            transactions: the number of transactions in the job.
+            elapsed_ms: the job's duration.
+            limits: the coordinator's bounds; ``job_target_ms`` is the target duration.
+            is_cold: whether the job started before the first one had ended.
         """
         target_ms = limits.job_target_ms
         if target_ms is None:
@@ -117,19 +117,22 @@ class JobSizer:
         return sizer
 
     def holding(self, transactions_max: int, *, is_warm: bool = False) -> JobSizer:
-        """Return the same job size with another size of jobs."""
+        """Return a copy with another maximum size."""
         return JobSizer(transactions_max, self.is_warm or is_warm, self.transaction_us, self.learnt_from)
 
     def _knows(self, limits: Limits) -> bool:
-        """Whether the next job's size does not have to be guessed."""
+        """Return whether the next job's size need not be guessed."""
         return limits.job_target_ms is None or self.is_warm or self.transaction_us is not None
 
     def _fitting(self, transactions: int, elapsed_ms: int, target_ms: int) -> int:
-        """Return how many take about as long as a job should, if these took so much longer."""
+        """Return the number of transactions that would take the target time, given a job that took longer."""
         return min(self.transactions_max, max(1, (transactions * target_ms + elapsed_ms // 2) // elapsed_ms))
 
     def _having_learnt(self, transactions: int, elapsed_ms: int) -> JobSizer:
-        """Return a sizer that knows the time of a transaction; a small job says little, for its time is its own."""
+        """Return a sizer with a new time per transaction, unless the job was much smaller than the last one measured.
+
+        In a small job the fixed cost dominates, so its time per transaction means little.
+        """
         if 2 * transactions < self.learnt_from:
             return self
         transaction_us = max(1, elapsed_ms * 1000 // transactions)

@@ -1,4 +1,4 @@
-"""What bounds the coordinator: everything is bounded."""
+"""The coordinator's bounds. Everything is bounded."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
 
 
 class GiveUpPolicy(enum.Enum):
-    """What follows when a transaction has failed as often as it may."""
+    """What to do with a transaction that has failed ``tries_max`` times."""
 
     WAIT = "WAIT"
-    """Commit what is before it, then stop and say so."""
+    """Commit the transactions before it, then stop with an error."""
     SKIP = "SKIP"
-    """Write it to the dead-letter table and go on."""
+    """Write it to the dead-letter table and continue."""
 
 
 @attrs.frozen
 class Limits:
-    """The bounds a coordinator keeps.
+    """The bounds of a coordinator.
 
     Args:
-        window: transactions that may have begun and not be committed.
+        window: maximum number of transactions that are begun and not committed.
         job_transactions_max: transactions in one job.
         jobs_max: jobs in flight.
         group_transactions_max: transactions in one commit group.
         timeout_ms: how long an attempt may make no progress.
-        tries_max: tries of a transaction in one epoch; None: no bound.
-        give_up_policy: what follows then.
-        job_failures_max: lost jobs in a row before the run stops; with bounded tries, those that a transaction
-            alone loses again are its own failures and do not count.
-        retry_delay_ms: pause before a job is tried again, doubled at each loss in a row.
-        source_poll_ms: pause before a source that waits is asked again.
-        until: the last transaction to commit; None: as many as there are.
-        job_target_ms: how long a job should take: jobs grow and shrink towards it; None: all jobs
-            hold what they may.
-        spout: what the kind of spout asks of the order of transactions.
+        tries_max: tries of a transaction in one epoch; None for no bound.
+        give_up_policy: what to do after ``tries_max`` failures.
+        job_failures_max: lost jobs in a row before the run stops. With bounded tries, a repeated loss of a job that
+            holds one transaction counts as that transaction's failure instead.
+        retry_delay_ms: pause before a lost job is tried again, doubled at each loss in a row.
+        source_poll_ms: pause before a waiting source is asked again.
+        until: the last transaction to commit; None for all.
+        job_target_ms: the target duration of a job, towards which jobs grow and shrink; None for jobs of
+            ``job_transactions_max``.
+        spout: the order of transactions that the kind of spout requires.
     """
 
     window: int

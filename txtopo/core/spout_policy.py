@@ -1,11 +1,11 @@
-"""What a kind of spout asks of the order of transactions: the core's half of spout semantics.
+"""The order of transactions that a kind of spout requires: the core's part of spout semantics.
 
-A *repeatable* spout emits the same tuples whenever it is given the same metadata. So its metadata is made durable
-first, and from then on transactions are independent of each other until they commit.
+A *repeatable* spout always emits the same tuples for the same metadata. So its metadata is made durable first, and
+from then on transactions are independent of each other until they commit.
 
-An *opaque* spout emits each transaction from where the one before ended, perhaps other tuples each time. So its
-metadata is known only when a batch has been emitted, transactions are emitted in turn, and the failure of N rolls
-back N and all later ones.
+An *opaque* spout emits each transaction from where the one before ended, and may emit different tuples each time. So
+its metadata is known only after a batch was emitted, transactions are emitted one after another, and the failure of N
+rolls back N and all later ones.
 """
 
 from __future__ import annotations
@@ -22,34 +22,39 @@ class SpoutPolicy(ABC):
     """The decisions about transactions that depend on the kind of spout. Stateless and pure."""
 
     repeats: ClassVar[bool]
-    """Whether every attempt of a transaction emits the same, so its metadata is saved before the first one."""
+    """Whether every attempt of a transaction emits the same tuples, so metadata is saved before the first attempt."""
     unknown: ClassVar[frozenset[Status]]
-    """Statuses in which nobody knows yet where a transaction ends: while it has one, no later one may start."""
+    """Statuses in which a transaction's end is unknown: while it has one of them, no later one may start."""
 
     @abstractmethod
     def metadata_after(self, begun: Any, emitted: Any) -> Any:
-        """Return a transaction's metadata after its batch was emitted, given that from before and what it reports."""
+        """Return a transaction's metadata after its batch was emitted.
+
+        Args:
+            begun: the metadata before.
+            emitted: the metadata that the emitters reported.
+        """
 
     @abstractmethod
     def can_skip(self, *, was_emitted: bool) -> bool:
-        """Whether a transaction can be given up, and later ones still know where to begin."""
+        """Return whether a transaction can be given up so that later ones still know where to begin."""
 
     @abstractmethod
     def roll_back_from(self, txid: int, *, is_given_up: bool) -> int | None:
-        """Return the first transaction that the failure of ``txid`` takes out of the window; None: none."""
+        """Return the first transaction that the failure of ``txid`` removes from the window; None for none."""
 
     @abstractmethod
     def begun_max(self, room: int, job_transactions_max: int) -> int:
-        """Return how many transactions may begin at once, with ``room`` for so many in the window."""
+        """Return the maximum number of transactions to begin at once, given ``room`` for that many in the window."""
 
     @abstractmethod
     def jobs_max(self, configured: int) -> int:
-        """Return how many jobs may be in flight, at most as many as are configured."""
+        """Return the maximum number of jobs in flight; never more than ``configured``."""
 
 
 @attrs.frozen
 class _Repeatable(SpoutPolicy):
-    """The metadata says all: transactions are processed side by side, and each fails alone."""
+    """The metadata determines the batch: transactions are processed in parallel, and each fails alone."""
 
     repeats = True
     unknown = frozenset()
@@ -76,7 +81,7 @@ class _Repeatable(SpoutPolicy):
 
 @attrs.frozen
 class _Opaque(SpoutPolicy):
-    """Each transaction goes on from the one before: one job at a time, and a failure takes all later ones along."""
+    """Each transaction continues from the one before: one job at a time, and a failure rolls back all later ones."""
 
     repeats = False
     unknown = frozenset({Status.READY, Status.PROCESSING})
@@ -86,13 +91,13 @@ class _Opaque(SpoutPolicy):
         return emitted
 
     def can_skip(self, *, was_emitted: bool) -> bool:
-        return was_emitted  # else nobody knows where its batch ends
+        return was_emitted  # otherwise the end of its batch is unknown
 
     def roll_back_from(self, txid: int, *, is_given_up: bool) -> int | None:
         return txid + 1 if is_given_up else txid
 
     def begun_max(self, room: int, job_transactions_max: int) -> int:
-        return min(room, job_transactions_max)  # what one job takes: the next ones begin where it has ended
+        return min(room, job_transactions_max)  # one job's worth: later transactions begin where this job ends
 
     def jobs_max(self, configured: int) -> int:
         del configured

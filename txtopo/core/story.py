@@ -1,8 +1,8 @@
-"""Stories: what has happened to a transaction, moment by moment, for errors and for whoever asks.
+"""Stories: the history of a transaction in a run, for errors and displays.
 
-The hot path writes no story. A transaction that commits at its first try leaves a few times in fields that it has
-anyway, and the story is put together from them when somebody asks. Only what is out of the ordinary (a failure, a
-return from a group, a rollback) is logged at once, in a log of bounded length.
+The hot path writes no story. A transaction that commits at its first attempt only sets a few timestamps, and its story
+is assembled from them on request. Only unusual events (a failure, a return from a group, a rollback) are logged at
+once, in a log of bounded length.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import attrs
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 
 ENTRIES_MAX = 32
-"""Entries that the log of one transaction holds at most."""
+"""Maximum number of entries in the log of one transaction."""
 
 ENTRIES_KEPT_FIRST = 8
-"""Of a log that is full the first entries stay, for they tell how it began; those right behind them go."""
+"""A full log keeps its first entries, which show how the trouble began, and drops the ones after them."""
 
 REASON_CHARACTERS_MAX = 1_000
-"""How much of a reason is kept."""
+"""Maximum length of a reason."""
 
 LINES_MAX = 7
-"""Entries that a story as text shows."""
+"""Maximum number of entries in a story printed as text."""
 
 ABRIDGED_FIRST = 3
-"""Entries from the beginning of an abridged story."""
+"""Number of entries that an abridged story keeps from the beginning."""
 
 ABRIDGED_LAST = 7
-"""Entries from its end."""
+"""Number of entries that an abridged story keeps from the end."""
 
 ABRIDGED_CHARACTERS_MAX = 300
-"""Characters of each reason in it."""
+"""Maximum length of a reason in an abridged story."""
 
 _LINE_CHARACTERS_MAX = 160
 
 
 class Happening(enum.Enum):
-    """What can happen to a transaction. The values are words for people, behind *attempt 1* or *it*."""
+    """What can happen to a transaction. The values are shown to users, after *attempt 1* or *it*."""
 
     RECOVERED = "found in the coordinator state"
     BEGUN = "begun"
@@ -56,16 +56,16 @@ class Happening(enum.Enum):
 
 @attrs.frozen
 class StoryEntry:
-    """One moment of a transaction.
+    """One event in the history of a transaction.
 
     Args:
-        at_ms: when, on the coordinator's clock.
+        at_ms: the time on the coordinator's clock.
         what: what happened.
-        attempt: to which attempt; None: to none.
-        job_id: in which job, where it is one.
-        group_id: in which commit group, where it is one.
-        component: in which component, of a failure whose place is known.
-        reason: why, of what went wrong; cut off after ``REASON_CHARACTERS_MAX``.
+        attempt: the attempt that it happened to; None if it concerns no attempt.
+        job_id: the job, if any.
+        group_id: the commit group, if any.
+        component: the component that failed, if known.
+        reason: the reason of a failure, at most ``REASON_CHARACTERS_MAX`` long.
     """
 
     at_ms: int
@@ -78,7 +78,7 @@ class StoryEntry:
 
     @property
     def own_reason(self) -> str:
-        """The reason without the origin in front of it, which the entry has itself."""
+        """The reason without its leading origin, which ``component`` repeats."""
         has_origin = self.component is not None and self.reason.startswith("[component ")
         return self.reason.partition("] ")[2] if has_origin else self.reason
 
@@ -98,12 +98,12 @@ class StoryEntry:
 
 @attrs.frozen
 class Story:
-    """What has happened to a transaction, oldest first.
+    """The history of a transaction, oldest entry first.
 
     Args:
         txid: the transaction.
-        entries: its moments; empty if it has not begun, or committed too long ago.
-        left_out: entries that the log had no room for; they belong behind its first ``ENTRIES_KEPT_FIRST``.
+        entries: its entries; empty if it has not begun, or committed too long ago.
+        left_out: the number of entries that the log dropped after its first ``ENTRIES_KEPT_FIRST``.
     """
 
     txid: int
@@ -112,16 +112,16 @@ class Story:
 
     @property
     def has_trouble(self) -> bool:
-        """Whether it has more to tell than a first attempt that goes on."""
+        """Whether it contains a failure, a rollback or giving up."""
         return any(entry.what in _TROUBLE for entry in self.entries)
 
     @property
     def last_failure(self) -> StoryEntry | None:
-        """Its last failed attempt; None if none has."""
+        """The entry of the last failed attempt; None if no attempt failed."""
         return next((entry for entry in reversed(self.entries) if entry.what is Happening.FAILED), None)
 
     def abridged(self) -> Story:
-        """Return how it began and how it ended, with short reasons: as much as a bounded file has room for."""
+        """Return a short story for a file of bounded size: the first and last entries, with short reasons."""
         entries = self.entries
         if len(entries) > ABRIDGED_FIRST + ABRIDGED_LAST:
             entries = (*entries[:ABRIDGED_FIRST], *entries[-ABRIDGED_LAST:])
@@ -130,7 +130,7 @@ class Story:
         return Story(self.txid, tuple(short), left_out)
 
     def __str__(self) -> str:
-        """Return it as text of a headline and at most ``LINES_MAX`` lines; the newest entries win."""
+        """Return a headline and at most ``LINES_MAX`` lines, of which the newest entries get priority."""
         lines = [f"  at {entry.at_ms / 1000:.3f} s: {entry}" for entry in self.entries]
         left_out = self.left_out
         if len(lines) > LINES_MAX:
@@ -146,13 +146,13 @@ _TROUBLE = {Happening.FAILED, Happening.ROLLED_BACK, Happening.GIVEN_UP}
 
 @attrs.define(eq=False)
 class StoryLog:
-    """What is out of the ordinary in the story of one transaction, and what led to it. Bounded."""
+    """The unusual events of one transaction, and the events that led to them. Bounded."""
 
     entries: list[StoryEntry] = attrs.field(factory=list)
     left_out: int = 0
 
     def add(self, *entries: StoryEntry) -> None:
-        """Append entries; those in the middle go where there is no room."""
+        """Append entries; drop entries from the middle if the log is full."""
         self.entries += entries
         excess = len(self.entries) - ENTRIES_MAX
         if excess > 0:
@@ -161,10 +161,10 @@ class StoryLog:
 
 
 def shortened(reason: str, characters_max: int = REASON_CHARACTERS_MAX) -> str:
-    """Return as much of a reason as a log keeps, or as there is room for."""
+    """Return a reason cut to ``characters_max``."""
     return reason if len(reason) <= characters_max else f"{reason[: characters_max - 1]}…"
 
 
 def first_line(reason: str) -> str:
-    """Return the first line of a reason, cut to what a line of text has room for."""
+    """Return the first line of a reason, cut to fit a line of text."""
     return shortened(reason.strip().partition("\n")[0], _LINE_CHARACTERS_MAX)

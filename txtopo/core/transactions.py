@@ -1,4 +1,4 @@
-"""What the coordinator keeps for each transaction in its window, and for those it may begin anew."""
+"""The coordinator's records of transactions: those in its window and those that were rolled back."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from txtopo.core.transitions import LIVE, Status, Trigger, after
 
 @attrs.define(eq=False)
 class Tries:
-    """How often a transaction was tried in this epoch. Outlives the transaction's being rolled back.
+    """How often a transaction was tried in this epoch. Survives a rollback of the transaction.
 
-    ``attempts`` numbers them; ``failures`` counts only those that are the transaction's own fault, not
-    those in which a whole job was lost.
+    ``attempts`` counts all attempts; ``failures`` counts only those that the transaction itself is to blame for, not
+    those that failed because a job of several transactions was lost.
     """
 
     attempts: int = 0
     failures: int = 0
     alone: bool = False
-    """A job was lost with it: the next one holds it alone, to find the one at fault."""
+    """Its last job was lost: it runs alone in the next one, to find the transaction at fault."""
     not_before_ms: int = 0
     error: str = ""
     """The last failure."""
     failed_attempts: int = 0
-    """Attempts that failed, whoever was to blame."""
+    """The number of failed attempts, whatever the cause."""
     log: StoryLog | None = None
-    """What went out of the ordinary; None: nothing yet."""
+    """The log of unusual events; None if there were none."""
 
     def note(self, entries: list[StoryEntry]) -> None:
-        """Log what has happened."""
+        """Append entries to the log."""
         if self.log is None:
             self.log = StoryLog()
         self.log.add(*entries)
@@ -41,36 +41,36 @@ class Tries:
 
 @attrs.frozen
 class FailedAttempt:
-    """An attempt that has failed, for logs and displays."""
+    """A failed attempt, for logs and displays."""
 
     attempt: TransactionAttempt
     error: str
     times: int
-    """How many attempts of its transaction have failed in this epoch, this one included."""
+    """The number of failed attempts of its transaction in this epoch, including this one."""
     is_logged: bool = False
-    """Whether the log has this failure already, with its reason."""
+    """Whether the failure and its reason were logged already."""
 
 
 @attrs.frozen
 class GroupMoment:
-    """Which commit group a transaction is in, and since when."""
+    """A commit group and its start time."""
 
     group_id: int
     began_ms: int
 
 
 class _Logged(enum.Enum):
-    """How much of a transaction's present story its log has; the rest is in the transaction's own fields."""
+    """How far the log covers a transaction's story; the rest follows from the transaction's own fields."""
 
     NOTHING = "nothing"
     BEGIN = "begin"
     PROCESSED = "processed"
-    """Its live attempt up to its being processed, too."""
+    """The log covers the live attempt up to the end of its processing phase."""
 
 
 @attrs.define(eq=False)
 class Transaction:
-    """A begun transaction: its metadata, where it stands, and its live attempt."""
+    """A begun transaction: its metadata, its status and its live attempt."""
 
     txid: int
     metadata: Any
@@ -81,20 +81,20 @@ class Transaction:
     deadline_ms: int = 0
     begun_ms: int = 0
     started_ms: int = 0
-    """When its last attempt began to be processed."""
+    """When the processing phase of its last attempt started."""
     processed_ms: int = 0
-    """When an attempt of it was processed last; it is the live one's if that is processed."""
+    """When the last successful processing phase ended; that of the live attempt if this is processed."""
     _logged: _Logged = _Logged.NOTHING
 
     def move(self, trigger: Trigger) -> None:
-        """Go where the table says; without a live attempt in a status that has none."""
+        """Change the status by the transition table; clear the live attempt if the new status has none."""
         self.status = after(self.status, trigger)
         if self.status not in LIVE:
             self.attempt = None
             self.job_id = None
 
     def begin_attempt(self, epoch: int, trigger: Trigger) -> TransactionAttempt:
-        """Make the next attempt the live one."""
+        """Create the next attempt and make it the live one."""
         self.move(trigger)
         attempt = TransactionAttempt(self.txid, attempt_number(epoch, self.tries.attempts))
         self.tries.attempts += 1
@@ -110,13 +110,13 @@ class Transaction:
         group: GroupMoment,
         saves_metadata: bool,
     ) -> list[StoryEntry]:
-        """Return those moments of its story that its log does not have, oldest first.
+        """Return the entries of its story that the log does not have, oldest first.
 
         Args:
-            reached: the status it has, or had before what is told next.
-            attempt: the live attempt then.
+            reached: its status, or its status before the next entry of the story.
+            attempt: the live attempt at that status.
             job_id: the job of that attempt.
-            group: the commit group that it is in, where ``reached`` is of the commit phase.
+            group: its commit group, if ``reached`` belongs to the commit phase.
             saves_metadata: whether its metadata was made durable before its first attempt.
         """
         found: list[StoryEntry] = []
@@ -137,15 +137,15 @@ class Transaction:
         return found
 
     def log(self, entry: StoryEntry) -> None:
-        """Log how the transaction came into the window, where that is not by being begun."""
+        """Log how the transaction entered the window other than by being begun."""
         self.tries.note([entry])
         self._logged = _Logged.BEGIN
 
     def log_attempt(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
-        """Log what happens to the transaction just now, before it moves, and what has led to it.
+        """Log an event and the entries that led to it; call this before the transaction's status changes.
 
         Args:
-            entry: what happens.
+            entry: the event.
             group: the commit group in flight.
             saves_metadata: as for :meth:`moments`.
         """
@@ -157,9 +157,9 @@ class Transaction:
             saves_metadata=saves_metadata,
         )
         self.tries.note([*before, entry])
-        lives_on = entry.what is Happening.RETURNED
-        self._logged = _Logged.PROCESSED if lives_on else _Logged.BEGIN
+        is_still_live = entry.what is Happening.RETURNED
+        self._logged = _Logged.PROCESSED if is_still_live else _Logged.BEGIN
 
     def is_live(self, attempt: TransactionAttempt) -> bool:
-        """Whether answers of ``attempt`` count."""
+        """Return whether answers of ``attempt`` count."""
         return self.attempt == attempt

@@ -1,14 +1,14 @@
-"""The one table: what can become of a transaction.
+"""The transition table of a transaction.
 
 ::
 
     READY ──start──▶ PROCESSING ──processed──▶ PROCESSED ──commit──▶ COMMITTING ──committed──▶ COMMITTED
       ▲                  │fail                     │fail   ◀─return──    │fail                     ▲
       ├──────────────────┴─────────────────────────┴─────────────────────┘                         │
-      └──give up──▶ DEAD ──write a dead letter──▶ BURYING ──committed─────────────────────────────────────────────┘
-                     ▲───fail, return──┘
+      └──give up──▶ DEAD ──write dead letter──▶ WRITING_DEAD_LETTER ──committed────────────────────┘
+                     ▲────────fail, return──────────────┘
 
-A pair that is not in the table is a bug of ours.
+A pair that is not in the table is a bug of txtopo.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from txtopo.errors import InternalError
 
 
 class Status(enum.Enum):
-    """Where a begun transaction stands."""
+    """The status of a begun transaction."""
 
-    __hash__ = object.__hash__  # 30 look-ups a transaction: 0.04 µs each, and 0.13 by Enum's own
+    __hash__ = object.__hash__  # 30 look-ups per transaction: 0.04 µs each, but 0.13 µs with Enum's own __hash__
 
     READY = "ready"
-    """Its metadata is known, and no attempt of it is live."""
+    """Its metadata is known, and it has no live attempt."""
     PROCESSING = "processing"
     """Its live attempt is in a job."""
     PROCESSED = "processed"
     """Its live attempt waits for its turn to commit."""
     COMMITTING = "committing"
-    """Its live attempt is in the commit group."""
+    """Its live attempt is in the commit group in flight."""
     DEAD = "dead"
-    """It was tried as often as allowed, and waits for its turn to be given up."""
+    """It failed as often as allowed and waits for its turn to be given up."""
     WRITING_DEAD_LETTER = "writing dead letter"
     """Its dead letter is being written."""
     COMMITTED = "committed"
-    """It is done, and leaves the window."""
+    """It is done and leaves the window."""
 
 
 class Trigger(enum.Enum):
-    """What moves a transaction on."""
+    """The cause of a transition."""
 
     __hash__ = object.__hash__  # as above
 

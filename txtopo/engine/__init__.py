@@ -1,4 +1,4 @@
-"""The run loop round the core: it carries out what the core decides, durably and in order.
+"""The run loop: carries out the core's decisions, durably and in order.
 
-``runner`` puts a run together, ``run_loop`` is the loop, ``source`` asks the spout, ``threads`` does the work.
+``runner`` assembles a run, ``run_loop`` is the loop, ``source`` asks the spout, ``threads`` runs work in threads.
 """

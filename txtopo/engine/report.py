@@ -1,4 +1,4 @@
-"""What a run did, and what it is doing."""
+"""Reports of a run: its result, and its progress while it runs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import attrs
 
 @attrs.frozen
 class RunReport:
-    """What a run did.
+    """The result of a run.
 
     Args:
-        topology_id: which topology ran.
-        reason: why it stopped, in words.
+        topology_id: the topology.
+        reason: why the run stopped, in words.
         committed_txid: the last committed transaction, of this run or an earlier one.
-        transactions: transactions committed by this run, dead letters not included.
-        dead_letters: transactions that were given up and written to the dead-letter table.
-        attempts: attempts whose processing phase was begun.
-        tuples: tuples that the spout emitted in the committed transactions.
-        failures: attempts that failed.
-        processing_secs: time spent in the jobs of processing phases, summed over jobs in flight.
-        commit_secs: time spent in commit phases and Delta writes.
-        elapsed_secs: time from start to stop.
-        executor_secs: processor time that spouts and bolts took in the executors, what txtopo adds included.
-        step_secs: time that each step of the commits took, by its name.
-        last_failure: why the last attempt that failed did; empty if none has.
-        spout_rows: rows written to tables that the spout fills itself, by the name of the state:
-            ``spout.bad-records``, for example. A state that got none is left out.
+        transactions: the number of transactions that this run committed, without dead letters.
+        dead_letters: the number of transactions that were given up and written to the dead-letter table.
+        attempts: the number of attempts whose processing phase began.
+        tuples: the number of tuples that the spout emitted in the committed transactions.
+        failures: the number of failed attempts.
+        processing_secs: the time spent in jobs, summed over jobs in flight.
+        commit_secs: the time spent in commit phases and Delta writes.
+        elapsed_secs: the time from start to stop.
+        executor_secs: the CPU time of spouts and bolts in the executors, including txtopo's overhead.
+        step_secs: the time of each step of the commits, by name.
+        last_failure: the reason of the last failed attempt; empty if none failed.
+        spout_rows: the number of rows written to the spout's own tables, by the name of the state, such as
+            ``spout.bad-records``; without states that got none.
     """
 
     topology_id: str
@@ -48,13 +48,13 @@ class RunReport:
 
     @property
     def replays(self) -> int:
-        """Attempts beyond the first of each transaction, of those this run finished or gave up."""
+        """The number of replays, which is the number of failed attempts."""
         return self.failures
 
 
 @attrs.frozen
 class Progress:
-    """What a run is doing at a moment."""
+    """The progress of a run at one moment."""
 
     topology_id: str
     committed_txid: int
@@ -71,13 +71,13 @@ class Progress:
     dead_letters: int
     tuples: int
     failures: int
-    """Attempts that have failed so far."""
+    """The number of failed attempts so far."""
     elapsed_secs: float
     last_failure: str = ""
-    """Why the last attempt that failed did; empty if none has. It may have several lines."""
+    """The reason of the last failed attempt, perhaps of several lines; empty if none failed."""
     last_failure_txid: int | None = None
-    """The transaction of that attempt; None if none has failed. It is settled once ``committed_txid`` reaches it."""
+    """The transaction of that attempt; None if none failed. It is resolved once ``committed_txid`` reaches it."""
     last_failure_times: int = 0
-    """How many attempts of that transaction have failed in this run."""
+    """The number of failed attempts of that transaction in this run."""
     total: int | None = None
-    """The last transaction that there will be, about; None where the spout does not know its end."""
+    """The approximate txid of the last transaction; None if the spout does not know it."""

@@ -1,8 +1,8 @@
-"""The run loop: carries out what the core decides, and reports to the core what came of it.
+"""The run loop: carries out the core's actions, and reports their results to the core.
 
-One thread owns the core: it takes events from a queue, hands them in, and carries out the actions in order.
-Slow work goes to other threads, which answer by events: one asks the spout, one commits, and one for each
-job in flight waits for Spark.
+One thread owns the core: it takes events from a queue, passes them to the core, and carries out the actions in order.
+Other threads do slow work and answer with events: one asks the spout, one commits, and one per job in flight waits for
+Spark.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ from txtopo.topology.checks import OWN_PREFIX
 logger = logging.getLogger("txtopo")
 
 TICK_SECS = 0.02
-"""How often time passes for the core: a source that waits is asked no more often."""
+"""The interval of the core's clock; a waiting source is asked no more often."""
 
 PROGRESS_SECS = 0.1
-"""How often progress is reported."""
+"""The interval of progress reports."""
 
 SNAPSHOT_SECS = 1.0
-"""How often a snapshot of the run is written, at most."""
+"""The minimum interval of snapshots of the run."""
 
 SNAPSHOT_TRANSACTIONS_MAX = 100
-"""Transactions in a snapshot: the lowest uncommitted ones."""
+"""Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
 
 _STACK_FRAMES_MAX = 12
-"""Calls of a stalled thread that its error shows."""
+"""Maximum number of stack frames in the error of a stalled thread."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -109,7 +109,7 @@ class _Counts:
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def add_secs(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
-        """Add to the times; safe from several threads, as the jobs in flight have one each."""
+        """Add to the times; thread-safe, because each job in flight has its own thread."""
         with self._lock:
             self.processing_secs += processing
             self.executor_secs += executor
@@ -118,7 +118,7 @@ class _Counts:
 
 @attrs.frozen
 class Parts:
-    """What a run loop is put together from."""
+    """The parts of a run that the run loop uses."""
 
     topology_id: str
     threads: Threads
@@ -129,14 +129,14 @@ class Parts:
     committer: GroupCommitter
     coordinator_state: CoordinatorState
     snapshots: SnapshotWriter | None = None
-    """Where snapshots of the run are left; None: nowhere."""
+    """Writes snapshots of the run; None for no snapshots."""
 
 
 class RunLoop:
     """Runs one topology from recovery to its stop.
 
     Args:
-        parts: the core and what carries out its decisions.
+        parts: the core, and the objects that carry out its actions.
         on_progress: called with the progress several times a second.
     """
 
@@ -153,27 +153,27 @@ class RunLoop:
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
-        self._told = self._started - PROGRESS_SECS
+        self._reported = self._started - PROGRESS_SECS
         self._published = self._started - SNAPSHOT_SECS
         self._stop: Stop | None = None
 
     def request_stop(self) -> None:
-        """Ask for an orderly stop; safe to call from a signal handler or another thread."""
+        """Request an orderly stop; safe to call from a signal handler or another thread."""
         self._threads.post((StopRequested(),))
 
     @property
     def is_running(self) -> bool:
-        """Whether the core has not said stop."""
+        """Whether the core has not returned ``Stop`` yet."""
         return self._stop is None
 
     def run(self, recovered: Recovered) -> RunReport:
-        """Run until the core says stop.
+        """Run until the core returns ``Stop``.
 
         Args:
-            recovered: what the run starts from; its clock is set here.
+            recovered: the first event; the run loop sets its clock.
 
         Raises:
-            TxtopoError: what the run stopped for, where that is an error.
+            TxtopoError: the error that stopped the run, if any.
         """
         try:
             self.start(recovered)
@@ -184,36 +184,36 @@ class RunLoop:
         return self.end()
 
     def start(self, recovered: Recovered) -> None:
-        """Let the core begin."""
+        """Pass the first event to the core."""
         self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
-        """Let time pass if it is due, and take in what was posted, waiting a moment for it."""
+        """Tick if that is due; then wait up to ``TICK_SECS`` for posted events and handle them."""
         self._tick()
         events = self._threads.take(TICK_SECS)
         if events:
             self._handle(*events)
 
     def end(self) -> RunReport:
-        """Return what the run did, once the core has said stop.
+        """Return the result of the run; call this after the core has returned ``Stop``.
 
         Raises:
-            TxtopoError: what the run stopped for, where that is an error.
+            TxtopoError: the error that stopped the run, if any.
         """
-        assert self._stop is not None, "the core has said stop"
-        self._tell_progress()
+        assert self._stop is not None, "the core has returned Stop"
+        self._report_progress()
         error = self._stop.error or self._take_late()
         self._publish(self._stop.reason if error is None else error)
         if error is not None:
             self._add_story(error)
             raise error
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
-        with contextlib.suppress(StopError):  # all is committed: a lead that is lost now costs a slower start
+        with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
             self._parts.coordinator_state.save_transaction_us()
         return self._report(self._stop.reason)
 
     def _add_story(self, error: Exception) -> None:
-        """Add the story of its transaction to an error, if there is more to it than a first attempt."""
+        """Add the story of an error's transaction to the error, if it is more than a single attempt."""
         if isinstance(error, TxtopoError) and error.txid is not None:
             story = self._core.story(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
@@ -235,7 +235,7 @@ class RunLoop:
             except StopError as error:
                 self._handle(Fenced(error))
                 return
-            except RuleError as error:  # what could not be saved must not be acted upon
+            except RuleError as error:  # skip the later actions: they depend on this one being durable
                 self._handle(RuleBroken(error))
                 return
         for event in events:
@@ -271,20 +271,20 @@ class RunLoop:
                 assert_never(action)
 
     def _abandon_commit(self) -> None:
-        """Stop the run because of a commit phase that makes no progress; a long Delta write is waited for.
+        """Stop the run if a commit phase makes no progress; only log a warning if a Delta write takes long.
 
         Raises:
-            StalledCommit: it names the component and the transaction, and has the thread's stack.
+            StalledCommit: with component, transaction and the thread's stack.
         """
         thread = self._threads.abandon_commit()
         timeout_secs = self._core.limits.timeout_ms / 1000
         if thread is None:
-            logger.warning("the writes of a commit group have taken more than %g s", timeout_secs)
+            logger.warning("the writes of a commit group have taken more than %g s so far", timeout_secs)
             return
         origin, attempt = OutputOrigin.running.get(thread), self._commit_probe.attempt
         raise StalledCommit(
             f"a commit phase made no progress for {timeout_secs:g} s (topology.message.timeout.secs), so the run "
-            "stops. Nothing of this transaction is written, and the next run resumes with it. This is where it stands:",
+            "stops. Nothing of this transaction was written, and the next run resumes with it. The thread's stack:",
             component=None if origin is None else origin.component,
             txid=None if attempt is None else attempt.txid,
             attempt=None if attempt is None else attempt.attempt,
@@ -300,19 +300,19 @@ class RunLoop:
             if late is not None:
                 self._handle(RuleBroken(late))
             self._handle(Ticked(self._now_ms()))
-            if now - self._told >= PROGRESS_SECS:
-                self._told = now
-                self._tell_progress()
+            if now - self._reported >= PROGRESS_SECS:
+                self._reported = now
+                self._report_progress()
             if now - self._published >= SNAPSHOT_SECS:
                 self._published = now
                 self._publish()
 
     def _take_late(self) -> TxtopoError | None:
-        """Return what a thread of the user's has done when its batch was over, which nobody else is told of."""
+        """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
         return self._parts.committer.take_late() or self._parts.runner.take_late()
 
     def _look_at_commit(self) -> None:
-        """Tell the core when the commit phase of a group gets on, be it tuple by tuple."""
+        """Report progress of the commit phases to the core, even progress within a chunk."""
         position = self._commit_probe.position()
         if position != self._commit_position:
             self._commit_position = position
@@ -334,7 +334,7 @@ class RunLoop:
                 pass
 
     def _forget(self, event: Event) -> None:
-        """Let go of what an attempt carried if it turned out not to be live."""
+        """Drop the result of an attempt that turned out not to be live."""
         if isinstance(event, (Processed, Failed)):
             transaction = self._core.window.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
@@ -353,7 +353,7 @@ class RunLoop:
         self._threads.submit(role, lambda: self._in_thread(work))
 
     def _in_thread(self, work: Callable[[], list[Event]]) -> None:
-        """Do work in another thread; the one home of exceptions that nobody expected."""
+        """Do work in another thread; the only place that catches unexpected exceptions."""
         try:
             events = work()
         except StopError as error:
@@ -426,7 +426,7 @@ class RunLoop:
     # The end.
 
     def shut_down(self) -> None:
-        """End all work, what commits just now last."""
+        """End all work; the commit work in progress runs to its end."""
         self._threads.shut_down(self._cancel_jobs)
         self._drop_results(lambda _: True)
 
@@ -450,7 +450,7 @@ class RunLoop:
             **counts,
         )
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is None:
             return
         statuses = [transaction.status for transaction in self._core.window.values()]
@@ -478,13 +478,13 @@ class RunLoop:
         )
 
     def _publish(self, end: StopReason | Exception | None = None) -> None:
-        """Leave a snapshot of the run for ``txtopo explain``."""
+        """Write a snapshot of the run for ``txtopo explain``."""
         if self._parts.snapshots is not None:
             self._parts.snapshots.write(self._snapshot(end))
 
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
         core = self._core
-        running = OutputOrigin.running.copy().values()  # other threads come and go in it
+        running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
         components = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
         shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
@@ -531,13 +531,13 @@ class RunLoop:
 
 
 def _stack_of(thread: int) -> str:
-    """Return where a thread stands, the innermost call last; empty if it has ended."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no public name for it
+    """Return a thread's stack, innermost call last; an empty string if the thread has ended."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no public API for it
     return "" if frame is None else "".join(traceback.format_stack(frame)[-_STACK_FRAMES_MAX:]).rstrip()
 
 
 def _answer(outcome: Processing) -> Event:
-    """Return the event that reports an attempt."""
+    """Return the event for the result of an attempt."""
     match outcome.failure:
         case None:
             return Processed(outcome.attempt, outcome.metadata)

@@ -1,4 +1,4 @@
-"""``run``: puts a topology, its stores and Spark together, and runs it to its end."""
+"""``run``: assembles a topology with its stores and Spark, and runs it to its end."""
 
 from __future__ import annotations
 
@@ -60,37 +60,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEAD_LETTERS = "dead-letters"
-"""The name of the state that dead letters go to."""
+"""The name of the state for dead letters."""
 
 JOB_TARGET_MS = 2_000
-"""How long a job should take."""
+"""The target duration of a job."""
 
 SOURCE_POLL_MS = 20
-"""Pause before a source that waits is asked again."""
+"""The pause before a waiting source is asked again."""
 
 _memory_stores: weakref.WeakKeyDictionary[Any, Store] = weakref.WeakKeyDictionary()
-"""The coordinator state of topologies whose states live in memory: it lives as long as they do."""
+"""The stores of topologies with in-memory states, by state: a store exists as long as its state."""
 
 MakeRunner = Callable[[Plan, Config, dict[str, bytes]], contextlib.AbstractContextManager[JobRunner]]
 
 
-def _tell_nobody(_stage: str) -> None:
+def _ignore_stage(_stage: str) -> None:
     pass
 
 
 @attrs.frozen
 class Environment:
-    """What a run is given from outside; a simulator gives other things than ``run`` does.
+    """The environment of a run; a simulator passes another one than ``run`` does.
 
     Args:
-        make_runner: makes what runs jobs.
-        make_threads: makes the threads and the clock, for so many jobs in flight.
-        make_coordinator: makes the core.
-        make_store: makes the store of coordinator state; None: what the configuration says.
-        make_dead_letters: makes the state of dead letters, by path, key and value; None: a DeltaState.
-        make_prototypes: returns the frozen components of a plan, by id.
-        make_journal: begins the journal; None: a folder beside the tables, if there are any.
-        on_stage: called with what is being done before the run begins.
+        make_runner: creates the job runner.
+        make_threads: creates the threads and the clock, given the number of jobs in flight.
+        make_coordinator: creates the core.
+        make_store: creates the store of coordinator state; None for the one in the configuration.
+        make_dead_letters: creates the state for dead letters, given path, key and value; None for a DeltaState.
+        make_prototypes: returns the pickled components of a plan, by id.
+        make_journal: creates the journal; None for a folder beside the tables, if there are any.
+        on_stage: called with the name of each step before the run begins.
     """
 
     make_runner: MakeRunner
@@ -100,18 +100,18 @@ class Environment:
     make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
-    on_stage: Callable[[str], None] = _tell_nobody
+    on_stage: Callable[[str], None] = _ignore_stage
 
 
 @attrs.frozen
 class Assembly:
-    """A run that is put together and recovered, and what it starts from."""
+    """An assembled and recovered run, and its first event."""
 
     run_loop: RunLoop
     start: Recovered
 
 
-def run(  # noqa: PLR0913 - what a run can be given
+def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     topology: Topology,
     config: Config | Mapping[str, Any] | None = None,
     *,
@@ -120,37 +120,37 @@ def run(  # noqa: PLR0913 - what a run can be given
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> RunReport:
-    """Run a topology until its spout is exhausted, ``until`` is committed, or a stop is asked for.
+    """Run a topology until its spout is exhausted, ``until`` is committed, or a stop is requested.
 
-    A run that was killed goes on where it was when it is started again with the same states and
-    configuration. SIGINT and SIGTERM ask for an orderly stop: what commits just now is committed.
+    If a run was killed, start it again with the same states and configuration, and it continues where it was. SIGINT
+    and SIGTERM request an orderly stop: the commit group in flight is still committed.
 
     Args:
-        topology: what ``TransactionalTopologyBuilder.build()`` returned.
-        config: the configuration; defaults are used for what it leaves out.
-        spark: the session to use; otherwise an active one, or one that is started and stopped here.
-        until: the last txid to commit.
-        on_progress: called with a snapshot several times a second, in the calling thread.
-        on_stage: called before that with what is being done: ``looking at the input``, ``recovering`` …
+        topology: the result of ``TransactionalTopologyBuilder.build()``.
+        config: the configuration; missing settings get their defaults.
+        spark: the session to use; by default the active one, or a new one that is stopped at the end.
+        until: the last txid to commit; None for all.
+        on_progress: called with the progress several times a second, in the calling thread.
+        on_stage: called before that with the name of each step: ``looking at the input``, ``recovering`` …
 
     Returns:
-        What the run did.
+        The result of the run.
 
     Raises:
-        ConfigError: there is no Spark that the topology can run on; nothing was written.
-        RuleError: a bug in a bolt or spout, input that can't be read, or a transaction that failed as
-            often as it may; it names component, transaction and attempt.
-        StopError: another process runs the topology or has taken the lead, or coordinator state and
-            tables do not belong together.
+        ConfigError: no suitable Spark is available; nothing was written.
+        RuleError: a bolt or spout has a bug, input can't be read, or a transaction failed as often as allowed; the
+            error names component, transaction and attempt.
+        StopError: another process runs the topology or has taken the lead, or coordinator state and tables do not
+            belong together.
     """
-    from txtopo.spark.session import check_spark  # noqa: PLC0415 - pyspark only where Spark runs
+    from txtopo.spark.session import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
 
     config = config if isinstance(config, Config) else Config(config)
     check_spark(config, spark, delta_users=topology.plan.delta_users)
 
     @contextlib.contextmanager
     def spark_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[JobRunner]:
-        from txtopo.spark.job_runner import SparkJobRunner  # noqa: PLC0415 - pyspark only where Spark runs
+        from txtopo.spark.job_runner import SparkJobRunner  # noqa: PLC0415 - imports pyspark only if Spark is used
         from txtopo.spark.session import spark_session  # noqa: PLC0415 - as above
 
         if on_stage is not None:
@@ -174,7 +174,7 @@ def run_with(
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunReport:
-    """Run a topology with whatever ``environment`` gives it; see :func:`run`."""
+    """Run a topology in an environment; see :func:`run`."""
     run = assembled(topology, config, environment, until=until, on_progress=on_progress)
     with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.run_loop):
         return assembly.run_loop.run(assembly.start)
@@ -189,7 +189,7 @@ def assembled(
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[Assembly]:
-    """Put a run together: take the lead, recover, and make all that the run loop needs; let go of it at the end."""
+    """Assemble a run: take the lead, recover, and create all that the run loop needs; release it at the end."""
     plan = topology.plan
     metadata_dir = metadata_dir_of(plan, config)
     states = states_of(plan, config, environment.make_dead_letters)
@@ -199,7 +199,7 @@ def assembled(
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
-        source = _make_source(plan, task_factory, threads)  # first: bad input is reported before anything is written
+        source = _make_source(plan, task_factory, threads)  # first, to report bad input before anything is written
         stack.callback(source.close)
         store = make_store(plan, config) if environment.make_store is None else environment.make_store()
         if store not in _memory_stores.values():
@@ -289,7 +289,7 @@ def _journal_header(
 
 
 def address_from(folder: pathlib.Path, address: str) -> str:
-    """Return a table's address relative to a folder that it lies below, so that both can be moved together."""
+    """Return a table's address relative to a folder if it is below it, so that both can be moved together."""
     if "://" in address:
         return address
     path = pathlib.Path(address).absolute()
@@ -306,7 +306,7 @@ def _begin_journal(header: JournalHeader, plan: Plan, config: Config) -> Journal
 
 
 def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:
-    """Whether a run leaves anything in a folder: one whose states are all in memory does not."""
+    """Return whether a run has a metadata directory; a run with only in-memory states has none by default."""
     return bool(header.tables) or config.state_dir is not None
 
 
@@ -319,7 +319,7 @@ def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWri
 
 
 def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
-    """Return the folder where a topology keeps its own files: ``topology.state.dir``, or beside its tables."""
+    """Return the metadata directory of a topology: ``topology.state.dir``, or a folder beside its tables."""
     if config.state_dir is not None:
         return pathlib.Path(config.state_dir)
     for state in plan.states.values():
@@ -329,7 +329,7 @@ def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
 
 
 def make_store(plan: Plan, config: Config) -> Store:
-    """Return the store that a topology's coordinator state is kept in."""
+    """Return the store of a topology's coordinator state."""
     states = list(plan.states.values())
     if config.state_store == "zookeeper":
         port = config["transactional.zookeeper.port"]
@@ -351,11 +351,11 @@ def make_store(plan: Plan, config: Config) -> Store:
 def states_of(
     plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
 ) -> dict[str, State]:
-    """Return a topology's states, that of dead letters among them if it has one."""
+    """Return a topology's states, including the one for dead letters if it has one."""
     states = dict(plan.states)
     if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
         if DEAD_LETTERS in states:
-            raise ConfigError(f"state name {DEAD_LETTERS!r} is txtopo's own; give that state another name")
+            raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
         path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
         states[DEAD_LETTERS] = (make_dead_letters or DeltaState)(
             path,
@@ -375,12 +375,12 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
-        raise ConfigError(f"until is {until!r}; it must be a txid, a whole number, at least 0")
+        raise ConfigError(f"until is {until!r}; it must be a txid, an integer of at least 0")
     window = config.max_spout_pending
     jobs_max = config.jobs_in_flight_max
     return Limits(
         window=window,
-        # While one part of the window commits, another is processed and a third waits for a job.
+        # While one part of the window commits, others are processed in the jobs in flight.
         job_transactions_max=max(1, min(config.job_transactions_max, window // (jobs_max + 1))),
         jobs_max=jobs_max,
         group_transactions_max=config.group_transactions_max,
@@ -396,7 +396,7 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
 
 @contextlib.contextmanager
 def _stop_on_signals(run_loop: RunLoop) -> Iterator[None]:
-    """Take SIGINT and SIGTERM as a request to stop, where this is the main thread."""
+    """Treat SIGINT and SIGTERM as requests to stop, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

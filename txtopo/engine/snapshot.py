@@ -1,13 +1,13 @@
-"""Snapshots: where a run stands, in a small file that ``txtopo explain`` reads while the run goes on.
+"""Snapshots: the state of a run in a small file, which ``txtopo explain`` reads while the run continues.
 
-The file lies in the metadata directory. It is an aid for people: nothing is recovered from it, so it is not made
-durable, and a run that can't write it goes on without a word. It is replaced as a whole, so a reader never sees half
-of one. It has two lines of JSON: who wrote it and when, and what was so.
+The file is in the metadata directory. It is only for people: nothing is recovered from it, so it is not synced, and a
+run that can't write it continues silently. It is replaced atomically, so readers never see a partial one. It has two
+lines of JSON: the writer with the time, and the state.
 
-A coordinator that has lost its lead must not hide its successor's snapshots behind its own, told as a history:
+A coordinator that has lost the lead must not overwrite its successor's snapshots:
 
-1. The coordinator of epoch 4 stalls, and that of epoch 5 takes the lead and writes its snapshots.
-2. The one of epoch 4 wakes up. It looks at the first line of the file, sees a later epoch, and never writes again.
+1. The coordinator of epoch 4 stalls; that of epoch 5 takes the lead and writes snapshots.
+2. The coordinator of epoch 4 resumes. It reads the first line of the file, sees a later epoch, and never writes again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger("txtopo")
 
 _PROC = Path("/proc")
 _START_TIME_FIELD = 19
-"""Where /proc/PID/stat has the time at which the process began, counted behind the name of its program."""
+"""The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
 
 
 @attrs.frozen
@@ -40,10 +40,10 @@ class TransactionSnapshot:
 
     Args:
         txid: the transaction.
-        status: where it stands, as :class:`txtopo.core.transitions.Status` has it.
-        progress_ms: when its live attempt got on last, on the coordinator's clock.
-        component: whose code the driver runs for it just now; None: nobody's, or that is on the executors.
-        story: what has happened to it, abridged.
+        status: the value of its :class:`txtopo.core.transitions.Status`.
+        progress_ms: the last progress of its live attempt, on the coordinator's clock.
+        component: the component whose code the driver is running for it; None if none, or on the executors.
+        story: its abridged story.
     """
 
     txid: int
@@ -55,17 +55,17 @@ class TransactionSnapshot:
 
 @attrs.frozen
 class Snapshot:
-    """Where a run stands.
+    """The state of a run.
 
     Args:
-        now_ms: the coordinator's clock.
+        now_ms: the time on the coordinator's clock.
         timeout_ms: how long an attempt may make no progress.
         committed: the last committed transaction.
         last_begun: the last transaction that has begun.
-        tries_max: tries of a transaction; None: no bound.
-        skips: whether a transaction that has used them up is written to the dead letters.
+        tries_max: tries of a transaction; None for no bound.
+        skips: whether a transaction that has used them up goes to the dead letters.
         transactions: the lowest uncommitted ones.
-        ended: why the run ended; empty: it goes on.
+        ended: why the run ended; empty while it runs.
         failed_txid: the transaction of the error that ended it.
         failed_component: the component of that error.
     """
@@ -84,15 +84,15 @@ class Snapshot:
 
 @attrs.frozen
 class Writer:
-    """Who has written a snapshot, and when.
+    """The writer of a snapshot, and the time.
 
     Args:
         epoch: its lead's epoch.
-        incarnation: of the topology.
-        host: the machine it runs on.
-        pid: its process.
-        process_start: when that process began, in ticks since the machine did; None: not known on this system.
-        written_secs: seconds since 1970.
+        incarnation: the topology's incarnation.
+        host: the name of its machine.
+        pid: its process id.
+        process_start: the start time of that process, in clock ticks since boot; None if the system does not tell.
+        written_secs: the time of writing, in seconds since 1970.
     """
 
     epoch: int
@@ -104,7 +104,7 @@ class Writer:
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether its process still runs; None if it was on another machine, which can't be asked."""
+        """Whether its process is still running; None if it is on another machine and therefore unknown."""
         if self.host != socket.gethostname():
             return None
         try:
@@ -112,8 +112,8 @@ class Writer:
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # somebody else's, so it is there
-        return self.process_start is None or self.process_start == _start_of(self.pid)  # or its number came again
+            pass  # another user's process, so it exists
+        return self.process_start is None or self.process_start == _start_of(self.pid)  # the pid may have been reused
 
 
 class SnapshotWriter:
@@ -122,7 +122,7 @@ class SnapshotWriter:
     Args:
         path: the file.
         epoch: the run's epoch.
-        incarnation: of the topology.
+        incarnation: the topology's incarnation.
     """
 
     def __init__(self, path: Path, epoch: int, incarnation: str) -> None:
@@ -134,10 +134,10 @@ class SnapshotWriter:
         self._is_over = False
 
     def write(self, snapshot: Snapshot) -> None:
-        """Replace the file; if that can't be done, for now do nothing."""
+        """Replace the file; do nothing if it can't be written."""
         if self._is_over:
             return
-        draft = self._path.with_suffix(f".{self._epoch}.draft")  # never another coordinator's
+        draft = self._path.with_suffix(f".{self._epoch}.draft")  # a name that no other coordinator uses
         try:
             if self._has_begun and self._is_succeeded():
                 self._is_over = True
@@ -148,13 +148,13 @@ class SnapshotWriter:
             draft.write_text(f"{json.dumps(to_json(writer))}\n{json.dumps(to_json(snapshot))}\n", encoding="utf-8")
             draft.replace(self._path)
             self._has_begun = True
-        except OSError as error:  # the run is what counts; a metadata directory that is gone stops it elsewhere
+        except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
             logger.debug("a snapshot of the run could not be written: %s", error)
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
 
     def _is_succeeded(self) -> bool:
-        """Whether a later coordinator has written its own."""
+        """Return whether a later coordinator has written a snapshot."""
         with contextlib.suppress(OSError, *DAMAGE), self._path.open("rb") as file:
             writer = from_json(json.loads(file.readline()), Writer)
             return writer.incarnation == self._incarnation and writer.epoch > self._epoch
@@ -167,7 +167,7 @@ def snapshot_path(metadata_dir: Path, topology_id: str) -> Path:
 
 
 def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
-    """Return the last snapshot and who wrote it; None if there is none.
+    """Return the last snapshot and its writer; None if there is none.
 
     Raises:
         ConfigError: the file is not a snapshot of this version.
@@ -182,7 +182,7 @@ def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
 
 
 def _start_of(pid: int) -> int | None:
-    """Return when a process began, where the system tells."""
+    """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[_START_TIME_FIELD])
     return None

@@ -1,7 +1,7 @@
-"""The source: asks the spout's coordinator for transactions, in a thread of its own.
+"""The source: asks the spout's coordinator for transactions, in its own thread.
 
-The coordinator is made before the lead is taken, so that bad input is reported before anything is written; what it
-may keep in the store it is given with :meth:`Source.open_store`, later.
+The coordinator is created before the lead is taken, so that bad input is reported before anything is written; it gets
+its place in the store later, from :meth:`Source.open_store`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from txtopo.tasks.user_output import ended
 from txtopo.topology.spout_semantics import SpoutSemantics
 
 WAITING_SHARE = 10
-"""A source that has nothing is left alone for so many times as long as it took to say so."""
+"""After a source has reported that it waits, it is not asked again for 10x the time that its answer took."""
 
 
 class Source:
-    """Begins transactions, as the spout's coordinator decides.
+    """Begins transactions as the spout's coordinator decides.
 
     Args:
         spout_id: the spout, for errors.
         coordinator: the user's coordinator.
-        semantics: what the kind of the spout means.
-        now_secs: returns the time, in seconds.
+        semantics: the semantics of the spout's kind.
+        now_secs: returns the time in seconds.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class Source:
         self._store: tuple[Store, Lead, str] | None = None
         self._committed = -1
         self.total: int | None = None
-        """The last transaction that there will be, about, where the coordinator knows its end."""
+        """The approximate txid of the last transaction; None if the coordinator does not know it."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Learn where the user's coordinator may keep what must outlive a run."""
+        """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
         self._store = store, _KeepingLead(lead), root
 
     def create(self, action: CreateMetadata, committed: int) -> Event:
-        """Begin up to as many transactions as asked for, and say how the source stands.
+        """Begin up to the requested number of transactions, and report the source's status.
 
-        A source that waits, and takes long to say so, is asked less often.
+        A waiting source that takes long to answer is asked less often.
 
         Args:
-            action: what is asked for.
-            committed: the last txid that is committed.
+            action: the request.
+            committed: the last committed txid.
 
         Raises:
-            StopError: the coordinator has found that the lead is lost.
+            StopError: the spout's coordinator found that the lead is lost.
         """
         started = self._now_secs()
         if started < self._ask_again_secs:
@@ -122,7 +122,7 @@ class Source:
             call_if_there(self._coordinator, "close")
 
     def _resume(self, txid: int, metadata: Any) -> None:
-        """Tell the coordinator how far things are."""
+        """Pass the last transaction to the spout's coordinator."""
         if not self._has_resumed and self._store is not None:
             call_if_there(self._coordinator, "open_store", *self._store)
         self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
@@ -134,7 +134,7 @@ class Source:
             self._committed = committed
 
     def _look_ahead(self, txid: int, metadata: Any) -> None:
-        """Ask how many transactions there will be, for whoever looks on."""
+        """Ask how many transactions are left, for displays."""
         remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
         self.total = None if remaining is None else txid + remaining
 
@@ -146,7 +146,7 @@ class Source:
 
 
 class _KeepingLead(Lead):
-    """A lead whose writes are a durable step of the spout's."""
+    """A lead for the spout's coordinator, whose writes are a failpoint's durable step."""
 
     def __init__(self, lead: Lead) -> None:
         self._lead = lead

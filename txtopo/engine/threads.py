@@ -1,4 +1,4 @@
-"""The threads and the clock of the run loop, behind one interface, so that a simulator can stand in for them."""
+"""The threads and the clock of the run loop, behind an interface that a simulator can implement too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.errors import InternalError, StalledCommit
 
 
 class Role(enum.Enum):
-    """Whose work it is."""
+    """The kind of work."""
 
     SOURCE = "source"
     """Asks the spout; one at a time, in order."""
@@ -28,10 +28,10 @@ class Role(enum.Enum):
 
 
 class Threads(ABC):
-    """What the run loop gives work to, and takes events from.
+    """Runs work in threads and passes events to the run loop.
 
-    *An implementation* runs each work to its end, or not at all. *The run loop* posts from any thread, and takes
-    in one.
+    *An implementation* runs each piece of work to its end, or not at all. *The run loop* posts events from any thread,
+    and takes them in one.
     """
 
     @abstractmethod
@@ -40,42 +40,42 @@ class Threads(ABC):
 
     @abstractmethod
     def sleep(self, duration_secs: float) -> None:
-        """Pause the work that calls it."""
+        """Pause the calling work."""
 
     @abstractmethod
     def submit(self, role: Role, work: Callable[[], None]) -> None:
-        """Have work done soon."""
+        """Queue work of a role."""
 
     @abstractmethod
     def post(self, events: tuple[Event, ...]) -> None:
-        """Leave events for the run loop; safe in a signal handler."""
+        """Queue events for the run loop; safe in a signal handler."""
 
     @abstractmethod
     def take(self, timeout_secs: float) -> tuple[Event, ...]:
-        """Return events that were posted together, waiting for them so long; none if there are none."""
+        """Return the next events that were posted together; an empty tuple if there are none within the timeout."""
 
     @abstractmethod
     def commit_phases(self) -> AbstractContextManager[object]:
-        """Return the context of a group's commit phases. It raises StalledCommit at its end if it was abandoned."""
+        """Return the context for a group's commit phases; it raises StalledCommit at its end if it was abandoned."""
 
     @abstractmethod
     def abandon_commit(self) -> int | None:
-        """Abandon the commit phases that run just now: their work ends without a write, or never.
+        """Abandon the running commit phases: their work will end without a write, or never end.
 
         Returns:
-            The identity of their thread; None if no commit phases run, and nothing was done.
+            The identity of their thread; None if no commit phases are running, and nothing was done.
         """
 
     @abstractmethod
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
-        """End: let the commit work end unless it was abandoned, cancel the jobs, and wait for them."""
+        """Wait for the commit work unless it was abandoned, cancel the jobs, and wait for them."""
 
 
 class ThreadPools(Threads):
     """The threads of a real run.
 
     Args:
-        jobs_max: jobs in flight, at most.
+        jobs_max: maximum number of jobs in flight.
     """
 
     def __init__(self, jobs_max: int) -> None:
@@ -95,33 +95,33 @@ class ThreadPools(Threads):
         time.sleep(duration_secs)
 
     def submit(self, role: Role, work: Callable[[], None]) -> None:
-        """Have work done in one of the role's threads."""
+        """Queue work for one of the role's threads."""
         thread = self._commit if role is Role.COMMIT else self._threads[role]
         thread.submit(lambda: self._in_thread(work))
 
     def _in_thread(self, work: Callable[[], None]) -> None:
-        """Do work; what would end a thread without a word ends the run with one."""
+        """Do work; an exception that would end the thread silently stops the run with an error."""
         try:
             work()
         except BaseException as error:
-            bug = InternalError(f"a thread of the run was ended by {type(error).__name__}: {error}")
+            bug = InternalError(f"a thread of the run ended with {type(error).__name__}: {error}")
             bug.__cause__ = error
             self.post((Fenced(bug),))
             raise
 
     def post(self, events: tuple[Event, ...]) -> None:
-        """Leave events for the run loop."""
+        """Queue events for the run loop."""
         self._events.put(events)
 
     def take(self, timeout_secs: float) -> tuple[Event, ...]:
-        """Return events that were posted together; none after so long."""
+        """Return the next events that were posted together; an empty tuple after the timeout."""
         with contextlib.suppress(queue.Empty):
             return self._events.get(timeout=timeout_secs)
         return ()
 
     @contextlib.contextmanager
     def commit_phases(self) -> Iterator[None]:
-        """Return the context of the commit phases in the commit thread."""
+        """Return the context for commit phases in the commit thread."""
         self._commit.enter()
         try:
             yield
@@ -129,7 +129,7 @@ class ThreadPools(Threads):
             self._commit.leave()
 
     def abandon_commit(self) -> int | None:
-        """Abandon the commit phases that the commit thread runs."""
+        """Abandon the commit phases that are running in the commit thread."""
         return self._commit.abandon()
 
     def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
@@ -143,9 +143,10 @@ class ThreadPools(Threads):
 
 
 class _CommitThread:
-    """The thread that commits. A commit phase may never return: then it is abandoned, and outlives the run.
+    """The thread that commits groups.
 
-    That is why it is a daemon: the threads of an executor are waited for when the process ends.
+    A commit phase may never return: then it is abandoned, and its thread outlives the run. So it is a daemon thread and
+    not one of a ThreadPoolExecutor, whose threads Python joins when the process ends.
     """
 
     def __init__(self) -> None:
@@ -157,7 +158,7 @@ class _CommitThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have work done, in order."""
+        """Queue work; it runs in order."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="txtopo-commit", daemon=True)
             self._thread.start()
@@ -172,7 +173,7 @@ class _CommitThread:
         """End commit phases.
 
         Raises:
-            StalledCommit: they were abandoned meanwhile.
+            StalledCommit: they were abandoned in the meantime.
         """
         with self._lock:
             self._is_in_phases = False
@@ -180,7 +181,7 @@ class _CommitThread:
                 raise StalledCommit("these commit phases were abandoned")
 
     def abandon(self) -> int | None:
-        """Abandon the commit phases that run; return the thread's identity, None if none run."""
+        """Abandon the running commit phases; return the thread's identity, or None if none are running."""
         with self._lock:
             if not self._is_in_phases or self._thread is None:
                 return None
@@ -188,7 +189,7 @@ class _CommitThread:
             return self._thread.ident
 
     def shut_down(self) -> None:
-        """Let the work that is being done end, unless it was abandoned; the rest is dropped."""
+        """Wait for the current work unless it was abandoned; drop queued work."""
         self._is_over = True
         self._work.put(None)
         if self._thread is not None and not self._is_abandoned:
@@ -199,5 +200,5 @@ class _CommitThread:
             work = self._work.get()
             if work is None or self._is_over:
                 return
-            with contextlib.suppress(BaseException):  # it was told to the run loop
+            with contextlib.suppress(BaseException):  # the run loop has been informed
                 work()

@@ -1,1 +1,1 @@
-"""The journal: which transactions each coordinator has committed, durable beside the tables."""
+"""The journal: a durable record beside the tables of the transactions that each coordinator has committed."""

@@ -1,7 +1,7 @@
-"""The end of a journal: what a reader needs who asks how far all tables have got together.
+"""The end of a journal, from which a reader learns the last transaction that all tables have.
 
-Only the newest file counts, and of it the first line and the last: whatever stands between was committed
-before the last line was entered.
+Only the first and the last line of the newest file are needed: all groups between them were committed before the last
+one was entered.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from txtopo.journal.journal import (
 from txtopo.records import DAMAGE, from_json
 
 METADATA_DIR = "_txtopo"
-"""The folder beside the tables where a topology keeps its own files."""
+"""The name of the metadata directory, a folder beside the tables."""
 
 _BLOCK_BYTES = 64 * 1024
 
 
 @attrs.frozen
 class JournalEnd:
-    """The newest file of a journal: how it begins and how it ends."""
+    """The first and the last line of the newest file of a journal."""
 
     header: JournalHeader
     last: JournalEntry | None
-    """Its last entry; None if there is none yet."""
+    """The last entry; None if there is none yet."""
 
     def bound(self, txids: Mapping[str, int | None]) -> int:
-        """Return the last txid that is committed for certain.
+        """Return the last txid that is certainly committed.
 
-        An entry without a table cannot be asked whether it counts, so it does not count yet.
+        An entry that names no table cannot be verified, so it does not count yet.
 
         Args:
-            txids: the last txid that each table has got to, by state; states without a table are left out.
+            txids: the last txid of each table, by state, without states that have no table.
         """
         if self.last is None:
             return self.header.committed
@@ -56,7 +56,7 @@ class JournalEnd:
 def read_end(folder: Path) -> JournalEnd | None:
     """Return the end of a journal; None if there is no journal.
 
-    A file whose first line was not written whole is passed over: its coordinator has written nothing yet.
+    A file with an incomplete first line is skipped: its coordinator has written nothing yet.
 
     Args:
         folder: the journal's folder.
@@ -81,20 +81,20 @@ def read_end(folder: Path) -> JournalEnd | None:
 
 
 def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
-    """Return the last transaction up to ``txid`` that each of some states was written as of.
+    """Return the txid of each state's last write up to transaction ``txid``.
 
     Args:
         folder: the journal's folder.
         epoch: the epoch of its newest file.
         names: the states.
-        txid: the last transaction to look at.
+        txid: the last transaction to consider.
 
     Raises:
         DivergenceError: the newest file is damaged.
 
     Returns:
-        The txids, None where nothing was written; None for all if the newest file does not go back so far, or is no
-        longer of that epoch.
+        The txids by state, with None for a state that was not written. None instead of a mapping if the newest file
+        does not go back that far or has another epoch.
     """
     for path in reversed(journal_files(folder)):
         with path.open("rb") as file:
@@ -108,7 +108,7 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
                 found: dict[str, int | None] = {}
                 wanted = {name: json.dumps(name).encode() for name in names}
                 for line in _lines_backwards(file, len(first)):
-                    if not any(text in line for text in wanted.values()):  # most of a table that rests for long
+                    if not any(text in line for text in wanted.values()):  # a cheap check: most lines name other states
                         continue
                     entry = from_json(json.loads(line), JournalEntry)
                     if entry.last <= txid:
@@ -124,10 +124,10 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
 
 
 def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
-    """Return the folder that a topology keeps its own files in.
+    """Return the metadata directory of a topology, given its output folder.
 
     Args:
-        output: that folder, or the one that holds it and the tables.
+        output: the folder with the tables and the metadata directory, or the metadata directory itself.
 
     Raises:
         ConfigError: there is no journal.
@@ -138,16 +138,16 @@ def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
             return metadata_dir
     metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
     raise ConfigError(
-        f"there is no journal in {metadata_dir / FOLDER}: give the folder that holds a topology's tables and its "
+        f"there is no journal in {metadata_dir / FOLDER}: pass the folder that contains a topology's tables and its "
         f"folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
     )
 
 
 def metadata_dir_with_journal(metadata_dir: Path) -> Path:
-    """Return the folder that a topology keeps its own files in, if there is a journal in it.
+    """Return the metadata directory if there is a journal in it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no journal.
     """
     if journal_files(metadata_dir / FOLDER):
         return metadata_dir
@@ -158,11 +158,11 @@ def metadata_dir_with_journal(metadata_dir: Path) -> Path:
 
 
 def table_path(metadata_dir: Path, table: JournalTable) -> str:
-    """Return where a table of the journal lies.
+    """Return the path of a table that is recorded in the journal.
 
     Args:
-        metadata_dir: the folder that the journal's folder lies in.
-        table: the table, as a header has it.
+        metadata_dir: the metadata directory.
+        table: the table's record in a header.
     """
     return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
 
@@ -175,14 +175,14 @@ def _damaged(path: Path, error: Exception) -> DivergenceError:
 
 
 def _last_line(file: BinaryIO, start: int) -> bytes | None:
-    """Return the last whole line from an offset on, None if there is none; what follows it was cut off."""
+    """Return the last complete line after an offset; None if there is none."""
     return next(_lines_backwards(file, start), None)
 
 
 def _lines_backwards(file: BinaryIO, start: int) -> Iterator[bytes]:
-    """Yield the whole lines from an offset on, the last one first; what follows it was cut off."""
+    """Yield the complete lines after an offset, the last one first; skip an incomplete last line."""
     position = file.seek(0, os.SEEK_END)
-    blocks: list[bytes] = []  # of a line whose begin is not read yet, the last one first
+    blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
     is_cut_off = True
     while position > start:
         size = min(_BLOCK_BYTES, position - start)

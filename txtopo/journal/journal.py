@@ -1,15 +1,15 @@
-"""The journal: which transactions each coordinator has committed, from what input, into which tables.
+"""The journal: a record of the transactions that each coordinator has committed, with their input and tables.
 
-A folder of JSON-lines files, ``<epoch>-<part>.jsonl``, written by one coordinator each, so that one that has
-lost its lead spoils nobody else's. The first line of a file is its header, each further line a commit group:
+It is a folder of JSON-lines files, ``<epoch>-<part>.jsonl``. Each file is written by one coordinator, so a coordinator
+that has lost the lead cannot damage another's files. The first line of a file is its header, each further line a commit
+group:
 
-1. A group is entered before its first table is written; so an entry alone does not say that it was committed.
-2. A new coordinator settles what the one before it left, and begins a file that says what is committed. So an
-   entry of an earlier epoch counts if its transactions are not above that of any later epoch's header.
-3. An entry of the last epoch counts if every table that it names has got so far.
+1. A group is entered before its first table is written, so an entry alone does not prove that it was committed.
+2. A new coordinator finishes or drops the group that the last one left, and begins a file whose header says what is
+   committed. So an entry of an earlier epoch counts if no later header has a lower committed txid.
+3. An entry of the last epoch counts if every table that it names has reached its last txid.
 
-The journal is evidence, for ``txtopo audit``, ``replay`` and ``repair``, and what consistent reading asks.
-Recovery never needs it.
+``txtopo audit``, ``replay``, ``repair`` and consistent reads use the journal. Recovery never needs it.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ import attrs
 
 from txtopo.durable import sync_path
 from txtopo.errors import DivergenceError, StopError
-from txtopo.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 
 FOLDER = "journal"
-"""Its place in the folder that a topology keeps its own files in."""
+"""The journal's folder in the metadata directory."""
 
 PART_BYTES_MAX = 64 * 1024 * 1024
-"""A file that is longer is followed by another."""
+"""A file above this size is followed by a new one."""
 
 _NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
 
 
 @attrs.frozen
 class JournalTable:
-    """A state's table, as the journal knows it."""
+    """A state's table, as recorded in the journal."""
 
     address: str
-    """Where it lies: absolute, or relative to the folder that holds the topology's own one."""
+    """Its path: absolute, or relative to the parent folder of the metadata directory."""
     identity: str
 
 
 @attrs.frozen
 class JournalHeader:
-    """What stood fast when a file was begun."""
+    """The state of the topology when a file was begun."""
 
     topology: str
     incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
@@ -73,9 +73,9 @@ class JournalTransaction:
     attempt: int
     metadata: Any
     fingerprints: Mapping[str, tuple[int, int | None]]
-    """What each component emitted: tuples, and a checksum of them or None."""
+    """(number of tuples, checksum or None) of the tuples that each component emitted."""
     ranges: Mapping[str, tuple[Any, Any]] | None = None
-    """The input it took, start and end by partition, where the spout reports it."""
+    """The input that it took, (start, end) by partition; None if the spout does not report it."""
     is_dead_letter: bool = False
 
 
@@ -84,7 +84,7 @@ class JournalEntry:
     """One commit group."""
 
     states: Mapping[str, tuple[int, int]]
-    """Rows put and rows removed, by the states that it wrote."""
+    """(rows put, rows removed) by the states that it wrote."""
     transactions: tuple[JournalTransaction, ...]
 
     @property
@@ -94,25 +94,25 @@ class JournalEntry:
 
     @property
     def last(self) -> int:
-        """The txid of its last transaction, which its tables are written as of."""
+        """The txid of its last transaction, with which its tables are written."""
         return self.transactions[-1].txid
 
 
 @attrs.frozen
 class JournalPart:
-    """What one coordinator has entered, from its header on."""
+    """The header and the entries of one coordinator."""
 
     header: JournalHeader
     entries: tuple[JournalEntry, ...]
 
 
 class JournalWriter:
-    """Enters the groups of one coordinator.
+    """Writes the entries of one coordinator.
 
     Args:
-        folder: the journal's folder, made if need be.
-        header: what stands fast; parts after the first take it on with what was entered meanwhile.
-        bytes_max: how long all files together may be; the oldest go first.
+        folder: the journal's folder; created if it does not exist.
+        header: the header of the first file; later files get one that includes the entries so far.
+        bytes_max: maximum total size of all files; the oldest are removed first.
     """
 
     def __init__(self, folder: Path, header: JournalHeader, bytes_max: int) -> None:
@@ -128,12 +128,12 @@ class JournalWriter:
         """Append an entry; durable on return.
 
         Raises:
-            StopError: it can't be written.
+            StopError: the file can't be written, or was removed.
         """
         if not self._is_in_place():
             raise StopError(
                 f"the journal's file {self._path} was removed or replaced while the topology runs; nothing of "
-                "this group was committed. Bring the folder back, with the coordinator state if that lies there, and "
+                "this group was committed. Restore the folder, with the coordinator state if that is in it, and "
                 "start again"
             )
         if self._file.tell() > PART_BYTES_MAX:
@@ -144,12 +144,12 @@ class JournalWriter:
         self._header = attrs.evolve(self._header, committed=last.txid, metadata=last.metadata, states=states)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _begin_part(self) -> Any:
         path = self._folder / f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
-        draft = path.with_suffix(".draft")  # a reader never sees a file without its header
+        draft = path.with_suffix(".draft")  # so that readers never see a file without a header
         self._file = draft.open("wb")
         self._append(self._header)
         draft.rename(path)
@@ -158,7 +158,7 @@ class JournalWriter:
         return self._file
 
     def _is_in_place(self) -> bool:
-        """Whether what is written is still found under its name, and not in a file that was unlinked."""
+        """Return whether the open file still exists under its path, and was not unlinked or replaced."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         return False
@@ -185,17 +185,17 @@ class JournalWriter:
         except OSError as error:
             raise StopError(
                 f"the journal's file {self._file.name} can't be written: {error}; nothing of this group was committed. "
-                "Make room for it and start again, or turn the journal off with topology.journal.bytes.max=0"
+                "Free some disk space and start again, or turn the journal off with topology.journal.bytes.max=0"
             ) from error
 
 
 def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
-    """Return the folder of a topology's journal, whether there is one or not.
+    """Return the folder of a topology's journal; it may not exist.
 
-    The first topology in an output folder has the plain name; another one's id is in the name of its own.
+    The first topology in an output folder uses the plain name; the names for further ones contain their ids.
 
     Args:
-        metadata_dir: the folder that topologies keep their own files in.
+        metadata_dir: the metadata directory.
         topology_id: the topology; None for the first.
     """
     if topology_id is None or _owner_of(metadata_dir / FOLDER) in {None, topology_id}:
@@ -204,9 +204,9 @@ def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
 
 
 def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
-    """Move the journal of an earlier incarnation away: its tables are gone, and its epochs would come again."""
+    """Move the journal of an earlier incarnation aside: its tables are gone, and the epochs start again."""
     header = _newest_header(folder)
-    if header is not None and header["life"] != incarnation:
+    if header is not None and header[LIFE] != incarnation:
         folder.rename(folder.with_name(f"{folder.name}.before-life-{incarnation[:12]}"))
 
 
@@ -219,25 +219,25 @@ def _newest_header(folder: Path) -> dict[str, Any] | None:
     for path in reversed(journal_files(folder)):
         with path.open("rb") as file, contextlib.suppress(ValueError):
             header = json.loads(file.readline())
-            if isinstance(header, dict) and {"topology", "life"} <= header.keys():
+            if isinstance(header, dict) and {"topology", LIFE} <= header.keys():
                 return header
     return None
 
 
 def journal_files(folder: Path) -> list[Path]:
-    """Return a journal's files, oldest first; none if there is no such folder."""
+    """Return a journal's files, oldest first; an empty list if the folder does not exist."""
     return sorted(path for path in folder.iterdir() if _NAME.match(path.name)) if folder.is_dir() else []
 
 
 def read_journal(folder: Path) -> list[JournalPart]:
-    """Return what is in a journal, one part an epoch, oldest first; empty if there is none.
+    """Return the parts of a journal, one for each epoch, oldest first; an empty list if there is no journal.
 
     Args:
-        folder: its folder.
+        folder: the journal's folder.
 
     Raises:
-        DivergenceError: a file is damaged; the message names file and line. A last line that was not
-            written whole is no damage: its group was not begun.
+        DivergenceError: a file is damaged; the message names file and line. An incomplete last line is not damage:
+            the writes of its group had not begun.
     """
     parts: dict[int, JournalPart] = {}
     for path in journal_files(folder):
@@ -255,15 +255,16 @@ def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[Journal
 
     Args:
         parts: the journal.
-        is_written: whether all tables that an entry names have got so far; asked for the last epoch's last one.
+        is_written: returns whether all tables that an entry names have reached it; called for the last epoch's last
+            entry.
     """
     return [entry for part in counting_parts(parts, is_written) for entry in part.entries]
 
 
 def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalPart]:
-    """Return the parts with those of their entries whose groups were committed; see :func:`counting_entries`.
+    """Return the parts with only the entries whose groups were committed; see :func:`counting_entries`.
 
-    A later header may say that less is committed than an earlier one: ``txtopo repair`` has rolled back to it.
+    A later header may have a lower committed txid than an earlier one, if ``txtopo repair`` has rolled back.
     """
     counting: list[JournalPart] = []
     bound: int | None = None
@@ -282,7 +283,7 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
     header: JournalHeader | None = None
     entries: list[JournalEntry] = []
     lines = path.read_bytes().split(b"\n")
-    lines.pop()  # empty, or a line that a crash cut off
+    lines.pop()  # empty, or incomplete after a crash
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)

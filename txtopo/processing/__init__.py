@@ -1,1 +1,1 @@
-"""The processing phase: jobs of many attempts, how a job is laid out over slots, and the stages that run in them."""
+"""The processing phase: jobs of many attempts, their layout over slots, and the stages that run in the slots."""

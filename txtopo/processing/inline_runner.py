@@ -1,6 +1,6 @@
-"""Runs jobs in the calling process, without Spark: for tests, for trying a topology out, and for replays.
+"""Runs jobs in the calling process, without Spark: for tests, experiments and replays.
 
-What would travel between processes is pickled and unpickled here too, so what does not pickle shows.
+Objects that Spark would send between processes are pickled and unpickled here too, to find objects that do not pickle.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class InlineJobRunner(JobRunner):
     """Runs each stage of a job slot after slot in the calling thread.
 
     Args:
-        plan: the topology; DataFrames need Spark and are refused.
+        plan: the topology; it must have no DataFrame components, since these need Spark.
         config: the configuration by dotted names.
-        prototypes: each bolt's frozen object.
-        slots: how many slots to pretend there are.
+        prototypes: each bolt's pickled object, by component id.
+        slots: the number of slots to simulate.
     """
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
@@ -40,12 +40,12 @@ class InlineJobRunner(JobRunner):
         return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
 
     def take_late(self) -> TxtopoError | None:
-        """Return what a component has done when its batch was over and reported."""
+        """Return an error of a component that acted after its batch was over; None if there is no new one."""
         found = (task_factory.take_late() for task_factory in self._task_factories)
         return next((error for error in found if error is not None), None)
 
     def cancel(self, job_id: int) -> None:
-        """Do nothing: a job that runs here runs to its end."""
+        """Do nothing: an inline job always runs to its end."""
 
     def close(self) -> None:
         """Close the emitters."""
@@ -59,9 +59,9 @@ def run_stages(
     """Run a job stage by stage, slot after slot, and return all reports.
 
     Args:
-        job: what the job does.
+        job: the job.
         task_factories: one for each slot.
-        travel: returns what leaves a stage as it arrives at the next one.
+        travel: takes the items that leave a stage and returns them as they arrive at the next one.
     """
     held: dict[int, list[Item]] = defaultdict(list)
     for stage in range(len(job.layout.stages)):

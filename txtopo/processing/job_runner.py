@@ -1,4 +1,4 @@
-"""What runs jobs: Spark, or whatever else can run the stages of a layout."""
+"""The interface that runs jobs: on Spark, or anything else that can run the stages of a layout."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from txtopo.processing.stage_run import Job, Report
 
 
 class JobRunner(ABC):
-    """Runs jobs somewhere. Called from several threads at once."""
+    """Runs jobs. Must be thread-safe."""
 
     slots: int
-    """How many slots run at the same time."""
+    """The number of slots that run at the same time."""
 
     @abstractmethod
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
         """Run a job to its end and return all reports.
 
         Args:
-            job: what the job does.
-            on_progress: called now and then while the work gets on.
+            job: the job.
+            on_progress: called now and then while the work makes progress.
 
         Raises:
             JobFailure: the job was lost, or cancelled.
         """
 
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each item; see :class:`txtopo.api.state.Executors`. Here by default."""
+        """Run :meth:`txtopo.api.state.Executors.compute`; by default in this process."""
         return [function(item) for item in items]
 
     def take_late(self) -> TxtopoError | None:
-        """Return what a component has done when its batch was over and reported; None if nothing new is known."""
+        """Return an error of a component that acted after its batch was over; None if there is no new one."""
         return None
 
     @abstractmethod
     def cancel(self, job_id: int) -> None:
-        """Stop a job that runs; nothing happens if there is none."""
+        """Stop a running job; do nothing if it is not running."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""

@@ -1,4 +1,4 @@
-"""Runs jobs: turns a ``Process`` action into a job, and the job's reports into answers for the core."""
+"""Turns a ``Process`` action into a job, and the job's reports into results for the core."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from txtopo.topology.plan import FRAMES, Phase, Plan
 
 @attrs.frozen
 class Processing:
-    """What the processing phase of an attempt came to."""
+    """The result of an attempt's processing phase."""
 
     attempt: TransactionAttempt
     tuples: int
     carried: tuple[CarriedBolt, ...]
     staged: tuple[StagedBolts, ...]
     metadata: Any
-    """What the emitters made it; None if it was known before, or they did not get to the end."""
+    """The metadata from the emitters' reports; None if it was known before, or if the emitters failed."""
     failure: TxtopoError | None
     cpu_secs: float
-    """Processor time that it took in the executors, outside of Spark's own code."""
+    """The CPU time that it took in the executors, without Spark's own code."""
     fingerprints: Fingerprints
-    """What each component emitted; in a spread layout, where tuples arrive in any order, the spout's alone is sure."""
+    """The components' fingerprints. In a spread layout tuples arrive in any order, so only the spout has a checksum."""
 
     def load(self) -> list[CarriedBolt]:
-        """Return the bolts that go on in the commit phase."""
+        """Return the bolts that continue in the commit phase; read them from their files if they were spilled."""
         return [*self.carried, *(bolt for staged in self.staged for bolt in staged.load())]
 
 
 SMALL_TUPLES_MAX = 20_000
-"""A transaction of so many tuples is over sooner in one slot than a shuffle that would spread it."""
+"""One slot processes a transaction of up to this many tuples faster than a shuffle would spread it."""
 
 
 class JobPlanner:
-    """Makes jobs, and judges their reports.
+    """Creates jobs and evaluates their reports.
 
     Args:
         plan: the topology.
-        limits: the bounds; the bytes that wait in the driver are shared among the transactions of a window.
-        slots: how many slots run at the same time.
+        limits: the bounds; the transactions of a window share ``received_bytes_max``.
+        slots: the number of slots that run at the same time.
         layout: ``auto``, ``together`` or ``spread``.
-        staging_dir: where carried bolts go that are too large.
-        received_bytes_max: bytes of carried bolts that may wait in the driver.
-        has_edge_tallies: whether sent and received tuples are compared.
+        staging_dir: the folder for carried bolts that are too large for the driver.
+        received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
+        has_edge_tallies: whether to compare sent and received tuples.
     """
 
-    def __init__(  # noqa: PLR0913 - the settings of one thing
+    def __init__(  # noqa: PLR0913 - the settings of one object
         self,
         plan: Plan,
         limits: Limits,
@@ -76,11 +76,11 @@ class JobPlanner:
         self._staging_dir = staging_dir
         self._has_edge_tallies = has_edge_tallies
         self._bytes_max = received_bytes_max // (limits.window * slots)
-        """Bytes of carried bolts that one slot may report in memory, for each transaction of a job."""
+        """Maximum size of the carried bolts that one slot reports in memory, in bytes per transaction of a job."""
         self._tuples: int | None = None
 
     def job(self, action: Process, committed: int) -> Job:
-        """Return a job."""
+        """Return the job for an action, in the layout that suits it."""
         return Job(
             job_id=action.job_id,
             attempts=tuple((assigned.attempt, assigned.metadata) for assigned in action.attempts),
@@ -92,11 +92,11 @@ class JobPlanner:
         )
 
     def clean_up(self, txid: int) -> None:
-        """Remove the files that waited for the commit of transactions up to ``txid``."""
+        """Remove the rows files of transactions up to ``txid``, which are committed."""
         remove_rows_files(self._staging_dir, lambda other: other <= txid)
 
     def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
-        """Return what each attempt of a job came to, in txid order."""
+        """Return the result of each attempt of a job, in txid order."""
         by_attempt: dict[TransactionAttempt, list[Report]] = {attempt: [] for attempt, _ in job.attempts}
         for report in reports:
             by_attempt[report.attempt].append(report)
@@ -148,7 +148,7 @@ class JobPlanner:
             return together
         spout = self._plan.spout.id
         commit_phase = [c.id for c in self._plan.of_phase(Phase.COMMIT) if c.streams]
-        return {  # what took tuples in any order may emit them in another one in the commit phase, too
+        return {  # components that got tuples in any order may emit in any order in the commit phase, too
             **dict.fromkeys(commit_phase, Fingerprint(0, None)),
             **{
                 name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
@@ -167,17 +167,17 @@ class JobPlanner:
         for edge, tally in total(report.tallies for report in reports).items():
             planned = self._plan.edges[edge]
             ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
-            if not tally.is_settled and not ends & FRAMES:  # what Spark SQL sends and takes is Spark's to keep
+            if not tally.is_settled and not ends & FRAMES:  # Spark SQL does not count; Spark guarantees its shuffles
                 return TupleTreeFailure(
                     f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
-                    f"{tally.received}, or other ones: a part of the job ran twice and differed",
+                    f"{tally.received} or different ones: a part of the job ran twice and emitted different tuples",
                     **origin,
                 )
         return None
 
 
 def _worst(failures: Sequence[TxtopoError]) -> TxtopoError | None:
-    """Return the failure that counts: a broken rule before one that is replayed."""
+    """Return the failure to report: one that stops the run takes precedence over one that is replayed."""
     for failure in failures:
         if not isinstance(failure, FailedException):
             return failure

@@ -1,14 +1,13 @@
 """Layouts: where the tasks of a job's transactions run.
 
-*Together*: each transaction has all its tasks in one slot, so a grouping moves tuples within a process and
-nothing is shuffled. Best when a job holds enough transactions to keep every core busy.
+*Together*: all tasks of a transaction run in one slot, so a grouping moves tuples within a process and nothing is
+shuffled. Best if a job holds enough transactions to keep every core busy.
 
-*Spread*: the tasks of one transaction are spread over the slots. Components that are joined by groupings
-that move nothing share a stage; every other grouping is a shuffle between two stages. Best for few, large
-transactions, and needed where Spark SQL runs a component, or where a spout's task emits transactions
-in turn.
+*Spread*: the tasks of one transaction are spread over the slots. Components connected by groupings that keep tuples in
+their slot share a stage; every other grouping is a shuffle between two stages. Best for few, large transactions, and
+required if Spark SQL runs a component or if a spout's task emits transactions in turn.
 
-Which layout a job runs in changes where time goes, never what comes out.
+The layout of a job affects its speed, never its results.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Stage:
 class Layout:
     """The stages of the processing phase, in order, and the components that Spark SQL runs before each.
 
-    ``frames[i]`` are the DataFrame components whose output stages from ``i`` on take.
+    ``frames[i]`` are the DataFrame components whose output is input of stage ``i`` or a later one.
     """
 
     slots: int
@@ -67,19 +66,19 @@ class Layout:
 
 
 def runs_together(plan: Plan) -> bool:
-    """Whether a transaction's tasks may all run in one slot."""
+    """Return whether a transaction's tasks may all run in one slot."""
     return not plan.semantics.emits_in_turn and not plan.frames
 
 
 def lay_together(plan: Plan, slots: int) -> Layout:
-    """Lay every transaction out in one slot."""
-    assert runs_together(plan), "DataFrames, and spouts that emit in turn, are spread"
+    """Return a layout that runs each transaction in one slot."""
+    assert runs_together(plan), "DataFrames and spouts that emit in turn need the spread layout"
     components = tuple(component.id for component in plan.components)
     return Layout(slots, (Stage(components, SlotAssignment.BY_TRANSACTION),), ((),))
 
 
 def lay_spread(plan: Plan, slots: int) -> Layout:
-    """Spread every transaction over all slots."""
+    """Return a layout that spreads each transaction over all slots."""
     levels: dict[str, int] = {}
     for component in plan.components:
         levels[component.id] = max(
@@ -98,7 +97,7 @@ def lay_spread(plan: Plan, slots: int) -> Layout:
 
 
 def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
-    """Whether tuples from ``source`` to ``target`` leave their slot (a bool is 0 or 1 stage more)."""
+    """Return whether tuples from ``source`` to ``target`` leave their slot, which takes one more stage."""
     origin = plan.by_id[source]
     if origin.kind in FRAMES or target.kind in FRAMES:
         return True

@@ -1,7 +1,7 @@
-"""The processing phase of a job, stage by stage, in one slot. Knows nothing of Spark.
+"""The processing phase of a job, stage by stage, in one slot. Independent of Spark.
 
-Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A
-failure is a report too: it fails its own attempt and no other in the job.
+Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A failure
+is reported too: it fails its own attempt and no other in the job.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from txtopo.topology.spout_semantics import Emitted
 
 @attrs.frozen
 class Job:
-    """What every slot is given of a job.
+    """A job as it is sent to every slot.
 
     Args:
         job_id: the job.
         attempts: its attempts in txid order, with their metadata.
-        previous_metadata: that of the transaction before, which a spout may go on from.
+        previous_metadata: the metadata of the transaction before, from which an opaque spout continues.
         committed: the last committed txid.
         layout: where the tasks run.
-        staging_dir: where bolts go that are too large to report in memory.
-        report_bytes_max: bytes of carried bolts that one slot may report in memory.
+        staging_dir: the folder for carried bolts that are too large to report in memory.
+        report_bytes_max: maximum size of the carried bolts that one slot reports in memory, in bytes.
     """
 
     job_id: int
@@ -56,11 +56,11 @@ class Job:
 
 @attrs.frozen
 class StagedBolts:
-    """Where carried bolts lie that were too large to report in memory."""
+    """A file of carried bolts that were too large to report in memory."""
 
     path: str
     spans: tuple[tuple[str, int, int, int], ...]
-    """For each bolt its component, its task, and where its state begins and ends in the file."""
+    """(component, task, start, end) of each bolt's pickled state in the file."""
 
     def load(self) -> list[CarriedBolt]:
         """Read the bolts back."""
@@ -69,13 +69,13 @@ class StagedBolts:
         return [CarriedBolt(component, task, content[start:end]) for component, task, start, end in self.spans]
 
     def remove(self) -> None:
-        """Remove the file: nothing needs it any more."""
+        """Remove the file."""
         pathlib.Path(self.path).unlink(missing_ok=True)
 
 
 @attrs.frozen
 class Report:
-    """What one stage in one slot has to say of one attempt."""
+    """The results of one stage in one slot for one attempt."""
 
     attempt: TransactionAttempt
     tallies: Mapping[int, EdgeTally]
@@ -84,27 +84,27 @@ class Report:
     carried: tuple[CarriedBolt, ...] = ()
     staged: StagedBolts | None = None
     emitted: Emitted | None = None
-    """What the emitters here say of the batch, where that is how its metadata comes about."""
+    """The metadata that the emitters returned for an opaque spout; None otherwise."""
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
     cpu_secs: float = attrs.field(default=0.0, eq=False)
-    """Processor time since this slot's report before."""
+    """CPU time since this slot's previous report."""
 
 
 Item = ShuffleMessage | Report
 SlotItem = tuple[int, Item]
-"""An item and the slot it goes to."""
+"""The slot that an item goes to, and the item."""
 
 
 class StageRun:
     """One stage of a job, in one slot.
 
     Args:
-        task_factory: makes the tasks' objects.
-        job: what the job does.
-        stage_index: which stage.
-        slot: which slot, from 0.
-        probe: shows where the work stands.
+        task_factory: creates the tasks' objects.
+        job: the job.
+        stage_index: the index of the stage.
+        slot: the index of the slot.
+        probe: reports the progress of the work.
     """
 
     def __init__(
@@ -124,17 +124,17 @@ class StageRun:
         self._outbox: list[SlotItem] = []
         self._runs: dict[TransactionAttempt, BatchRun] = {}
         self.failures: dict[TransactionAttempt, TxtopoError] = {}
-        """What attempts have failed of, here."""
+        """The failures of attempts in this slot."""
         self._emissions = self._plan.semantics.emissions(job.previous_metadata)
         self.bytes_left = job.report_bytes_max
-        """Bytes of carried bolts that may still be reported in memory."""
+        """How many bytes of carried bolts this slot may still report in memory."""
         self._reported_at = time.thread_time()
 
     def run(self, items: Iterable[Item]) -> Iterator[SlotItem]:
-        """Work the stage off and yield what leaves it.
+        """Run the stage and yield the items that leave it.
 
         Args:
-            items: what earlier stages sent to this slot; what is for later stages passes through.
+            items: the items that earlier stages sent to this slot; those for later stages pass through.
         """
         self.clean_up()
         for item in items:
@@ -147,7 +147,7 @@ class StageRun:
             yield from self.finish(index)
 
     def finish(self, index: int) -> Iterator[SlotItem]:
-        """Finish one of the job's attempts, each in its turn, and yield what leaves it and what is to be said of it."""
+        """Finish one of the job's attempts, and yield its shuffle messages and its report; call this in txid order."""
         attempt, metadata = self._job.attempts[index]
         self._emit(index, attempt, metadata)
         self._guard(attempt, self._finish)
@@ -161,7 +161,7 @@ class StageRun:
             run.close()
 
     def clean_up(self) -> None:
-        """Tell the emitters what is committed; one that fails at it fails the job's attempts here."""
+        """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this slot."""
         try:
             with user_code(self._plan.spout.id, self._job.attempts[0][0]):
                 self._task_factory.cleanup_before(self._job.committed)
@@ -191,7 +191,7 @@ class StageRun:
         self._emissions.emitted(run.attempt, run.emit(task, emit))
 
     def _finish(self, run: BatchRun) -> None:
-        """Finish what works ahead; what is of the commit phase has only been made to take its tuples."""
+        """Finish the components of the processing phase; those of the commit phase only execute tuples here."""
         for component in self._components:
             if component.phase is Phase.PROCESSING and component is not self._plan.spout:
                 run.finish(component)
@@ -202,7 +202,7 @@ class StageRun:
         if run is not None and attempt not in self.failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
         late = self._task_factory.take_late()
-        if late is not None:  # it names its own transaction, which may have been reported long ago
+        if late is not None:  # its transaction may have been reported long ago; the error names it
             self.failures.setdefault(attempt, late)
         failure = self.failures.get(attempt)
         staged = None
@@ -239,7 +239,7 @@ class StageRun:
         return StagedBolts(os.fspath(path), tuple(spans))
 
     def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
-        """Do something for an attempt unless it has failed; what fails now fails it alone."""
+        """Do some work for an attempt unless it has failed; a failure now fails only this attempt."""
         if attempt in self.failures:
             return
         try:
@@ -272,7 +272,7 @@ class StageRun:
         return outbox
 
     def _is_whole_here(self, transaction_index: int) -> bool:
-        """Whether all tasks of a transaction run in this slot."""
+        """Return whether all tasks of a transaction run in this slot."""
         is_alone = len(self._layout.stages) == 1 and self._stage.assignment is SlotAssignment.BY_TRANSACTION
         return is_alone and self._is_here(transaction_index, 0)
 
@@ -288,7 +288,7 @@ def _receive(message: ShuffleMessage, run: BatchRun) -> None:
 
 
 def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
-    """Return the slot a shuffle message goes to; what Spark SQL takes may lie anywhere."""
+    """Return the slot that a shuffle message goes to; any slot will do for input of Spark SQL."""
     stage = layout.stage_of(target.id)
     if stage is None:
         return (transaction_index + task) % layout.slots

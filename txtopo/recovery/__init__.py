@@ -1,5 +1,6 @@
-"""What outlives a process, and how a start puts it in order.
+"""Durable coordinator state, and recovery from it at the start of a run.
 
-``coordinator_state`` keeps what a coordinator must remember, ``recover`` settles what the last process left half-done,
-``divergence`` refuses state and tables that do not belong together, and ``diagnosis`` and ``repair`` mend them.
+``coordinator_state`` stores the coordinator's durable values, ``recover`` finishes or drops what the last process left
+unfinished, ``divergence`` refuses state and tables that do not belong together, and ``diagnosis`` and ``repair`` bring
+them together again.
 """

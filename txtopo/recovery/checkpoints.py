@@ -1,4 +1,4 @@
-"""Checkpoints: transactions that coordinator state and tables can be brought to together, as the journal has them."""
+"""Checkpoints: transactions to which coordinator state and tables can be brought together, found in the journal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from txtopo.recovery.coordinator_state import CommittedMark
 
 @attrs.frozen
 class Checkpoint:
-    """What was so after a commit group.
+    """The state of a topology after a commit group.
 
     Args:
-        txid: its last transaction, the last committed one.
+        txid: the last committed transaction: the group's last one.
         metadata: that transaction's metadata.
         incarnation: the topology's incarnation.
         spout: ``repeatable`` or ``opaque``.
-        states: the last txid of each state, by name; 0 where nothing was written.
-        identities: which table each state has, as far as that is known.
-        source: where all this was read.
+        states: the last txid of each state, by name; 0 if the state was not written yet.
+        identities: the identity of each state's table, as far as known.
+        source: where this information was found, for messages.
     """
 
     txid: int
@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoint:
-    """Return what the coordinator state itself knows."""
+    """Return the checkpoint in the coordinator state itself."""
     return Checkpoint(
         txid=mark.txid,
         metadata=mark.metadata,
@@ -51,13 +51,13 @@ def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoi
 def checkpoints_in(
     parts: Sequence[JournalPart], topology_id: str, incarnation: str, descriptions: Mapping[str, TableDescription]
 ) -> list[Checkpoint]:
-    """Return what a journal knows of one incarnation of a topology, the newest first, each transaction once.
+    """Return a journal's checkpoints of one incarnation of a topology, newest first, each transaction once.
 
     Args:
         parts: the journal.
         topology_id: the topology.
         incarnation: the incarnation.
-        descriptions: what the tables say of themselves: the last group counts if they have got so far.
+        descriptions: the tables' descriptions; the last group counts if its tables have reached it.
     """
 
     def is_written(entry: JournalEntry) -> bool:

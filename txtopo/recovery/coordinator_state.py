@@ -1,21 +1,21 @@
 """The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
-``<topology>/life``       the incarnation: drawn when the state was begun; tables remember it
-``<topology>/spout``      whether the spout is a repeatable or an opaque one
+``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
+``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
-``<topology>/group``      the commit group whose writes are under way, if one is
-``<topology>/repair``     what a repair is about to do, while it does it
-``…/before-repair-N/…``   what the N-th repair has replaced
-``<topology>/recovered``  the epoch that recovered last
-``<topology>/source/…``   what the spout's coordinator keeps itself
-``<topology>/pace``       how much of a job's time a transaction took, in microseconds; written with the commits
+``<topology>/group``      the commit group in progress, if any
+``<topology>/repair``     the plan of the repair in progress, if any
+``…/before-repair-N/…``   the values that the N-th repair has replaced
+``<topology>/recovered``  the last epoch that has completed its recovery
+``<topology>/source/…``   the values of the spout's coordinator
+``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
 ========================  ===================================================================
 
-A group is written down before its first Delta write and struck out after the last, in the same step that
-counts it as committed. So whatever a crash leaves behind can be seen in the tables: a group none of whose
-writes landed never was; one with a write that landed is finished from what was staged.
+A group is recorded before its first Delta write. The record is removed after the last one, in the same step that marks
+the group as committed. So after a crash the tables show what to do: a group without a durable write is dropped, and one
+with a durable write is finished from its staged writes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _TRANSACTION_TIME = "pace"
 
 @attrs.frozen
 class StateMark:
-    """What the coordinator state knows of a state's table: which it is, and the last txid written to it."""
+    """The coordinator state's record of a state's table: its identity, and the last txid written to it."""
 
     identity: str
     txid: int | None
     version: int | None = None
-    """The version of the table that this coordinator made last; None if it was not noted."""
+    """The last version of the table that the coordinator wrote; None if it was not recorded."""
 
 
 @attrs.frozen
@@ -62,14 +62,14 @@ class CommittedMark:
 
 @attrs.frozen
 class GroupMark:
-    """A commit group whose writes are under way."""
+    """A commit group in progress."""
 
     first: int
     last: int
     states: tuple[str, ...]
-    """The states it writes, in the order it writes them."""
+    """The states that it writes, in order."""
     staged: tuple[StagedWrite, ...]
-    """What a group with several states has staged; empty for one state."""
+    """The staged writes of a group with several states; empty for one state."""
     metadata: Any
     """The metadata of its last transaction."""
 
@@ -78,9 +78,9 @@ class CoordinatorState:
     """Reads and writes one topology's coordinator state.
 
     Args:
-        store: where it is kept.
-        lead: the right to write it.
-        topology_id: whose state it is.
+        store: the store.
+        lead: the right to write to it.
+        topology_id: the topology.
     """
 
     def __init__(self, store: Store, lead: Lead, topology_id: str) -> None:
@@ -99,16 +99,16 @@ class CoordinatorState:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is coordinator state; otherwise its incarnation is only drawn, and not yet kept."""
+        """Whether there is coordinator state; otherwise the incarnation was drawn but is not durable yet."""
         return self._known_incarnation is not None
 
     @property
     def source_path(self) -> str:
-        """The path that the spout's coordinator may write below."""
+        """The path below which the spout's coordinator may write."""
         return self._path(_SOURCE)
 
     def begin(self) -> None:
-        """Keep the incarnation and the kind of the spout, if they are not kept yet: before the first table is made."""
+        """Store the incarnation and the kind of the spout if missing; call before the first table is created."""
         drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
         new = {name: value for name, value in drawn.items() if value is not None and self._read(name) is None}
         if new:
@@ -121,10 +121,10 @@ class CoordinatorState:
         return CommittedMark() if value is None else from_json(value, CommittedMark)
 
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
-        """Return the transactions that were begun and are not committed, in order.
+        """Return the begun transactions above ``committed``, in txid order.
 
         Raises:
-            DivergenceError: one of them is missing.
+            DivergenceError: the metadata of one of them is missing.
         """
         begun = []
         for name in self._store.children(self._path(_METADATA)):
@@ -134,13 +134,13 @@ class CoordinatorState:
         for expected, transaction in enumerate(begun, committed + 1):
             if transaction.txid != expected:
                 raise DivergenceError(
-                    f"the metadata of transaction {expected} is missing, that of {transaction.txid} is there; "
+                    f"the metadata of transaction {expected} is missing, but that of {transaction.txid} exists; "
                     f"the coordinator state of {self.topology_id!r} is damaged: restore it together with the tables"
                 )
         return tuple(begun)
 
     def group(self) -> GroupMark | None:
-        """Return the commit group that was under way, or None."""
+        """Return the commit group in progress, or None."""
         value = self._read(_GROUP)
         return None if value is None else from_json(value, GroupMark)
 
@@ -149,19 +149,19 @@ class CoordinatorState:
         self._lead.write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
 
     def begin_group(self, mark: GroupMark) -> None:
-        """Write down that a group's writes are about to begin."""
+        """Record a group whose writes are about to begin."""
         self._lead.write([Put(self._path(_GROUP), _encode(to_json(mark)))])
 
     def confirm_recovery(self) -> None:
-        """Write that this epoch has recovered, which it can only while it leads: so what it has read is true."""
+        """Record that this epoch has recovered. Only the leader can write, so the values that it read are current."""
         self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
 
     def drop_group(self) -> None:
-        """Strike out a group none of whose writes landed."""
+        """Remove the record of a group without a durable write."""
         self._lead.write([Delete(self._path(_GROUP))])
 
     def commit(self, mark: CommittedMark, first: int) -> None:
-        """Count the transactions from ``first`` to that of ``mark`` as committed, and forget their metadata."""
+        """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""
         changes: list[Change] = [
             Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Delete(self._path(_GROUP)),
@@ -170,16 +170,16 @@ class CoordinatorState:
         self._write_with_transaction_time(changes)
 
     def transaction_us(self) -> int | None:
-        """Return how much of a job's time a transaction took, as far as it was kept."""
+        """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
         value = self._read(_TRANSACTION_TIME)
         return value if isinstance(value, int) and value > 0 else None
 
     def note_transaction_us(self, transaction_us: int | None) -> None:
-        """Learn that from the run; it is kept with the next commit, which costs no step of its own."""
+        """Set the time per transaction; the next commit stores it, which costs no extra write."""
         self._learnt_us = transaction_us
 
     def save_transaction_us(self) -> None:
-        """Keep what was learnt since the last commit, if anything was."""
+        """Store the time per transaction if it changed since the last commit."""
         self._write_with_transaction_time([])
 
     def _write_with_transaction_time(self, changes: list[Change]) -> None:
@@ -191,51 +191,51 @@ class CoordinatorState:
             self._kept_us = learnt_us
 
     def confirm_lead(self) -> None:
-        """Find out whether the lead is still held.
+        """Check that the lead is still held.
 
         Raises:
-            LostLead: it is not.
+            LostLead: it is not held any more.
         """
         self._lead.write([])
 
     def check_spout(self, kind: str) -> None:
-        """Refuse a spout of another kind than the one whose metadata is kept here.
+        """Check that the spout has the kind of the stored metadata.
 
         Args:
             kind: ``repeatable`` or ``opaque``.
 
         Raises:
-            DivergenceError: it was the other kind before.
+            DivergenceError: earlier runs had a spout of the other kind.
         """
         if self._spout is None:
             self._spout = kind
         elif self._spout != kind:
             raise DivergenceError(
-                f"topology {self.topology_id!r} has run with a spout that is {self._spout} up to transaction "
-                f"{self.committed().txid}; this one is {kind}, whose metadata means something else. Go on with the "
+                f"topology {self.topology_id!r} has run with a spout of kind {self._spout} up to transaction "
+                f"{self.committed().txid}; this one is {kind}, and its metadata has another meaning. Use the "
                 "former spout, or give the topology another id and new tables"
             )
 
     def repair(self) -> Any:
-        """Return what a repair that was cut short has written down, None if none was."""
+        """Return the plan of an unfinished repair; None if there is none."""
         return self._read(_REPAIR)
 
     def begin_repair(self, plan: Any) -> None:
-        """Write down what a repair is about to do; no run begins until it is done."""
+        """Record the plan of a repair; no run starts until the repair is done."""
         self._lead.write([Put(self._path(_REPAIR), _encode(plan))])
 
     def end_repair(self, mark: CommittedMark) -> None:
-        """Count a repair as done that has left what is begun and under way as it was."""
+        """End a repair that keeps the begun transactions and the group in progress."""
         self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
 
     def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
-        """Replace the coordinator state; what was there is kept aside. Ends a repair.
+        """End a repair by replacing the coordinator state; the old values are kept aside.
 
         Args:
             incarnation: the incarnation of the tables.
             spout: ``repeatable`` or ``opaque``.
-            mark: what is committed from now on.
-            number: what is set aside goes below ``before-repair-<number>``.
+            mark: the new committed mark.
+            number: the old values move below ``before-repair-<number>``.
         """
         names = (_INCARNATION, _SPOUT, _COMMITTED, _GROUP, _METADATA)
         changes: list[Change] = [
@@ -246,18 +246,18 @@ class CoordinatorState:
         self._lead.write([*changes, Delete(self._path(_REPAIR))])
 
     def set_aside(self, number: int) -> None:
-        """Move all coordinator state below ``before-repair-<number>``. Ends a repair."""
+        """End a repair by moving all coordinator state below ``before-repair-<number>``."""
         names = [name for name in self._store.children(self.topology_id) if not name.startswith(_ASIDE)]
         changes = self._set_aside_changes([name for name in names if name != _REPAIR], number)
         self._lead.write([*changes, Delete(self._path(_REPAIR))])
 
     def asides(self) -> list[int]:
-        """Return the numbers under which coordinator state was set aside before."""
+        """Return the numbers under which earlier repairs have set coordinator state aside."""
         names = self._store.children(self.topology_id)
         return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
 
     def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
-        """Return copies of all values below some names first, and then their removal."""
+        """Return changes that copy all values below some names, followed by changes that remove them."""
         copies: list[Change] = []
         waiting = list(names)
         while waiting:
@@ -281,26 +281,26 @@ class CoordinatorState:
 
 
 def as_json(metadata: Any) -> Any:
-    """Return metadata as every later attempt will see it: encoded and decoded.
+    """Return metadata encoded and decoded, exactly as every later attempt will see it.
 
     Raises:
-        RuleError: it is not JSON, or too large to keep.
+        RuleError: it is not JSON, or too large for a store.
     """
     return json.loads(_encode(metadata))
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""Made once: json.dumps() would make one for each value."""
+"""Shared, because json.dumps() would create one for each value."""
 
 
 def _encode(value: Any) -> bytes:
     try:
         encoded = _ENCODER.encode(value).encode()
     except (TypeError, ValueError) as error:
-        raise RuleError(f"metadata must be JSON ({error}); return numbers, texts, lists and dictionaries") from error
+        raise RuleError(f"metadata must be JSON ({error}); return numbers, strings, lists and dictionaries") from error
     if len(encoded) > VALUE_BYTES_MAX:
         raise RuleError(
-            f"metadata of {len(encoded)} bytes is more than the {VALUE_BYTES_MAX} that a store takes; "
+            f"metadata has {len(encoded)} bytes, more than the maximum of {VALUE_BYTES_MAX}; "
             "keep offsets in it, not data"
         )
     return encoded

@@ -1,14 +1,14 @@
-"""Diagnosis: what is wrong between coordinator state and tables, and what can be done about it.
+"""Diagnosis: finds what is wrong between coordinator state and tables, and proposes a repair.
 
-Looked at only; :mod:`txtopo.recovery.repair` does it. In this order the first that can be done is proposed:
+It changes nothing; :mod:`txtopo.recovery.repair` does. It proposes the first of these that is possible:
 
-1. *As it is*: every table is where the coordinator state has it. What somebody else wrote on top is taken back.
-2. *The newest checkpoint* that all tables can be brought to, of the journal or of the coordinator state. Where
-   all of them are there already, only the coordinator state is made anew. Otherwise tables are rolled back,
-   and the transactions after it run again.
+1. *As it is*: every table is at the txid in the coordinator state. Other writers' changes are rolled back.
+2. *The newest checkpoint* that all tables can be brought to, from the journal or the coordinator state. If all tables
+   are there already, only the coordinator state is rewritten. Otherwise tables are rolled back, and the transactions
+   after the checkpoint run again.
 
-Nothing is asked where no table is rolled back, no committed transaction runs again, and no other incarnation of the
-topology is given up. What is begun and not committed is begun anew, which loses nothing.
+A repair is safe, and needs no confirmation, if it rolls back no table, reruns no committed transaction and abandons no
+other incarnation of the topology. Transactions that are begun and not committed begin again, which loses nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
 
 @attrs.frozen
 class RepairSubject:
-    """A topology to be looked at.
+    """A topology to diagnose and repair.
 
     Args:
         topology_id: its id.
         spout: ``repeatable`` or ``opaque``.
         states: its states.
-        metadata_dir: the folder that it keeps its own files in.
-        addresses: where its tables lie, as its journal has it.
+        metadata_dir: its metadata directory.
+        addresses: the addresses of its tables as the journal records them, by state.
     """
 
     topology_id: str
@@ -51,22 +51,22 @@ class RepairSubject:
     addresses: Mapping[str, str]
 
     def tables(self) -> dict[str, StateTable]:
-        """Return the tables that can be looked at, by state."""
+        """Return the tables that can be inspected, by state."""
         return {name: table for name, state in self.states.items() if (table := state.table()) is not None}
 
 
 @attrs.frozen
 class GoTo:
-    """Bring everything to one transaction.
+    """A plan that brings coordinator state and tables to one transaction.
 
     Args:
-        txid: the transaction that is committed last, then.
+        txid: the last committed transaction after the repair.
         metadata: its metadata.
         incarnation: the incarnation of the tables.
         spout: ``repeatable`` or ``opaque``.
-        states: the last txid that each table has then; 0: none.
-        is_as_it_is: whether what is begun and under way in the coordinator state stays.
-        number: under which what is replaced is kept.
+        states: the last txid of each table after the repair; 0 for none.
+        is_as_it_is: whether to keep the begun transactions and the group in progress.
+        number: replaced values are kept below ``before-repair-<number>``.
     """
 
     txid: int
@@ -80,10 +80,10 @@ class GoTo:
 
 @attrs.frozen
 class StartAnew:
-    """Move tables, journal and coordinator state aside, so that all begins at transaction 1.
+    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1.
 
     Args:
-        number: under which they are kept.
+        number: they are kept as ``before-repair-<number>``.
     """
 
     number: int
@@ -91,10 +91,10 @@ class StartAnew:
 
 @attrs.frozen
 class Adopt:
-    """Take what somebody else wrote for the states' own.
+    """A plan that accepts other writers' changes as the states' own.
 
     Args:
-        states: the states whose tables they are.
+        states: the states of the changed tables.
     """
 
     states: tuple[str, ...]
@@ -102,23 +102,23 @@ class Adopt:
 
 @attrs.frozen
 class Diagnosis:
-    """What was found.
+    """The result of a diagnosis.
 
     Args:
-        record: what the coordinator state says.
-        descriptions: what the tables say of themselves.
-        divergences: what is wrong with them.
-        damage: what else is wrong, in words.
-        journal_txid: how far the journal knows it; None if it knows nothing.
+        record: the record in the coordinator state.
+        descriptions: the tables' descriptions, by state.
+        divergences: the problems with the tables.
+        damage: other problems, in words.
+        journal_txid: the newest transaction in the journal; None if there is none.
         journal_problem: why the journal can't be read; None if it can.
-        epoch_min: the least epoch that neither a table nor the journal has seen.
-        unfinished: a repair that was cut short.
-        go_to: what can be done.
-        rolled_back: the states whose tables that rolls back.
-        is_safe: whether it can be done without asking.
-        obstacles: why nothing can be done, or nothing better.
-        adopt: what can be accepted; None if that would not help.
-        anew: how to start anew; None if that cannot be done.
+        epoch_min: the lowest epoch above those in the tables and the journal.
+        unfinished: the plan of an interrupted repair; None if there is none.
+        go_to: the proposed plan; None if none is possible.
+        rolled_back: the states whose tables the plan rolls back.
+        is_safe: whether the plan needs no confirmation.
+        obstacles: why no plan, or no better one, is possible.
+        adopt: the plan to accept other writers' changes; None if that would not help.
+        anew: the plan to start anew; None if that is impossible.
     """
 
     record: CoordinatorRecord
@@ -143,7 +143,7 @@ class Diagnosis:
 
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Diagnosis:
-    """Look at coordinator state, journal and tables, and say what can be done."""
+    """Inspect coordinator state, journal and tables, and propose a repair."""
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1)
     tables = subject.tables()
     divergences = tuple(find_divergences(record, tables))
@@ -181,7 +181,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Dia
 
 
 def encode_plan(plan: GoTo | StartAnew) -> Any:
-    """Return a plan as JSON, to be finished from."""
+    """Return a plan as JSON, so that an interrupted repair can be finished."""
     return {"plan": type(plan).__name__, **to_json(plan)}
 
 
@@ -194,7 +194,7 @@ def decode_plan(value: Any) -> GoTo | StartAnew | None:
 
 @attrs.frozen
 class _Choice:
-    """What a remedy is chosen by."""
+    """Chooses a repair from the facts found."""
 
     record: CoordinatorRecord
     tables: Mapping[str, StateTable]
@@ -204,7 +204,7 @@ class _Choice:
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
     ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
-        """Return the best plan, the states that it rolls back, and what stands in the way of a better one."""
+        """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
@@ -224,7 +224,7 @@ class _Choice:
         return None, (), tuple(seen)
 
     def _rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
-        """Return the states to roll back to a checkpoint, and what makes it impossible."""
+        """Return the states that a checkpoint requires to roll back, and the obstacles to it."""
         rolled_back, obstacles = [], []
         for name, table in self.tables.items():
             wanted = checkpoint.states.get(name, 0)
@@ -235,10 +235,10 @@ class _Choice:
             elif description is None or _is_at(table, description, wanted):
                 continue
             elif (description.last_txid or 0) < wanted:
-                obstacles.append(f"{name!r} has got to transaction {description.last_txid or 0} only, not to {wanted}")
+                obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
             elif not table.is_kept(wanted):
                 obstacles.append(
-                    f"what {name!r} held after transaction {wanted} is not kept (vacuumed, or its log is gone)"
+                    f"the version of {name!r} after transaction {wanted} is gone (vacuumed, or its log was deleted)"
                 )
             else:
                 rolled_back.append(name)
@@ -247,16 +247,16 @@ class _Choice:
     def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
         wrong = next((each for each in self.divergences if each.state == name), None)
         if wrong is not None and wrong.kind in {*_NOT_OURS, DivergenceKind.MISFIT}:
-            return f"what lies in place of the table of {name!r} is {wrong.kind.value}"
+            return f"the table at the path of {name!r} is wrong: {wrong.kind.value}"
         wanted = checkpoint.states.get(name, 0)
         if description is None:
-            return f"the table of {name!r} is gone, which transaction {wanted} was written to" if wanted else None
+            return f"the table of {name!r}, which had transaction {wanted}, is gone" if wanted else None
         if description.incarnation != checkpoint.incarnation:
-            known = f"{description.incarnation!r} and not {checkpoint.incarnation!r}"
-            return f"the table of {name!r} is of incarnation {known}"
+            known = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
+            return f"the table of {name!r} belongs to incarnation {known}"
         known = checkpoint.identities.get(name, description.identity)
         if known != description.identity and (wanted or description.last_txid):
-            return f"the table of {name!r} is not the one that {checkpoint.source} knows"
+            return f"the table of {name!r} is not the one in {checkpoint.source}"
         return None
 
 
@@ -300,9 +300,9 @@ def _checkpoints(
     descriptions: Mapping[str, TableDescription],
     parts: list[JournalPart],
 ) -> list[Checkpoint]:
-    """Return what everything could be brought to, the newest transaction first.
+    """Return all checkpoints that could be possible, newest transaction first.
 
-    That nothing is written yet is a checkpoint only if that is so: else it is called starting anew.
+    Transaction 0 is a checkpoint only if nothing was written yet; otherwise going there is *starting anew*.
     """
     incarnations = {description.incarnation for description in descriptions.values()} | (
         {record.incarnation} if record.incarnation is not None else set()

@@ -1,13 +1,13 @@
-"""Divergence: how coordinator state and tables can fail to belong together, found by looking alone.
+"""Divergence: finds out whether coordinator state and tables belong together, without changing either.
 
-A run looks before it opens a table, for opening makes what is missing and marks what is there; and again
-after that, for until then an older coordinator, or anybody else, may write. What is found before stays true:
+A run inspects the tables before it opens them, because opening creates missing tables and writes to existing ones; and
+again afterwards, because until then an older coordinator or another writer may write. It checks:
 
-1. No coordinator of an older epoch writes to the store any more, so none begins a group that is not known here.
-2. A table is where the coordinator state knows it, or, if a group is under way, where that group leaves it.
-3. Each version after the one that the coordinator state knows as its own is txtopo's, or changes no row.
-   And what a group under way has staged for a table that it has not written yet can still be carried out.
-4. No table was opened by an epoch that the store has not got to: else the store is an older one.
+1. No coordinator of an older epoch writes to the store any more, so the recorded group in progress is the only one.
+2. Each table is at its recorded txid or, if the group in progress writes it, at the group's last txid.
+3. Each table version after the recorded one was written by txtopo or changes no row. Staged writes of the group in
+   progress that are not visible yet can still be finished.
+4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from txtopo.errors import DivergenceError
 from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
 
 WAY_OUT = (
-    "Bring back what was lost or replaced; or run 'txtopo repair' with this topology: it says what can be done, "
-    "does what is safe, and asks before it does what is not"
+    "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
+    "does what is safe, and asks before anything else"
 )
 
 
 class DivergenceKind(enum.Enum):
-    """What is wrong with a table, or with what the coordinator state knows of it."""
+    """A kind of mismatch between a table and its record in the coordinator state."""
 
     NO_TABLE_OF_OURS = "no table of ours"
     OTHER_OWNER = "of another topology or state"
@@ -46,26 +46,26 @@ class DivergenceKind(enum.Enum):
 
 @attrs.frozen
 class Divergence:
-    """One thing that is found."""
+    """One mismatch."""
 
     kind: DivergenceKind
     state: str
     text: str
-    """What is wrong, with the txids of both sides."""
+    """A description of the mismatch, with the txids of both sides."""
     txid: int | None = None
     """The table's last transaction."""
 
 
 @attrs.frozen
 class CoordinatorRecord:
-    """What the coordinator state says.
+    """The parts of the coordinator state that tables are compared with.
 
     Args:
-        topology_id: whose it is.
+        topology_id: the topology.
         incarnation: its incarnation; None if there is no coordinator state.
         epoch_max: the newest epoch that may have opened a table.
-        committed: what is committed.
-        group: the group under way, if one is.
+        committed: the committed mark.
+        group: the group in progress, if any.
     """
 
     topology_id: str
@@ -76,7 +76,7 @@ class CoordinatorRecord:
 
     @staticmethod
     def of(coordinator_state: CoordinatorState, epoch_max: int) -> CoordinatorRecord:
-        """Return what a coordinator state says."""
+        """Read the record from a coordinator state."""
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
         return CoordinatorRecord(
             coordinator_state.topology_id,
@@ -87,23 +87,23 @@ class CoordinatorRecord:
         )
 
     def allowed(self, name: str) -> set[int]:
-        """Return the txids that a state's table may be at; 0 where nothing was written."""
+        """Return the txids that a state's table may be at; 0 if nothing was written."""
         mark = self.committed.states.get(name)
         txids = {(mark.txid if mark is not None else None) or 0}
         return txids | {self.group.last} if self.group is not None and name in self.group.states else txids
 
     def text(self, name: str) -> str:
-        """Return how far the coordinator state is, in words."""
+        """Return the txids in the coordinator state, in words."""
         if self.incarnation is None:
-            return "there is no coordinator state (it is at transaction 0): it was wiped, or lies elsewhere"
+            return "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place"
         mark = self.committed.states.get(name)
-        wrote = "has never written it" if mark is None else f"wrote it last at {mark.txid or 0}"
+        wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
         return f"the coordinator state is at transaction {self.committed.txid} and {wrote}"
 
 
 @attrs.frozen
 class _Look:
-    """A table, and what a look at it has shown."""
+    """A table and the result of its inspection."""
 
     table: StateTable
     description: TableDescription | None
@@ -111,11 +111,11 @@ class _Look:
 
 
 def find_divergences(record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> list[Divergence]:
-    """Return what is wrong, at most one thing a table; the tables are looked at and not touched.
+    """Return the mismatches, at most one for each table, without changing the tables.
 
     Args:
-        record: what the coordinator state says.
-        tables: the tables of the states that have one to look at, by state.
+        record: the record in the coordinator state.
+        tables: the tables that can be inspected, by state.
     """
     looks = {name: _look_at(table) for name, table in tables.items()}
     group = record.group
@@ -132,10 +132,10 @@ def find_divergences(record: CoordinatorRecord, tables: Mapping[str, StateTable]
 
 
 def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
-    """Return which opened states, those without a table to look at among them, are not where they may be.
+    """Return the mismatches of opened states by identity and txid, also for states without a table to inspect.
 
     Args:
-        record: what the coordinator state says.
+        record: the record in the coordinator state.
         opened: the states, by name.
     """
     found = []
@@ -150,14 +150,14 @@ def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState])
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
-    """Raise what was found, all of it, with the way out.
+    """Raise all mismatches as one error, with the remedy.
 
     Args:
-        divergences: what was found.
-        is_written: whether something was written before it was.
+        divergences: the mismatches; may be empty.
+        is_written: whether recovery had written something before it found them.
 
     Raises:
-        DivergenceError: something was found.
+        DivergenceError: there is a mismatch.
     """
     if divergences:
         texts = "; ".join(each.text for each in divergences)
@@ -193,7 +193,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
-    """Return what is wrong with a table by what it says of itself, and how to go on after its txid."""
+    """Compare a table's description with the record; return the mismatch and the rest of its message."""
     known = record.text(name)
     if (description.topology_id, description.state) != (record.topology_id, name):
         owner = f"state {description.state!r} of topology {description.topology_id!r}"
@@ -201,7 +201,7 @@ def _compare(record: CoordinatorRecord, name: str, description: TableDescription
     if description.misfit is not None:
         return DivergenceKind.MISFIT, f", and {description.misfit}; {known}"
     if description.incarnation != record.incarnation:
-        of_incarnation = f" of incarnation {description.incarnation!r} of the topology"
+        of_incarnation = f" and belongs to incarnation {description.incarnation!r} of the topology"
         if record.incarnation is None:
             return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}"
         return (
@@ -214,44 +214,44 @@ def _compare(record: CoordinatorRecord, name: str, description: TableDescription
 def _misplaced(
     record: CoordinatorRecord, name: str, identity: str, last_txid: int | None
 ) -> tuple[DivergenceKind, str] | None:
-    """Return what is wrong with a state by which table it has, and where that is."""
+    """Compare a table's identity and txid with the record; return the mismatch and the rest of its message."""
     known, mark = record.text(name), record.committed.states.get(name)
     if mark is not None and mark.identity != identity and (mark.txid or last_txid):
-        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state knows; {known}"
+        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state has recorded; {known}"
     last, allowed = last_txid or 0, record.allowed(name)
     if last in allowed:
         return None
     if last > max(allowed):
-        reason = "the coordinator state was restored from an earlier moment, or somebody else wrote the table"
+        reason = "the coordinator state was restored from a backup, or another writer wrote the table"
         return DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
-    reason = "the table was restored from an earlier moment"
+    reason = "the table was restored from a backup"
     return DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
 
 
 def _look_closer(
     record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable, mark: StateMark | None
 ) -> tuple[DivergenceKind, str] | None:
-    """Return what is wrong with a table that is at a txid where it may be."""
+    """Compare the versions and epoch of a table whose txid is right; return the mismatch and its message."""
     known = record.text(name)
     is_noted = mark is None or mark.version is not None
     change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
     if change is not None:
-        rolled = "'txtopo repair' takes it back, 'txtopo repair --accept-foreign-writes' accepts it"
+        rolled = "'txtopo repair' undoes the change, 'txtopo repair --accept-foreign-writes' accepts it"
         return (
             DivergenceKind.FOREIGN_CHANGE,
-            f", and somebody else has changed it since: {change}; {known}; {rolled}",
+            f", and another writer has changed it since: {change}; {known}; {rolled}",
         )
     group = record.group
     if group is not None and description.last_txid != group.last:
         for staged in group.staged:
             obstacle = table.staged_obstacle(staged.location) if staged.state == name else None
             if obstacle is not None:
-                what = f", and is to be written as of {group.last} from {staged.location}, {obstacle}; {known}"
+                what = f", and {group.last} can't be finished from {staged.location}, {obstacle}; {known}"
                 return DivergenceKind.STAGED_GONE, what
     if description.epoch > record.epoch_max:
-        older = f"epoch {description.epoch} has opened it, and the coordinator state has got to {record.epoch_max} only"
+        older = f"epoch {description.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
         return (
             DivergenceKind.NEWER_EPOCH,
-            f"; {known}; {older}: it was restored from an earlier moment, or lies elsewhere",
+            f"; {known}; {older}: it was restored from a backup, or is in another place",
         )
     return None

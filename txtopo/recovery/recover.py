@@ -1,17 +1,19 @@
-"""Recovery: what a new leader does before its first transaction.
+"""Recovery: the steps of a new leader before its first transaction.
 
-1. It has the lead, so no older coordinator writes to the store any more.
-2. It looks at every table, see :mod:`txtopo.recovery.divergence`: what is refused here has not been touched.
-3. It opens every state, which fences each table: no older coordinator writes to a table any more. It looks again.
-4. If the coordinator state has a group under way, the tables say how far it came, and it is finished or dropped.
-5. Now the coordinator state and the tables must agree: each table is the one that the state knows, at its txid.
-6. It writes that it has recovered. Only the leader can, so nobody else has written since what it has read.
+1. It has the lead, so no older coordinator can write to the store any more.
+2. It inspects every table without changing it, see :mod:`txtopo.recovery.divergence`, and refuses to continue if
+   something is wrong.
+3. It opens every state, which fences each table: no older coordinator can write to a table any more. It inspects the
+   tables again.
+4. If the coordinator state records a group in progress, the tables show how far it got, and it is finished or dropped.
+5. Now the coordinator state and the tables must agree: each table has the recorded identity and txid.
+6. It records that it has recovered. Only the leader can write, so nobody else has written since it read the state.
 
-A zombie, told as a history:
+A write of a former leader that is still in flight does no harm:
 
 1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
-2. Leader B fences the table. Either A's write landed before B's mark, and B sees txid 8 in step 4; or it
-   comes after, conflicts with the mark, and fails.
+2. Leader B fences the table. Either A's write became visible before B's fence, and B sees txid 8 in step 4; or it
+   comes later, conflicts with the fence, and fails.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from txtopo.recovery.divergence import WAY_OUT, CoordinatorRecord, find_divergen
 
 @attrs.frozen
 class RecoveredRun:
-    """What a run starts from."""
+    """The starting point of a run."""
 
     states: Mapping[str, OpenedState]
     committed: CommittedMark
@@ -41,11 +43,11 @@ class RecoveredRun:
 def open_states(
     topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState
 ) -> dict[str, OpenedState]:
-    """Open every state under the coordinator state's epoch, or none of them.
+    """Open every state with the coordinator state's epoch; if one fails, close the others again.
 
     Raises:
-        DivergenceError: a state belongs elsewhere, or a newer epoch has opened it than the store knows.
-        LostLead: another coordinator has taken the lead meanwhile.
+        DivergenceError: a state belongs to another topology, or an epoch that the store does not know has opened it.
+        LostLead: another coordinator has taken the lead in the meantime.
     """
     opened: dict[str, OpenedState] = {}
     try:
@@ -58,19 +60,19 @@ def open_states(
         if isinstance(error, LostLead):
             coordinator_state.confirm_lead()
             raise DivergenceError(
-                f"{error.message}; yet it holds the lead: the coordinator state, at transaction "
-                f"{coordinator_state.committed().txid}, was wiped or restored from an earlier moment. {WAY_OUT}"
+                f"{error.message}; but this coordinator holds the lead, so the coordinator state, at transaction "
+                f"{coordinator_state.committed().txid}, was wiped or restored from a backup. {WAY_OUT}"
             ) from error
         raise
     return opened
 
 
 def recover(topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState) -> RecoveredRun:
-    """Open the states, settle what was under way, and check that all of it belongs together.
+    """Open the states, finish or drop the group in progress, and check that state and tables belong together.
 
     Raises:
-        DivergenceError: coordinator state and tables do not belong together; nothing was changed in either.
-        LostLead: another coordinator has taken the lead meanwhile.
+        DivergenceError: coordinator state and tables do not belong together; neither was changed.
+        LostLead: another coordinator has taken the lead in the meantime.
     """
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
     try:
@@ -99,7 +101,7 @@ def recover(topology_id: str, states: Mapping[str, State], coordinator_state: Co
         for state in opened.values():
             state.close()
         if isinstance(error, DivergenceError):
-            # To a coordinator that was paused, what a newer one writes looks like divergence.
+            # After a pause, the writes of a newer coordinator look like divergence; then raise LostLead instead.
             coordinator_state.confirm_lead()
         raise
 
@@ -107,7 +109,7 @@ def recover(topology_id: str, states: Mapping[str, State], coordinator_state: Co
 def marks_after(
     committed: CommittedMark, opened: Mapping[str, OpenedState], written: set[str], txid: int
 ) -> dict[str, StateMark]:
-    """Return the state marks after a group that wrote some states as of ``txid``."""
+    """Return the state marks after a group that wrote the states ``written`` as of ``txid``."""
     marks = dict(committed.states)
     for name, state in opened.items():
         known = marks.get(name)
@@ -120,7 +122,7 @@ def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
     if coordinator_state.repair() is not None:
         raise DivergenceError(
             f"a repair of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "
-            f"{coordinator_state.committed().txid}, was cut short: run 'txtopo repair' again, which finishes it"
+            f"{coordinator_state.committed().txid}, was interrupted: run 'txtopo repair' again to finish it"
         )
 
 
@@ -130,7 +132,7 @@ def _settle(
     opened: Mapping[str, OpenedState],
     coordinator_state: CoordinatorState,
 ) -> CoordinatorRecord:
-    """Finish a group with a write that landed; drop one without. Return the record without it."""
+    """Finish a group if one of its writes is durable; otherwise drop it. Return the record without the group."""
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(
@@ -145,7 +147,7 @@ def _settle(
     for write in group.staged:
         state = opened[write.state]
         if not stages_writes(state):
-            raise DivergenceError(f"state {write.state!r} has staged a write, and is no state now that can finish it")
+            raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
         with durable_step("recovery.write"):
             state.write_staged(write)
     for name in landed:

@@ -1,11 +1,12 @@
-"""Repair: carries out what :mod:`txtopo.recovery.diagnosis` has found can be done, so that a crash does no harm.
+"""Repair: carries out a plan of :mod:`txtopo.recovery.diagnosis`, safely even if it crashes.
 
-1. It has the lead, with an epoch that no table has seen: nobody else writes.
-2. The plan is written down in the coordinator state. From here on no run begins until the repair is done, and a
-   repair that was cut short is finished from what is written there.
-3. Each table is brought to where the plan has it, in one Delta write. A table that is there already is left.
-4. The journal gets a part that says what stands fast now.
-5. The coordinator state is replaced, and the plan struck out, in one step. What was there is kept aside.
+1. It takes the lead with an epoch that no table has seen, so nobody else can write.
+2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
+   repair is finished from this record.
+3. It brings each table to its transaction in the plan, in one Delta write; a table that is there already is not
+   changed.
+4. It adds a part to the journal, with a header that describes the new state.
+5. It replaces the coordinator state and removes the plan, in one step. The old values are kept aside.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from txtopo.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, enc
 
 
 def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
-    """Do what a plan says; it may have been begun before.
+    """Carry out a plan, or continue one that was interrupted.
 
     Args:
         subject: the topology.
-        coordinator_state: its coordinator state, under a lead whose epoch no table has seen.
-        plan: what to do.
+        coordinator_state: its coordinator state, with a lead whose epoch no table has seen.
+        plan: the plan.
 
     Raises:
-        StateAccessError: what a table held is not kept any more.
+        StateAccessError: a table no longer keeps the version to roll back to.
         ConfigError: a table cannot be moved.
-        LostLead: another coordinator has taken the lead meanwhile.
+        LostLead: another coordinator has taken the lead in the meantime.
     """
     match plan:
         case GoTo():
@@ -67,7 +68,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
     for name, state in opened.items():
         with durable_step("repair.table"):
             if not isinstance(state, CanBeRepaired):
-                raise StateAccessError(f"state {name!r} does not keep what it held before", txid=plan.txid)
+                raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
             state.roll_back(plan.states.get(name, 0))
     before = coordinator_state.committed()
     if plan.is_as_it_is:
@@ -128,7 +129,11 @@ def _opened(subject: RepairSubject, coordinator_state: CoordinatorState, incarna
 
 
 def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
-    """Return the marks with the tables' versions of now; a table that a group is ahead with stays known as it was."""
+    """Return the marks with the tables' current versions.
+
+    If the group in progress has written a table already, that table keeps its recorded txid: recovery will finish the
+    group.
+    """
     marks = dict(before.states)
     for name, state in opened.items():
         last, known = state.last_txid, marks.get(name)
@@ -142,7 +147,7 @@ def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState])
 def _enter(
     subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, opened: Mapping[str, OpenedState]
 ) -> None:
-    """Say in the journal what stands fast now, if there is a journal."""
+    """Begin a new part of the journal with the repaired state, if there is a journal."""
     folder = find_journal(subject.metadata_dir, subject.topology_id)
     if not journal_files(folder):
         return

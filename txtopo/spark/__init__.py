@@ -1,1 +1,1 @@
-"""Spark: sessions and jobs. The only place in the framework that imports pyspark."""
+"""Spark sessions and jobs. The only package of the framework that imports pyspark."""

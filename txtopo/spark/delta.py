@@ -1,7 +1,7 @@
-"""Delta through Spark: the extension and the JARs with which ``spark.read.format("delta")`` works in a frame.
+"""Delta through Spark: the extension and the JARs that ``spark.read.format("delta")`` needs in a frame.
 
-txtopo's own tables need neither: they are read and written by delta-rs, in Python. So the JARs, which Spark fetches
-from Maven when it starts, are fetched only where a component says ``uses_delta = True`` or the configuration
+txtopo's own tables need neither, because delta-rs reads and writes them in Python. Spark downloads the JARs from Maven
+when it starts, so txtopo requests them only if a component has ``uses_delta = True`` or the configuration has
 ``topology.spark.delta``.
 """
 
@@ -29,19 +29,18 @@ _PACKAGES = "spark.jars.packages"
 _IVY = "spark.jars.ivy"
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _SNAPSHOT_PARTITIONS_HERE = "4"
-"""Into how many tasks Delta shares out the log of each table that is read, on this machine: Delta's own 50 are for
-clusters."""
+"""The number of tasks in which Delta reads a table's log on this machine; Delta's default of 50 is for clusters."""
 
-_REMEDY = "pip install 'txtopo[spark-delta]' brings a delta-spark and a Spark that go together"
+_REMEDY = "pip install 'txtopo[spark-delta]' installs compatible versions of delta-spark and Spark"
 
 _DELTA_PACKAGE = re.compile(r"io\.delta:(?P<artifact>delta-spark_[^:,]+):(?P<version>[^:,\s]+)")
 
 
 def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict[str, str]:
-    """Return the settings that give a new session Delta, beside those that it has: the caller's own are kept.
+    """Return the settings to add for a session with Delta; the caller's own settings are kept.
 
     Args:
-        settings: of the session.
+        settings: the session's settings.
         is_here: whether its tasks run on this machine.
     """
     extensions = [name.strip() for name in settings.get(_EXTENSIONS, "").split(",") if name.strip()]
@@ -55,15 +54,15 @@ def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict
 
         packages = [name.strip() for name in settings.get(_PACKAGES, "").split(",") if name.strip()]
         builder = configure_spark_with_delta_pip(SparkSession.Builder(), packages)
-        added[_PACKAGES] = builder._options[_PACKAGES]  # noqa: SLF001 - by the Spark and delta-spark that are installed
+        added[_PACKAGES] = builder._options[_PACKAGES]  # noqa: SLF001 - for the installed Spark and delta-spark
     return added
 
 
 def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
-    """Whether Spark fetches Delta's JARs from Maven when it starts with such settings: it keeps them for the next time.
+    """Return whether Spark must download Delta's JARs from Maven when it starts; it keeps them for the next time.
 
     Args:
-        settings: of a session that is to have Delta, with those of :func:`delta_settings`.
+        settings: the settings of a session with Delta, including those of :func:`delta_settings`.
     """
     found = _DELTA_PACKAGE.search(settings.get(_PACKAGES, ""))
     if found is None:
@@ -75,7 +74,7 @@ def has_to_fetch_jars(settings: Mapping[str, str]) -> bool:
 
 
 def check_delta_can_start(config: Config, users: Sequence[str]) -> None:
-    """Refuse to start a session with Delta whose JARs nobody could name.
+    """Check that the JARs for a session with Delta are known.
 
     Raises:
         ConfigError: delta-spark is not installed, and the configuration brings no JARs; one line.
@@ -86,13 +85,13 @@ def check_delta_can_start(config: Config, users: Sequence[str]) -> None:
         importlib.metadata.version("delta-spark")
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
-            f"{_who(users)}, and delta-spark, which knows the JARs for Spark {pyspark.__version__}, is not installed: "
-            f"{_REMEDY}; or name them in {_PACKAGES} or spark.jars"
+            f"{_who(users)}, but delta-spark, which names the JARs for Spark {pyspark.__version__}, is not installed: "
+            f"{_REMEDY}; or name the JARs in {_PACKAGES} or spark.jars"
         ) from None
 
 
 def check_delta(session: SparkSession, users: Sequence[str]) -> None:
-    """Refuse a running session without Delta: an extension comes with a session's start, or never.
+    """Check that a running session has Delta; an extension can't be added after the session's start.
 
     Raises:
         ConfigError: its extension or JARs are missing; one line.
@@ -101,39 +100,39 @@ def check_delta(session: SparkSession, users: Sequence[str]) -> None:
     parser = session._jsparkSession.sessionState().sqlParser().getClass().getName()  # noqa: SLF001 - no other way
     if EXTENSION not in extensions and "delta" not in parser.lower():
         raise ConfigError(
-            f"{_who(users)}, and the session that runs has no Delta: start it with delta's "
+            f"{_who(users)}, but the running session has no Delta: start it with delta's "
             f"configure_spark_with_delta_pip, {_EXTENSIONS}={EXTENSION} and {_CATALOG}={CATALOG}, or let run() start it"
         )
     if not _knows_class(session, EXTENSION):
         raise ConfigError(
-            f"{_who(users)}, and the session that runs has Delta's settings, but not its JARs: start it with delta's "
+            f"{_who(users)}, but the running session has only Delta's settings, not its JARs: start it with delta's "
             f"configure_spark_with_delta_pip, or with {_PACKAGES}"
         )
 
 
 def check_delta_came(session: SparkSession, users: Sequence[str]) -> None:
-    """Refuse a session that was started with Delta and has not got it: a JVM takes JARs when it starts, or never.
+    """Check that a session started with Delta has its JARs; a running JVM can't load them later.
 
     Raises:
         ConfigError: another session has run in this process before; one line.
     """
     if not _knows_class(session, EXTENSION):
         raise ConfigError(
-            f"{_who(users)}, and the Spark of this process was started without Delta's JARs by an earlier session: "
-            "start a new process, or give that session Delta (topology.spark.delta)"
+            f"{_who(users)}, but an earlier session of this process has started the JVM without Delta's JARs: "
+            "start a new process, or start that session with Delta (topology.spark.delta)"
         )
 
 
 def _who(users: Sequence[str]) -> str:
-    """Return who wants Delta, in words."""
+    """Return what requires Delta, in words."""
     if not users:
-        return "topology.spark.delta asks for Delta through Spark"
+        return "topology.spark.delta requires Delta through Spark"
     verb = "uses" if len(users) == 1 else "use"
     return f"{', '.join(map(repr, users))} {verb} Delta through Spark (uses_delta)"
 
 
 def _has_jars(settings: Mapping[str, str]) -> bool:
-    """Whether Delta's JARs come with the settings, or lie among Spark's own."""
+    """Return whether the settings name Delta's JARs, or Spark's own folder contains them."""
     if any(
         "delta" in settings.get(name, "").lower() for name in (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
     ):
@@ -145,7 +144,7 @@ def _has_jars(settings: Mapping[str, str]) -> bool:
 
 def _knows_class(session: SparkSession, name: str) -> bool:
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way
-    assert jvm is not None, "a session that runs has its JVM"
+    assert jvm is not None, "a running session has a JVM"
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JError:

@@ -1,11 +1,11 @@
-"""What Spark says when something fails, cut to the line that matters.
+"""Extracts the relevant line from Spark's error messages, and detects executors whose Python can't run tasks.
 
-Spark prints sixty lines for one exception of a task: in the words of the scheduler, with the stack of Java, once
-more as a cause, and with the traceback of Python in each of them.
+Spark prints 60 lines for one exception in a task: the scheduler's message, the Java stack, the same again as a cause,
+and the Python traceback in each of them.
 
-What a lost job tells of the executors' Python counts when no other job could do better. A job that is lost is run
-again, for most are lost with an executor. One whose tasks can't even start is lost for ever: there the run ends, and
-says what to do.
+A lost job usually runs again, because most
+are lost with an executor. But if an executor can't start tasks at all, for example because it can't import a module,
+every job would be lost; then the run fails with a remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 from txtopo.errors import ConfigError
 
 LINE_MAX = 400
-"""Characters of a line that is shown."""
+"""Maximum length of the extracted line."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
@@ -39,7 +39,7 @@ _NO_DELTA = re.compile(
     r"|io\.delta\.sql\.DeltaSparkSessionExtension"
 )
 _DELTA_REMEDY = (
-    "this Spark session has no Delta: write uses_delta = True in the class of the component, or "
+    "this Spark session has no Delta: set uses_delta = True in the class of the component, or "
     "Config(spark_delta=True); see docs/guides/dataframes.md"
 )
 
@@ -53,17 +53,17 @@ class Frame:
     name: str
 
     def __str__(self) -> str:
-        """Return the place in words."""
+        """Return the frame's place in words."""
         return f"{self.file}, line {self.line}, in {self.name}"
 
 
 @attrs.frozen
 class PythonError:
-    """What Python has raised in a task, as Spark prints it.
+    """A Python exception in a task, parsed from Spark's message.
 
     Args:
-        raised: the exception's own line: its name, with its module's, and its message.
-        frames: those of the traceback, the innermost last.
+        raised: the exception's own line: its qualified name and its message.
+        frames: the frames of the traceback, the innermost last.
     """
 
     raised: str
@@ -71,20 +71,20 @@ class PythonError:
 
     @property
     def is_of_spark(self) -> bool:
-        """Whether Spark's own Python has raised it, whoever had called it."""
+        """Whether Spark's own Python code has raised it."""
         return not self.frames or any(part in self.frames[-1].file for part in _SPARK)
 
     def __str__(self) -> str:
-        """Return it in one line, with the innermost place that is no library's."""
-        slots = [frame for frame in self.frames if not in_library(frame.file)]
-        return f"{self.raised} ({slots[-1]})" if slots else self.raised
+        """Return the exception in one line, with the innermost place outside of libraries."""
+        places = [frame for frame in self.frames if not in_library(frame.file)]
+        return f"{self.raised} ({places[-1]})" if places else self.raised
 
 
 def line_that_matters(text: str) -> str:
-    """Return what went wrong, in one line, out of the text of an exception of Spark's.
+    """Return the relevant line of the text of a Spark exception.
 
-    Of Python's exceptions in a task it is the last line of the traceback, with the place in your code; of Java's the
-    innermost cause.
+    For a Python exception in a task that is the last line of the traceback, with the place in your code; for a Java
+    exception it is the innermost cause.
 
     Args:
         text: ``str()`` of the exception.
@@ -96,12 +96,12 @@ def line_that_matters(text: str) -> str:
 
 
 def in_library(path: str) -> bool:
-    """Whether a source file is of Spark, or of what Spark calls Python by."""
+    """Return whether a source file belongs to Spark or to a library between Spark and user code."""
     return any(part in path for part in _LIBRARIES)
 
 
 def python_error(text: str) -> PythonError | None:
-    """Return what Python has raised in a task, out of the text of an exception of Spark's; None if that was Java.
+    """Parse the Python exception of a task from the text of a Spark exception; None if it contains none.
 
     Args:
         text: ``str()`` of the exception.
@@ -118,7 +118,7 @@ def python_error(text: str) -> PythonError | None:
             frames.append(Frame(frame["file"], int(frame["line"]), frame["name"]))
         elif raised is None and line and not line[0].isspace():
             raised = line
-        elif line.startswith(_TRACEBACK):  # of an exception that was raised while this one was handled
+        elif line.startswith(_TRACEBACK):  # of another exception, raised while the first was handled
             raised = None
     return PythonError(raised, tuple(frames)) if raised is not None else None
 
@@ -129,11 +129,11 @@ def _of_java(text: str) -> str:
     if len(lines) > 1 and _CALL.match(lines[0]):
         del lines[0]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-    line = causes[-1] if causes else next(iter(lines), "Spark does not say what")
+    line = causes[-1] if causes else next(iter(lines), "Spark gives no reason")
     line = _SCHEDULER.sub("", line.removeprefix(": "))
     for wrapper in _WRAPPERS:
         line = line.removeprefix(wrapper)
-    return line.rstrip(";")  # a plan follows in further lines
+    return line.rstrip(";")  # the lines after it contain the query plan
 
 
 def _cut(line: str) -> str:
@@ -142,7 +142,7 @@ def _cut(line: str) -> str:
 
 @attrs.frozen
 class _Symptom:
-    """What tells of a cause, and what to say then, with what the pattern's groups have found."""
+    """A pattern in an error, and the remedy, a format string for the pattern's groups."""
 
     pattern: re.Pattern[str]
     remedy: str
@@ -151,23 +151,23 @@ class _Symptom:
 _SYMPTOMS = (
     _Symptom(
         re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'"),
-        "the executors' Python can't import {0!r}: if it is a package that is installed here, install it there, or "
-        "bring it with spark.archives; if it is your own, it must be sources (.py) that are imported before the run",
+        "the executors' Python can't import {0!r}: if it is an installed package, install it on the executors too, or "
+        "ship it with spark.archives; if it is your own, it must be source files (.py), imported before the run",
     ),
     _Symptom(
         re.compile(r"PYTHON_VERSION_MISMATCH\D*(\d+\.\d+)\D+(\d+\.\d+)"),
-        "the executors run Python {0}, and the driver {1}: set PYSPARK_PYTHON to a Python of the driver's minor "
-        "version that the executors have",
+        "the executors run Python {0}, but the driver runs {1}: set PYSPARK_PYTHON to a Python on the executors that "
+        "has the driver's minor version",
     ),
     _Symptom(
         re.compile(r'Cannot run program "([^"]*)".*No such file'),
-        "the executors have no Python at {0}: set PYSPARK_PYTHON to where they have one",
+        "the executors have no Python at {0}: set PYSPARK_PYTHON to the path of theirs",
     ),
 )
 
 
 def error_of_python(text: str) -> ConfigError | None:
-    """Return what is wrong with the executors' Python, if the text of a lost job tells so."""
+    """Return the error if the text of a lost job shows a problem of the executors' Python; None otherwise."""
     for symptom in _SYMPTOMS:
         found = symptom.pattern.search(text)
         if found is not None:

@@ -1,8 +1,8 @@
-"""Runs jobs on Spark: one Spark job each, however many transactions and stages it has.
+"""Runs jobs on Spark: one Spark job for each, regardless of the number of transactions and stages.
 
-Items travel as pairs of a slot and an item, and a shuffle sends each pair to the partition of its slot.
-An item carries thousands of tuples, so the shuffle moves few, large rows. (RDDs, not DataFrames: with two
-jobs in flight a job of two tasks takes 53 ms instead of 64, and one with a shuffle 110 instead of 117.)
+Items travel as (slot, item) pairs, and a shuffle sends each pair to the partition of its slot. An item carries
+thousands of tuples, so the shuffle moves few, large rows. (With two jobs in flight, RDDs are faster than DataFrames: a
+job of two tasks takes 53 ms instead of 64 ms, and one with a shuffle 110 ms instead of 117 ms.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SparkJobRunner(JobRunner):
         spark: the session.
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each bolt's frozen object.
+        prototypes: each bolt's pickled object, by component id.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class SparkJobRunner(JobRunner):
         """Run a job and return its reports.
 
         Raises:
-            JobFailure: the job was lost; another one may not be.
-            ConfigError: no job can run by the Python that the executors have.
-            UserCodeError: a function that a DataFrame component gave to Spark SQL has raised.
-            StopError: Spark itself is lost.
+            JobFailure: the job was lost; another try may succeed.
+            ConfigError: no job can run with the executors' Python.
+            UserCodeError: a function that a DataFrame component passed to Spark SQL has raised.
+            StopError: the Spark session has ended.
         """
         self._progress.listen(job.job_id, on_progress)
         try:
@@ -104,18 +104,18 @@ class SparkJobRunner(JobRunner):
             self._progress.forget(job.job_id)
 
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return ``function`` of each item: one Spark task each.
+        """Return ``function(item)`` for each item, with one Spark task for each.
 
         Raises:
             StateFailure: Spark lost the job.
-            ConfigError: no job can run by the Python that the executors have.
-            StopError: Spark itself is lost.
+            ConfigError: no job can run with the executors' Python.
+            StopError: the Spark session has ended.
         """
         package = self._package
 
         def work(item: Any) -> Any:
             with lines_sent(package.value.lines_address, package.value.run_key):
-                task_factory_of(package.value)  # so that what the function needs can be imported
+                task_factory_of(package.value)  # makes the driver's modules importable for the function
                 return function(item)
 
         try:
@@ -128,22 +128,22 @@ class SparkJobRunner(JobRunner):
             raise StateFailure(f"Spark lost a job of the commit phase: {line_that_matters(str(error))}") from error
 
     def take_late(self) -> TxtopoError | None:
-        """Return what an executor has reported as done after its batch was over."""
+        """Return an error of a component that acted after its batch was over; None if there is no new one."""
         return self._progress.take_late()
 
     def cancel(self, job_id: int) -> None:
-        """Stop a job that runs."""
+        """Stop a running job."""
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone, and the job with it
                 self._context.cancelJobGroup(self._group(job_id))
 
     def close(self) -> None:
-        """Stop listening, and let the executors forget the run."""
+        """Stop listening, and remove the run's data from the executors."""
         self._progress.close()
         self._lines.close()
         if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
             with contextlib.suppress(Py4JError, OSError):  # as above
-                # Blocking, for a session that is stopped before its executors answer prints a page of Java.
+                # Blocking, because a session that is stopped before its executors answer prints a page of Java.
                 self._package.unpersist(blocking=True)
 
     def _run_stages(self, job: Job) -> list[Report]:
@@ -156,7 +156,7 @@ class SparkJobRunner(JobRunner):
         return [item for _, item in items.collect()]
 
     def _raise_if_hopeless(self, error: Exception) -> None:
-        """Log all that Spark says; raise what ends the run, if the next job would be lost in the same way."""
+        """Log Spark's whole error; raise an error that stops the run if the next job would fail in the same way."""
         logger.debug("Spark lost a job", exc_info=error)
         if self._is_spark_gone():
             raise _spark_is_gone(error) from error
@@ -165,7 +165,7 @@ class SparkJobRunner(JobRunner):
             raise wrong from error
 
     def _is_spark_gone(self) -> bool:
-        """Whether no further job can run: so that a dead JVM is not taken for job after job that is lost."""
+        """Return whether no further job can run. Otherwise a dead JVM would look like one lost job after another."""
         try:
             return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())  # noqa: SLF001 - no other way
         except (Py4JError, OSError):
@@ -177,6 +177,6 @@ class SparkJobRunner(JobRunner):
 
 def _spark_is_gone(error: Exception) -> StopError:
     return StopError(
-        "Spark is gone: its JVM has died, or its session was stopped; start the run again, which goes on where this "
-        f"one was ({line_that_matters(str(error))})"
+        "Spark is gone: its JVM has died, or its session was stopped; start the run again to continue where this one "
+        f"stopped ({line_that_matters(str(error))})"
     )

@@ -1,7 +1,7 @@
-"""Progress: executors tell the driver, by small datagrams, that a job's work gets on.
+"""Progress: executors report to the driver, with small datagrams, that a job makes progress.
 
-A datagram may be lost, and then only a display lags and a timeout is renewed a little later. Spark's own
-accumulators are told of when a task ends, which is too late for a timeout.
+If a datagram is lost, a display lags and a timeout is renewed slightly later. Spark's own accumulators are no
+alternative: they are updated when a task ends, which is too late for a timeout.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ProgressListener:
     """Receives datagrams in the driver.
 
     Args:
-        host: the address that executors reach the driver by.
-        run_key: 16 bytes that tell this run's datagrams from any other's.
-        bind_host: the address that it has here, where that is another one.
+        host: the address at which executors reach the driver.
+        run_key: 16 bytes that identify this run's datagrams.
+        bind_host: the local address to bind to, if it differs from ``host``.
     """
 
     def __init__(self, host: str, run_key: bytes, bind_host: str | None = None) -> None:
@@ -42,7 +42,7 @@ class ProgressListener:
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
 
     def listen(self, job_id: int, on_progress: Callable[[], None]) -> None:
-        """Call ``on_progress`` whenever a job's work gets on."""
+        """Call ``on_progress`` whenever a job makes progress."""
         self._listeners[job_id] = on_progress
 
     def forget(self, job_id: int) -> None:
@@ -50,11 +50,11 @@ class ProgressListener:
         self._listeners.pop(job_id, None)
 
     def take_late(self) -> RuleError | None:
-        """Return what an executor has told of that was done when its batch was over; None if nothing new."""
+        """Return an error that an executor has reported with :func:`send_late`; None if there is no new one."""
         return self._late.popleft() if self._late else None
 
     def close(self) -> None:
-        """Stop."""
+        """Stop listening."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.sendto(b"", self._socket.getsockname())
@@ -71,33 +71,33 @@ class ProgressListener:
                     if run_key == self._run_key and listener is not None:
                         listener()
 
-    def _take_in_late(self, told: bytes) -> None:
+    def _take_in_late(self, content: bytes) -> None:
         with contextlib.suppress(ValueError, TypeError):
-            self._late.append(UserCodeError(**json.loads(told)))
+            self._late.append(UserCodeError(**json.loads(content)))
 
 
 def send_late(address: tuple[str, int], run_key: bytes, error: RuleError) -> None:
-    """Tell the driver what a component has done when its batch was over; from a thread of the user's.
+    """Report to the driver that a component acted after its batch was over; called in a user's thread.
 
     Args:
-        address: where the driver listens.
+        address: the driver's address.
         run_key: the run's 16 bytes.
-        error: what was done; its message is short.
+        error: the error; its message must be short, to fit a datagram.
     """
     names = ("message", "component", "txid", "attempt")
-    told = run_key + json.dumps({name: getattr(error, name) for name in names}).encode()
+    message = run_key + json.dumps({name: getattr(error, name) for name in names}).encode()
     with contextlib.suppress(OSError), socket.socket(address_family(address[0]), socket.SOCK_DGRAM) as out:
-        out.sendto(told[:_LATE_BYTES_MAX], address)
+        out.sendto(message[:_LATE_BYTES_MAX], address)
 
 
 class ProgressSender:
-    """Looks at the progress probe of a Spark task four times a second, and tells the driver when it has moved.
+    """Reads the progress probe of a Spark task 4 times a second, and reports changes to the driver.
 
     Args:
-        address: where the driver listens.
+        address: the driver's address.
         run_key: the run's 16 bytes.
-        job_id: the job that is worked on.
-        probe: shows where the work stands.
+        job_id: the job.
+        probe: the progress of the task's work.
     """
 
     def __init__(self, address: tuple[str, int], run_key: bytes, job_id: int, probe: ProgressProbe) -> None:
@@ -125,5 +125,5 @@ class ProgressSender:
 
 
 def address_family(host: str) -> socket.AddressFamily:
-    """Return the family of an address, by its spelling."""
+    """Return the family of an address: IPv6 if it contains a colon."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""Spark sessions: started quiet and quick, with settings that fit many small jobs."""
+"""Spark sessions: started quietly and quickly, with settings for many small jobs."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ _JIT_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 "
     "-XX:Tier4CompileThreshold=120000 -XX:Tier4BackEdgeThreshold=320000"
 )
-"""The JVM's optimizing compiler comes in for code that runs eight times as often as by default: otherwise it takes a
-third of the processor time of Spark's start, for code that soon runs no more. Loops over data get there at once."""
+"""Raise the thresholds of the JVM's optimizing compiler to 8x the defaults. With the defaults it takes 1/3 of the CPU
+time of Spark's start, for code that is not needed afterwards. Loops over data reach the new thresholds at once."""
 
 
 logger = logging.getLogger(__name__)
 
 
 def check_spark(config: Config, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()) -> None:
-    """Refuse what a run can't work with, before it writes anything: a version of Spark or Java, a lack of Delta.
+    """Check the versions of Spark and Java, and Delta if needed, before a run writes anything.
 
     Args:
         config: the run's configuration.
-        given: the session that the run is to use.
+        given: the session for the run; None for the active or a new one.
         delta_users: the components that read Delta tables through Spark.
 
     Raises:
-        ConfigError: one line that says what to do.
+        ConfigError: something is missing or unsupported; the message is one line with the remedy.
     """
     wants_delta = bool(delta_users) or config.spark_delta
     session = _running(given)
@@ -81,12 +81,12 @@ def check_spark(config: Config, given: SparkSession | None = None, *, delta_user
 def spark_session(
     config: Config, app_name: str, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()
 ) -> Iterator[SparkSession]:
-    """Give a Spark session: the caller's own, one that is active, or a new one that is stopped at the end.
+    """Return a context with a Spark session: the caller's, the active one, or a new one that is stopped at the end.
 
     Args:
         config: the run's configuration.
-        app_name: what a new session is called.
-        given: the session to use.
+        app_name: the name of a new session.
+        given: the caller's session.
         delta_users: the components that read Delta tables through Spark.
 
     Raises:
@@ -110,25 +110,23 @@ def spark_session(
 
 
 def _running(given: SparkSession | None) -> SparkSession | None:
-    """Return the session that a run takes: the caller's own or an active one; None if it starts one.
+    """Return the running session for a run: the caller's or the active one; None if a new one must be started.
 
     Raises:
-        ConfigError: it is none that runs here.
+        ConfigError: it is a Spark Connect session.
     """
     active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if active is not None and not hasattr(active, "_jsparkSession"):
-        raise ConfigError(
-            "the session is one of Spark Connect, which has no RDDs: give run() a classic one, whose driver runs here"
-        )
+        raise ConfigError("the session is a Spark Connect session, which has no RDDs: pass run() a classic session")
     if active is None or active._jsc is None:  # noqa: SLF001 - no other way
         return None
     return None if active.sparkContext._jsc.sc().isStopped() else active  # noqa: SLF001 - as above
 
 
 def _use_this_python(session: SparkSession) -> None:
-    """Let tasks on this machine run in this interpreter, which has what the topology imports.
+    """Run tasks on this machine in this interpreter, which can import the topology's modules.
 
-    A session that was started without PYSPARK_PYTHON takes whichever python3 is first on the path.
+    A session that was started without PYSPARK_PYTHON would use the first python3 on the path.
     """
     context = session.sparkContext
     if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
@@ -136,9 +134,9 @@ def _use_this_python(session: SparkSession) -> None:
 
 
 def _mute_query_errors() -> None:
-    """Keep pyspark from writing an error of a DataFrame to standard error, as JSON: the run tells of it itself.
+    """Prevent pyspark from printing errors of DataFrames as JSON; the run reports them itself.
 
-    The loggers must be made by pyspark, whose methods they have; Spark 3.5 has none.
+    The loggers must be created by pyspark, because they have methods of their own; Spark 3.5 has no such loggers.
     """
     with contextlib.suppress(ImportError):
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - not in Spark 3.5
@@ -165,7 +163,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     if with_delta:
         settings |= delta_settings(settings, is_here=is_local(master))
         if has_to_fetch_jars(settings):
-            logger.warning("Spark fetches Delta's JARs from Maven, about 90 MB, before it starts: the first time only")
+            logger.warning("Spark downloads Delta's JARs from Maven before its first start, about 90 MB")
     for name, value in settings.items():
         builder = builder.config(name, value)
     output = StartOutput(is_held=config.spark_log_level == "ERROR")
@@ -188,7 +186,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
 
 
 def _warm_up(context: SparkContext) -> None:
-    """Start the Python workers, which import for a second, while the rest of the session is made and the run begins."""
+    """Start the Python workers in the background, since their imports take 1 s."""
     paths = tuple(sys.path)
 
     def prepare(_: Iterable[object]) -> Iterable[object]:
@@ -198,7 +196,7 @@ def _warm_up(context: SparkContext) -> None:
         return ()
 
     def run() -> None:
-        # If it fails, the first job says why; and a session may be stopped meanwhile.
+        # If this fails, the first job reports the reason; and the session may be stopped in the meantime.
         with contextlib.suppress(Py4JError, PySparkException, OSError, EOFError, AttributeError):
             workers = context.defaultParallelism
             context.parallelize(range(workers), workers).mapPartitions(prepare).collect()
@@ -207,9 +205,9 @@ def _warm_up(context: SparkContext) -> None:
 
 
 def _java_options(config: Config) -> dict[str, str]:
-    """Return the options that make Spark's start short, and quiet, before the caller's own: a log of errors only.
+    """Return JVM options for a fast and quiet start, followed by the caller's own.
 
-    A JVM that dies at once tells why on standard output, unless it is told otherwise.
+    By default a JVM that dies at once prints the reason to standard output; here it goes to standard error.
     """
     options = [_JIT_OPTIONS]
     if config.spark_log_level == "ERROR":
@@ -226,7 +224,7 @@ def _java_options(config: Config) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _signals_as_they_were() -> Iterator[None]:
-    """Keep the caller's SIGINT handler: a Spark context puts its own in its place when it starts."""
+    """Restore the caller's SIGINT handler at the end, because a Spark context replaces it when it starts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,22 +1,22 @@
-"""Shipping: the executors of a cluster get the sources that a topology is made of, as one zip file.
+"""Shipping: sends the source files that a topology needs to a cluster's executors, as one zip file.
 
-A bolt travels as bytes that name its class by module, so whoever receives it must be able to import that module.
-Executors on this machine, those of a local master, add the driver's search path to their own. Executors of a
-cluster find none of its folders: they are shipped
+A pickled bolt names its class by module, so the receiver must be able to import that module. Executors of a local
+master add the driver's search path to their own. Executors of a cluster do not have the driver's folders, so the driver
+ships to them
 
-- ``txtopo``, ``spouts``, ``committers`` and ``state``, as they are here, even where others are installed there;
-- whatever else the driver has imported that is neither of Python itself nor installed (lies in a ``site-packages``
-  folder, or where pip has put things): your own modules and packages, with those that they import at their top.
+- ``txtopo``, ``spouts``, ``committers`` and ``state`` in the driver's version, even if another version is installed;
+- all other modules that the driver has imported and that are neither part of Python nor installed (in a
+  ``site-packages`` folder, or where pip installs): your own modules and packages, with their top-level imports.
 
-Sources only, ``.py``: data files, and packages with extension modules, which no zip file can hold, are left out. Not
-shipped is what is installed: the executors' Python, which ``PYSPARK_PYTHON`` names, must be of this Python's minor
-version and have attrs, cloudpickle, deltalake, kazoo, numpy and pyarrow, and whatever your bolts import.
+Only source files (``.py``) are shipped, no data files, and no packages with extension modules, which can't be imported
+from a zip file. Installed packages are not shipped: the executors' Python, which ``PYSPARK_PYTHON`` names, must have
+this Python's minor version and contain attrs, cloudpickle, deltalake, kazoo, numpy, pyarrow and your bolts' imports.
 
-Why so: ``SparkContext.addPyFile`` takes a zip file at any time, brings it to executors that come later too, and
-lets it go before what is installed. ``spark.submit.pyFiles`` does the same, but before the session starts, so somebody
-would have to make the file. ``spark.archives`` with venv-pack, conda-pack or PEX brings a whole Python: hundreds of
-megabytes for one platform, unpacked by each executor, made by a tool of its own. It is the way to third-party
-packages that a cluster does not have, and goes well with this one, which brings some hundred kilobytes.
+Alternatives: ``SparkContext.addPyFile``, used here, accepts a zip file at any time, sends it to later executors too,
+and gives it precedence over installed packages. ``spark.submit.pyFiles`` does the same, but needs the file before the
+session starts. ``spark.archives`` with venv-pack, conda-pack or PEX ships a whole Python: hundreds of megabytes for one
+platform, unpacked by each executor, built by a separate tool. Use it for third-party packages that a cluster does not
+have, together with this mechanism, which ships a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -38,53 +38,53 @@ from pyspark import SparkContext, SparkFiles
 
 _FRAMEWORK = ("txtopo", "spouts", "committers", "state")
 _OURS = frozenset({*_FRAMEWORK, "examples"})
-"""Shipped although they may be installed here."""
+"""Shipped even if they are installed in the driver's Python."""
 
 _THEIRS = frozenset({"pyspark", "py4j", "sitecustomize", "usercustomize"})
-"""Never shipped, wherever they lie: each Python has its own."""
+"""Never shipped, because each Python has its own."""
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of all files in a zip file, so that the same sources make the same one."""
+"""The date of all files in the zip file, so that equal sources give equal zip files."""
 
 _shipping = threading.Lock()
 
 
 def is_local(master: str) -> bool:
-    """Whether a master's tasks run beside the driver, by the driver's own files."""
+    """Return whether a master's tasks run on the driver's machine and see its files."""
     return master == "local" or master.startswith("local[")
 
 
 def make_importable(context: SparkContext) -> tuple[str, ...]:
-    """See to it that tasks can import what the driver has imported: ship it, unless the master is local.
+    """Make the driver's imported modules importable in tasks; ship them unless the master is local.
 
     Args:
-        context: gives the file to all executors, those too that come later; keeps it until it is stopped.
+        context: the Spark context, which sends the file to all current and later executors.
 
     Returns:
-        The paths that tasks are to search besides their own.
+        Paths for tasks to add to their search path.
     """
     if is_local(context.master):
         return tuple(sys.path)
     zipped = zipped_sources()
     name = f"txtopo-{hashlib.sha256(zipped).hexdigest()[:16]}.zip"
-    path = Path(context._temp_dir) / name  # noqa: SLF001 - a folder that lives as long as the context
+    path = Path(context._temp_dir) / name  # noqa: SLF001 - a folder that exists as long as the context
     with _shipping:
         if not path.exists():
             path.write_bytes(zipped)
             context.addPyFile(str(path))
-            with contextlib.suppress(ValueError):  # the driver goes on with the sources that it has begun with
-                sys.path.remove(os.path.join(SparkFiles.getRootDirectory(), name))  # noqa: PTH118 - letter for letter
+            with contextlib.suppress(ValueError):  # the driver itself keeps importing from the original files
+                sys.path.remove(os.path.join(SparkFiles.getRootDirectory(), name))  # noqa: PTH118 - pyspark's spelling
     return ()
 
 
 def zipped_sources() -> bytes:
-    """Return a zip file of all sources that are shipped."""
+    """Return a zip file of all source files to ship."""
     files = {name: path for slot in _slots() for name, path in _sources(slot)}
     folders = {parent for name in files for parent in name.parents if parent.name}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for folder in sorted(folders):  # without which a package that has no __init__.py is not found
+        for folder in sorted(folders):  # zipimport finds packages without __init__.py only by folder entries
             zipped.writestr(zipfile.ZipInfo(f"{folder}/", _EPOCH), b"")
         for name, path in sorted(files.items()):
             entry = zipfile.ZipInfo(str(name), _EPOCH)
@@ -94,7 +94,7 @@ def zipped_sources() -> bytes:
 
 
 def _slots() -> Iterator[Path]:
-    """Yield where the top-level modules and packages lie that are shipped; a package may lie in several folders."""
+    """Yield the paths of the top-level modules and packages to ship; a package may have several folders."""
     for name in _FRAMEWORK:
         importlib.import_module(name)
     for name, module in sorted(sys.modules.items()):
@@ -108,14 +108,14 @@ def _slots() -> Iterator[Path]:
 
 
 def _is_installed(folder: Path) -> bool:
-    """Whether modules in a folder are Python's own, or were installed there."""
+    """Return whether modules in a folder are part of Python or were installed."""
     if not _INSTALLED.isdisjoint(folder.parts) or any(folder.glob("*.dist-info")):
         return True
     return any(folder.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
 def _sources(slot: Path) -> list[tuple[PurePosixPath, Path]]:
-    """Return the sources of a module or package, with their names in the zip file; none if it can't be shipped."""
+    """Return (name in the zip file, path) of a module's or package's sources; an empty list if it can't be shipped."""
     if slot.is_file() and slot.suffix == ".py":
         return [(PurePosixPath(slot.name), slot)]
     found = []

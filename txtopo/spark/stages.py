@@ -1,4 +1,4 @@
-"""Stages as functions for RDDs of pairs: a slot and an item."""
+"""Stages as functions on RDDs of (slot, item) pairs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PartitionFunction = Callable[[int, Iterable[SlotItem]], Iterator[SlotItem]]
 
 
 def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
-    """Return what runs one stage of a job in each partition; the partition's index is the slot.
+    """Return a function that runs one stage of a job in each partition; the partition's index is the slot.
 
     Args:
         package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
-        job: what the job does.
-        stage: which stage.
+        job: the job.
+        stage: the index of the stage.
     """
 
     def run(slot: int, pairs: Iterable[SlotItem]) -> Iterator[SlotItem]:
@@ -27,5 +27,5 @@ def stage_function(package: Any, job: Job, stage: int) -> PartitionFunction:
 
 
 def same_slot(slot: int) -> int:
-    """Partition pairs by their slot itself."""
+    """Return the slot: the partition function for pairs, whose key is the slot."""
     return slot

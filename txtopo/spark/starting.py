@@ -1,4 +1,4 @@
-"""A Spark that does not start: why, in one line, out of what its JVM has said before it died."""
+"""Explains in one line why Spark did not start, from the output of its JVM."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _CHATTER = re.compile(
     rb"|To adjust logging level|^:: |^Ivy Default Cache|^The jars for the packages"
     rb"|^[\w.-]+#[\w.-]+ added as a dependency|^\t(?:[\w.-]+#[\w.-]+;|confs|found|\[SUCCESSFUL|---|\||:: )"
     rb"|^downloading |^\s*\d+ artifacts copied|^\s*$|jars/ivy-"
-    rb"|^\s*:::: WARNINGS|^\s*(?:Host \S+ not found|Server access error)"  # a repository that others stood in for
+    rb"|^\s*:::: WARNINGS|^\s*(?:Host \S+ not found|Server access error)"  # of a repository that another one replaced
 )
-"""What a JVM says when Spark starts in it and fetches packages, and nobody needs."""
+"""Useless output of a JVM while Spark starts in it and downloads packages."""
 
 _LINES_MAX = 400
-"""Lines of a start that are kept."""
+"""Maximum number of lines that are kept of a start."""
 
 _OUTPUT_ENDS_SECS = 1.0
-"""How long to wait for the last words of a JVM that has died."""
+"""How long to wait for the last output of a dead JVM."""
 
 
 def _line(pattern: str) -> re.Pattern[str]:
@@ -42,7 +42,7 @@ _CAUSES = (
     re.compile(r'Exception in thread "main" (?P<what>.+)'),
     _line("[Ee]rror: |No such file or directory|Permission denied"),
 )
-"""What tells why a JVM has died before Python could talk to it; the first that is found."""
+"""Patterns for the reason why a JVM died before Python could connect to it; the first match counts."""
 
 _HINTS = (
     (r"heap|[Mm]emory|enough space", "see spark.driver.memory, which takes for example 2g"),
@@ -50,8 +50,8 @@ _HINTS = (
     (
         r"unresolved dependency|download failed",
         (
-            "Spark fetches packages, Delta's too, from Maven at its first start with them: let it reach Maven Central, "
-            "or what spark.jars.ivySettings names, or give the JARs by spark.jars"
+            "at its first start Spark downloads packages, such as Delta's, from Maven: allow access to Maven Central, "
+            "or to the repository in spark.jars.ivySettings, or name the JARs in spark.jars"
         ),
     ),
     (
@@ -60,14 +60,14 @@ _HINTS = (
     ),
     (r"UnsupportedClassVersion|getSubject|main class", "see JAVA_HOME, SPARK_HOME and the version of Java"),
 )
-"""What to look at, by what the cause says."""
+"""Hints by patterns in the cause."""
 
 
 class StartOutput:
-    """What a JVM writes to standard error: held back while Spark starts in it, for a start that fails is one line.
+    """Holds back the JVM's standard error while Spark starts, so that a failed start is reported in one line.
 
     Args:
-        is_held: whether it is held back, and its chatter left out; otherwise it goes where it went.
+        is_held: whether to hold back the output and filter useless lines; otherwise it passes unchanged.
     """
 
     def __init__(self, *, is_held: bool) -> None:
@@ -80,7 +80,7 @@ class StartOutput:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Give the JVM that starts within a standard error that comes by here, for as long as it lives."""
+        """Capture the standard error of a JVM that starts within the context, for the rest of its life."""
         if not self._is_held:
             yield
             return
@@ -98,14 +98,14 @@ class StartOutput:
             os.close(saved)
 
     def release(self) -> None:
-        """Write what was held back: the start has succeeded."""
+        """Write the held-back output, after the start has succeeded."""
         with self._lock:
             self._is_starting = False
             self._write(self._lines)
             self._lines.clear()
 
     def text(self) -> str:
-        """Return what was held back: the start has failed. A JVM that lives nevertheless may print again."""
+        """Return the held-back output, after the start has failed; if the JVM still runs, its output passes again."""
         if self._thread is not None:
             self._thread.join(_OUTPUT_ENDS_SECS)
         with self._lock:
@@ -131,20 +131,19 @@ class StartOutput:
 
 
 def is_chatter(line: bytes) -> bool:
-    """Whether a line of a JVM that starts is one that nobody needs."""
+    """Return whether a line from a starting JVM is useless."""
     return _CHATTER.search(line) is not None
 
 
 def why_it_did_not_start(error: Exception, output: str) -> str:
-    """Return in one line why Spark did not start, and what to look at.
+    """Return in one line why Spark did not start, with a hint.
 
     Args:
-        error: what Python was told.
-        output: what the JVM has written.
+        error: the exception in Python.
+        output: the JVM's output.
     """
-    said = str(error)
-    cause = line_that_matters(said)
-    if not isinstance(error, Py4JJavaError):  # the JVM has died before it could tell
+    cause = line_that_matters(str(error))
+    if not isinstance(error, Py4JJavaError):  # the JVM died before it could report an error to Python
         found = (pattern.search(output) for pattern in _CAUSES)
         cause = next((match["what"].strip() for match in found if match is not None), cause)
     hints = [hint for pattern, hint in _HINTS if re.search(pattern, cause)]
@@ -157,24 +156,24 @@ _PARTING = re.compile(
     rb"|(?:EOFError|BrokenPipeError|ConnectionResetError)\b"
 )
 _HELD_LINES_MAX = 400
-"""Lines that are held back while tracebacks are not at their ends."""
+"""Maximum number of lines to hold back while tracebacks are incomplete."""
 
 
 class PartingWords:
-    """Leaves out of lines what Python workers print when Spark leaves them; other tracebacks stay whole.
+    """Removes from lines the useless tracebacks that Python workers print when Spark closes their connections.
 
-    A job that is lost or cancelled leaves tasks of its own behind. Spark closes their connections, and their workers
-    print how they have found out, several at once: lines of their tracebacks come in turns. They are of Spark's own
-    code, and tell nobody anything.
+    A lost or cancelled job leaves running tasks behind. Spark closes their connections, and each worker prints a
+    traceback of Spark's own code. Several workers print at once, so the lines of their tracebacks are interleaved. All
+    other tracebacks stay whole.
     """
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
         self._open = 0
-        """Tracebacks that have begun and not ended."""
+        """The number of incomplete tracebacks."""
 
     def without(self, line: bytes) -> list[bytes]:
-        """Return what is to be printed now that this line has come."""
+        """Take the next line; return the lines to print now."""
         if line.startswith(_HEADER):
             self._open += 1
         elif not self._open:
@@ -189,6 +188,6 @@ class PartingWords:
         return [] if is_parting else held
 
     def rest(self) -> list[bytes]:
-        """Return what is held back, at the end of all lines."""
+        """Return the lines that are held back; call this after the last line."""
         held, self._held, self._open = self._held, [], 0
         return held

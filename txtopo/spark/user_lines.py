@@ -1,9 +1,8 @@
-"""Lines of user code on their way from executors to the driver, as they come: by TCP, one connection for a task.
+"""Sends the output of user code from executors to the driver, line by line, over one TCP connection per task.
 
-A line is sent before ``print`` returns, so what a killed worker has printed arrives: the kernel has it. A task ends
-once the driver has taken all its lines, so they are logged before the attempt commits, and none comes twice. A task
-that prints nothing opens no connection. Where the driver can't be reached, lines go to the executor's own standard
-error, where they went before.
+A line is passed to the kernel before ``print`` returns, so the output of a killed worker still arrives. A task ends
+after the driver has received all its lines, so they are logged before the attempt commits, and none is logged twice. A
+task without output opens no connection. If the driver can't be reached, lines go to the executor's standard error.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ logger = logging.getLogger("txtopo")
 
 @attrs.frozen
 class LinesAddress:
-    """Where the driver takes lines.
+    """The address at which the driver receives lines.
 
     Args:
-        host: of the driver.
-        port: of the driver.
-        level: the least level of log records that it wants.
+        host: the driver's host.
+        port: the driver's port.
+        level: the minimum level of log records to send.
     """
 
     host: str
@@ -48,13 +47,13 @@ class LinesAddress:
 
 
 class LineListener:
-    """Takes lines in the driver and gives them to the logger.
+    """Receives lines in the driver and logs them.
 
     Args:
-        host: the address that executors reach the driver by.
-        run_key: 16 bytes that a connection of this run begins with; others are closed.
-        bind_host: the address that it has here, where that is another one.
-        take: is given each line.
+        host: the address at which executors reach the driver.
+        run_key: the 16 bytes that a connection of this run begins with; others are closed.
+        bind_host: the local address to bind to, if it differs from ``host``.
+        take: called with each line.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class LineListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Take what has arrived, and stop."""
+        """Receive the lines that have arrived, and stop."""
         self._wake.close()
         self._thread.join(_TIMEOUT_SECS)
 
@@ -83,7 +82,7 @@ class LineListener:
         while not is_closing:
             ready = [key.fileobj for key, _ in self._selector.select()]
             is_closing = self._woken in ready
-            while ready:  # when closing: until nothing is left
+            while ready:  # when closing, until nothing is left
                 for source in ready:
                     if source is self._socket:
                         self._accept()
@@ -114,7 +113,7 @@ class LineListener:
             self._forget(connection)
 
     def _take_frames(self, connection: socket.socket, content: bytes) -> bool:
-        """Take the lines that are whole; return False for a connection that is not one of this run's."""
+        """Process the complete lines; return False for a connection that does not belong to this run."""
         buffer = self._buffers[connection]
         is_new = len(buffer) < _KEY_BYTES  # the key stays at the buffer's beginning
         buffer += content
@@ -145,7 +144,7 @@ class LineSender:
     """Sends the lines of one Spark task.
 
     Args:
-        address: where the driver takes them.
+        address: the driver's address.
         run_key: the run's 16 bytes.
     """
 
@@ -156,7 +155,7 @@ class LineSender:
         self._is_cut_off = False
 
     def send(self, line: Line) -> None:
-        """Send a line; the kernel has it on return."""
+        """Send a line; on return it has been passed to the kernel."""
         content = json.dumps(attrs.astuple(line)).encode()
         if not self._is_cut_off:
             try:
@@ -170,7 +169,7 @@ class LineSender:
             print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)
 
     def close(self) -> None:
-        """Wait until the driver has taken all lines."""
+        """Wait until the driver has received all lines."""
         if self._socket is not None:
             with self._socket, contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
@@ -179,7 +178,7 @@ class LineSender:
 
 @contextlib.contextmanager
 def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[None]:
-    """Send to the driver what this process prints and logs within the context: in a Spark task."""
+    """Send the output of this process to the driver within the context; for Spark tasks."""
     sender = LineSender(address, run_key)
     try:
         with capturing(Capture(sender.send, is_worker=True), address.level):

@@ -1,4 +1,4 @@
-"""The versions of Spark and Java that txtopo runs on, and what to say where there are others."""
+"""Checks for the supported versions of Spark and Java."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SPARKS_SUPPORTED = "Spark 3.5.1 to 4.x"
 _TOO_NEW_SPARK = (5, 0, 0)
 
 _RELEASE = re.compile(r'version "([^"]*)"')
-"""What ``java -version`` says, whatever is picked up and told of before."""
+"""The version in the output of ``java -version``, which may start with lines about picked-up options."""
 
 
 @attrs.frozen
 class _Javas:
-    """The Java releases that a version of Spark runs on."""
+    """The Java releases that a version of Spark supports."""
 
     oldest: int
     newest: int
@@ -36,83 +36,83 @@ class _Javas:
 
 @attrs.frozen
 class _Java:
-    """A Java that was found."""
+    """A Java on this machine."""
 
     path: str
     version: str
 
     @property
     def release(self) -> int | None:
-        """Its release: 8 for 1.8.0_292, 17 for 17.0.15; None if it says none."""
+        """Its release: 8 for 1.8.0_292, 17 for 17.0.15; None if unknown."""
         found = re.match(r"(?:1\.)?(\d+)", self.version)
         return int(found[1]) if found is not None else None
 
 
 def check_version(version: str, where: str = "this is") -> None:
-    """Refuse a Spark that is too old or too new.
+    """Check that a version of Spark is supported.
 
     Args:
-        version: of Spark, as Spark says it.
-        where: whose version that is.
+        version: Spark's version.
+        where: the beginning of the sentence "… Spark 3.4.0" in the error.
 
     Raises:
-        ConfigError: it is not supported; one line.
+        ConfigError: the version is not supported; one line.
     """
     if not OLDEST_SPARK <= _parts(version) < _TOO_NEW_SPARK:
         raise ConfigError(
-            f"txtopo runs on {SPARKS_SUPPORTED}, and {where} Spark {version}: install one of those, for example with "
-            "pip install 'pyspark>=3.5.1,<5'"
+            f"txtopo supports {SPARKS_SUPPORTED}, but {where} Spark {version}: install a supported one, for example "
+            "with pip install 'pyspark>=3.5.1,<5'"
         )
 
 
 def check_jvm_version(version: str) -> None:
-    """Refuse a running Spark that is not of the Python package's minor version.
+    """Check that a running Spark is supported and has the Python package's minor version.
 
     Args:
-        version: of the Spark in the JVM.
+        version: the version of Spark in the JVM.
 
     Raises:
-        ConfigError: it is not supported, or does not go with the package.
+        ConfigError: the version is not supported, or does not match the package.
     """
     check_version(version, "the session is of")
     if _parts(version)[:2] != _parts(pyspark.__version__)[:2]:
         raise ConfigError(
-            f"the session is of Spark {version}, and the Python package pyspark here is {pyspark.__version__}: "
+            f"the session is of Spark {version}, but the Python package pyspark here is {pyspark.__version__}: "
             f"pip install 'pyspark=={version}', or unset SPARK_HOME if it names the wrong Spark"
         )
 
 
 def check_installed_spark() -> None:
-    """Refuse to start a Spark that is not supported, or that ``SPARK_HOME`` takes from elsewhere.
+    """Check that the installed Spark, or the one in ``SPARK_HOME``, is supported.
 
     Raises:
-        ConfigError: one line that names the version.
+        ConfigError: it is not, or the two do not match; one line that names the version.
     """
     check_version(pyspark.__version__, "the Python package pyspark here is")
     if _parts(pyspark.__version__) < (4, 0, 0) and importlib.util.find_spec("distutils") is None:
         raise ConfigError(
-            f"Spark {pyspark.__version__} uses Python's module distutils, which there is until Python 3.11: "
-            "pip install setuptools, which brings it, or take an older Python or Spark 4"
+            f"Spark {pyspark.__version__} uses the module distutils, which Python contains up to 3.11: "
+            "pip install setuptools, which provides it, or use an older Python or Spark 4"
         )
     home = os.environ.get("SPARK_HOME")
     if not home:
         return
     version = _version_in(pathlib.Path(home))
     if version is None:
-        raise ConfigError(f"SPARK_HOME is {home}, and there is no Spark: set it to where Spark is, or unset it")
+        raise ConfigError(f"SPARK_HOME is {home}, but there is no Spark: set it to Spark's folder, or unset it")
     check_version(version, f"SPARK_HOME ({home}) is")
     if _parts(version)[:2] != _parts(pyspark.__version__)[:2]:
         raise ConfigError(
-            f"SPARK_HOME ({home}) is Spark {version}, and the Python package pyspark here is {pyspark.__version__}: "
+            f"SPARK_HOME ({home}) is Spark {version}, but the Python package pyspark here is {pyspark.__version__}: "
             f"unset SPARK_HOME, or pip install 'pyspark=={version}'"
         )
 
 
 def check_java() -> None:
-    """Refuse a machine without a Java that the installed Spark runs on.
+    """Check that this machine has a Java that the installed Spark supports.
 
     Raises:
-        ConfigError: one line that says what there is, and which package to install.
+        ConfigError: it has not; one line that names the Java found and the package to install.
     """
     wanted = _javas_for(pyspark.__version__)
     remedy = f"install Java {wanted.advised} (apt-get install openjdk-{wanted.advised}-jre-headless), or set JAVA_HOME"
@@ -120,12 +120,12 @@ def check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(pathlib.Path(home) / "bin")) if home else shutil.which("java")
     if path is None:
-        where = f"JAVA_HOME is {home}, where there is no bin/java" if home else "there is none"
-        raise ConfigError(f"{spark}, and {where}: {remedy}")
+        where = f"there is no bin/java in JAVA_HOME, {home}" if home else "there is no Java"
+        raise ConfigError(f"{spark}, but {where}: {remedy}")
     java = _java_at(path)
     if java.release is None or not wanted.oldest <= java.release <= wanted.newest:
         named = f" (JAVA_HOME is {home})" if home else ""
-        raise ConfigError(f"{spark}, and {path} is {java.version or 'broken'}{named}: {remedy}")
+        raise ConfigError(f"{spark}, but {path} is {java.version or 'broken'}{named}: {remedy}")
 
 
 def _javas_for(spark: str) -> _Javas:
@@ -137,7 +137,7 @@ def _javas_for(spark: str) -> _Javas:
 
 
 def _java_at(path: str) -> _Java:
-    """Return a Java with its version: out of its own file of release notes, which costs less than to start it."""
+    """Return a Java with its version, from its ``release`` file if possible, which is faster than starting it."""
     notes = pathlib.Path(path).resolve().parent.parent / "release"
     try:
         found = re.search(r'^JAVA_VERSION="([^"]*)"', notes.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
@@ -153,7 +153,7 @@ def _java_at(path: str) -> _Java:
 
 
 def _version_in(home: pathlib.Path) -> str | None:
-    """Return the version of the Spark in a folder, going by the name of its core's JAR; None if there is none."""
+    """Return the version of the Spark in a folder, from the name of its core JAR; None if there is no Spark."""
     for jar in (home / "jars").glob("spark-core_*.jar"):
         return jar.stem.rpartition("-")[2]
     return None

@@ -1,4 +1,4 @@
-"""What runs in a Spark task: one stage of a job, in one slot."""
+"""The code of a Spark task: runs one stage of a job in one slot."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from txtopo.topology.plan import Plan
 
 @attrs.frozen
 class RunPackage:
-    """What every task of a run needs: sent to each executor once, by a broadcast.
+    """The data that every task of a run needs; a broadcast sends it to each executor once.
 
     Args:
-        run_key: 16 bytes that name the run.
+        run_key: 16 bytes that identify the run.
         content: the plan, the configuration and the prototypes, pickled.
-        import_paths: the driver's module search path; none where its modules are shipped.
-        progress_address: where progress is told.
-        lines_address: where what user code prints is taken.
+        import_paths: the driver's module search path; empty if its modules are shipped.
+        progress_address: the driver's address for progress.
+        lines_address: the driver's address for the output of user code.
     """
 
     run_key: bytes
@@ -48,11 +48,11 @@ def pack_up(plan: Plan, config: dict[str, Any], prototypes: dict[str, bytes]) ->
 
 
 _task_factories: dict[bytes, TaskFactory] = {}
-"""The task factory of the run that this process works for; one at a time."""
+"""The task factory of this process's current run, by run key; at most one."""
 
 
 def task_factory_of(package: RunPackage) -> TaskFactory:
-    """Return this process's task factory for a run; an earlier run's is closed."""
+    """Return this process's task factory for a run; close that of an earlier run."""
     task_factory = _task_factories.get(package.run_key)
     if task_factory is None:
         close_task_factories()
@@ -65,7 +65,7 @@ def task_factory_of(package: RunPackage) -> TaskFactory:
 
 
 def close_task_factories() -> None:
-    """Close what this process holds open for a run."""
+    """Close the current run's task factory."""
     while _task_factories:
         _task_factories.popitem()[1].close()
 
@@ -77,11 +77,11 @@ def run_stage(package: RunPackage, job: Job, stage_index: int, slot: int, items:
     """Run one stage of a job in this process.
 
     Args:
-        package: what the run needs.
-        job: what the job does.
-        stage_index: which stage.
-        slot: which slot.
-        items: what earlier stages sent here.
+        package: the run's data.
+        job: the job.
+        stage_index: the index of the stage.
+        slot: the index of the slot.
+        items: the items that earlier stages sent to this slot.
     """
     probe = ProgressProbe()
     with (

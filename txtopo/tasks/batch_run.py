@@ -1,8 +1,8 @@
-"""A batch run: the tasks of one attempt that live in one slot, and the tuples between them.
+"""A batch run: the tasks of one attempt in one slot, and the tuples between them.
 
-It is used three ways. A Spark task that holds whole transactions runs all tasks of the processing phase in
-it. Where a transaction is spread over Spark tasks, each stage is one, and sends shuffle messages to the next. And
-the commit phase is one, with the bolts that were carried over from the processing phase.
+There are three uses. A Spark task that holds whole transactions runs all tasks of the processing phase in one batch
+run. If a transaction is spread over Spark tasks, each stage is a batch run that sends shuffle messages to the next
+stage. And the commit phase is a batch run of the bolts that were carried over from the processing phase.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 
 @attrs.frozen
 class ShuffleMessage:
-    """A chunk on its way from one slot to another."""
+    """A chunk that one slot sends to another."""
 
     attempt: TransactionAttempt
     edge: int
@@ -46,7 +46,7 @@ class ShuffleMessage:
 
 @attrs.frozen
 class CarriedBolt:
-    """A bolt of the commit phase that has taken tuples in the processing phase."""
+    """A bolt of the commit phase that received tuples in the processing phase."""
 
     component: str
     task: int
@@ -54,11 +54,11 @@ class CarriedBolt:
 
 
 IsLocal = Callable[[str, int], bool]
-"""Whether a component's task lives in this slot."""
+"""Returns whether a component's task runs in this slot."""
 
 
 def everything(_component: str, _task: int) -> bool:
-    """Say that every task lives here."""
+    """Return True: every task runs in this slot."""
     return True
 
 
@@ -66,16 +66,16 @@ class BatchRun:
     """The tasks of one attempt in one slot.
 
     Args:
-        task_factory: makes the tasks' objects.
+        task_factory: creates the tasks' objects.
         attempt: the attempt.
-        is_local: which tasks live here.
-        send: takes the shuffle messages for other slots.
-        views: the states as the transaction sees them; None in the processing phase.
-        carried: the state of bolts that were begun in the processing phase, by component and task.
-        probe: shows where the work stands.
+        is_local: decides which tasks run in this slot.
+        send: sends a shuffle message to another slot.
+        views: the transaction's views of the states; None in the processing phase.
+        carried: the pickled state of bolts carried over from the processing phase, by component and task.
+        probe: reports the progress of the work.
     """
 
-    def __init__(  # noqa: PLR0913 - a slot has that many sides
+    def __init__(  # noqa: PLR0913 - a slot depends on that many parts
         self,
         task_factory: TaskFactory,
         attempt: TransactionAttempt,
@@ -105,26 +105,26 @@ class BatchRun:
         self._failure: TxtopoError | None = None
 
     def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
-        """Let a spout task emit its share of the batch, and work it off as far as it goes here.
+        """Let a spout task emit its share of the batch, and process the tuples as far as this slot can.
 
         Args:
             task: the spout's task index.
-            emit: calls the emitter with the collector it is given.
+            emit: calls the emitter with the given collector.
 
         Returns:
-            What ``emit`` returns.
+            The result of ``emit``.
 
         Raises:
             TxtopoError: the emitter, or a bolt below it, failed.
         """
         spout = self._plan.spout
 
-        def hand_on(chunk: Chunk, _direct: int | None) -> None:
+        def forward(chunk: Chunk, _direct: int | None) -> None:
             self.tuples_emitted += len(chunk)
             self._distribute(spout, task, chunk, _direct)
-            self._work_off()
+            self._process_pending()
 
-        collector = TaskCollector(spout, task, self.attempt, hand_on, self._task_factory.note_late)
+        collector = TaskCollector(spout, task, self.attempt, forward, self._task_factory.note_late)
         self._probe.attempt = self.attempt
         self._probe.waiting = collector
         try:
@@ -139,33 +139,33 @@ class BatchRun:
         return result
 
     def receive(self, message: ShuffleMessage) -> None:
-        """Take a shuffle message from another slot."""
+        """Decode a shuffle message from another slot and process its tuples."""
         edge = self._plan.edges[message.edge]
         fields = self._plan.by_id[edge.source].streams[edge.stream]
         source = source_of(edge.source, edge.stream, message.source_task, fields)
         chunk = decode(message.encoded, source, self.attempt)
         self._count_received(edge, len(chunk), message.tag)
         self._pending.append((edge, message.task, chunk))
-        self._work_off()
+        self._process_pending()
         self._raise_failure()
 
     def finish(self, component: PlannedComponent) -> None:
-        """Finish the batch in each task of a component that lives here; its inputs have all come."""
+        """Finish the batch in each of a component's tasks in this slot; all of its inputs must have arrived."""
         for task in range(component.tasks):
             if self._is_local(component.id, task) and self._has_work(component, task):
                 self._probe.attempt = self.attempt
                 self._task(component, task).finish()
                 self._probe.steps += 1
-                self._work_off()
+                self._process_pending()
                 self._raise_failure()
 
     def _has_work(self, component: PlannedComponent, task: int) -> bool:
-        """Whether a task has a batch to finish: all have, but those left out where no tuple has reached them."""
+        """Return whether a task must finish its batch: always, unless it may be left out and got no tuple."""
         slot = (component.id, task)
         return not component.is_left_out_without_tuples or slot in self._tasks or slot in self._carried
 
     def carry(self) -> list[CarriedBolt]:
-        """Return the bolts of the commit phase that have taken tuples here."""
+        """Return the bolts of the commit phase that received tuples in this slot."""
         carried = []
         for (name, index), task in self._tasks.items():
             if self._plan.by_id[name].phase is Phase.COMMIT:
@@ -175,7 +175,7 @@ class BatchRun:
         return carried
 
     def close(self) -> None:
-        """Let go of all tasks now: they and this object hold each other, and tasks may hold much memory."""
+        """Release all tasks now: reference cycles with this object would keep their memory until the next gc."""
         for task in self._tasks.values():
             task.collector.close()
         for context in self._contexts:
@@ -186,7 +186,7 @@ class BatchRun:
         self._pending.clear()
 
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
-        """Route a chunk to every subscriber of its stream; what goes elsewhere is sent, the rest waits."""
+        """Route a chunk to every subscriber of its stream; send parts for other slots, queue the rest."""
         self.tracer.trace(component.id, task, chunk)
         for edge in self._plan.outputs(component.id, chunk.source.stream):
             router = self._router(edge, component, task)
@@ -210,7 +210,7 @@ class BatchRun:
             self._count_received(edge, len(part), tag)
             self._pending.append((edge, target, part))
         else:
-            assert self._send is not None, "a slot from which nothing is sent holds every task"
+            assert self._send is not None, "a slot that can't send messages holds every task"
             encoded = part.encode()
             tag = mix(mix(slot) ^ zlib.crc32(encoded))
             self._send(ShuffleMessage(self.attempt, edge.index, source_task, target, tag, len(part), encoded))
@@ -221,8 +221,8 @@ class BatchRun:
         tally.received += tuples
         tally.received_ids ^= tag
 
-    def _work_off(self) -> None:
-        """Let tasks take what waits. A failure is kept, for an emitter above may swallow what it did not raise."""
+    def _process_pending(self) -> None:
+        """Let tasks execute the queued chunks. Keep a failure, because the user's emitter may swallow the exception."""
         try:
             while self._pending and self._failure is None:
                 edge, target, chunk = self._pending.popleft()
@@ -243,14 +243,14 @@ class BatchRun:
         return found
 
     def _make_task(self, component: PlannedComponent, task: int) -> BoltTask:
-        assert component.kind not in {ComponentKind.SPOUT, ComponentKind.DATAFRAME_BOLT}, "a task is of a Python bolt"
+        assert component.kind not in {ComponentKind.SPOUT, ComponentKind.DATAFRAME_BOLT}, "only Python bolts have tasks"
 
-        def hand_on(chunk: Chunk, direct: int | None) -> None:
+        def forward(chunk: Chunk, direct: int | None) -> None:
             self._distribute(component, task, chunk, direct)
 
         context = TaskContext(self._plan, component, task, self._views, self._task_factory.staging_dir)
         self._contexts.append(context)
-        collector = TaskCollector(component, task, self.attempt, hand_on, self._task_factory.note_late)
+        collector = TaskCollector(component, task, self.attempt, forward, self._task_factory.note_late)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(
             self._task_factory, component, self.attempt, context, collector, self._probe, carried

@@ -1,4 +1,4 @@
-"""Tasks: one bolt object for one attempt, run as its kind asks for."""
+"""Tasks: one bolt object for one attempt, run according to its kind."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from txtopo.tasks.user_output import OutputOrigin
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 
-class user_code(OutputOrigin):  # noqa: N801 - reads as what it is: with user_code(…)
-    """Run a user's code: whatever it raises becomes an error of ours that names where it happened.
+class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
+    """A context for user code: turns exceptions into txtopo's errors, with their origin.
 
-    What it prints and logs meanwhile, in this thread, is known to be its own.
+    Output that this thread prints or logs in the context is attributed to the component.
 
-    A class and not a generator, for it is entered for every chunk.
+    This is a class and not a generator because it is entered for every chunk.
 
     Args:
-        component: whose code it is.
-        attempt: the attempt it works for; None where it works for none in particular.
-        task: the index of its task, where it has one.
+        component: the component that the code belongs to.
+        attempt: the attempt that it works for; None if it works for no particular one.
+        task: the index of its task; None if it has none.
 
     Raises:
-        FailedException: the user's own, with its origin.
-        TxtopoError: an error of ours, with its origin.
-        UserCodeError: anything else, with the traceback: KeyboardInterrupt and GeneratorExit, too, unless it is
-            Ctrl-C that comes just then.
+        FailedException: raised by the code; its origin is added.
+        TxtopoError: any other error of txtopo; its origin is added.
+        UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
+            A KeyboardInterrupt from Ctrl-C passes unchanged.
     """
 
     __slots__ = ("_before",)
@@ -67,7 +67,7 @@ class user_code(OutputOrigin):  # noqa: N801 - reads as what it is: with user_co
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._before is None:
-            OutputOrigin.running.pop(get_ident(), None)  # a line that is delivered may have taken it
+            OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
         else:
             OutputOrigin.running[get_ident()] = self._before
         if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):
@@ -93,9 +93,9 @@ def _in_words(error: BaseException) -> str:
 
 
 def _is_from_keyboard(error: BaseException) -> bool:
-    """Whether an error is a KeyboardInterrupt that a signal has raised, and no ``raise`` of the user's.
+    """Return whether an error is a KeyboardInterrupt from a signal, not from a ``raise`` in user code.
 
-    Python raises it in the main thread only, wherever that is; the instruction there is no ``raise``.
+    Python raises it in the main thread, between any two instructions; so the instruction there is not a ``raise``.
     """
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
@@ -116,16 +116,16 @@ class BoltTask(ABC):
     """One bolt object in one task for one attempt.
 
     Args:
-        task_factory: makes the bolt object.
+        task_factory: creates the bolt object.
         component: the bolt.
         attempt: the attempt.
         context: the task's context.
-        collector: what it emits on.
-        probe: shows where the work stands.
-        carried: the state of a bolt that was begun in the processing phase, or None for a fresh one.
+        collector: collects the tuples that the bolt emits.
+        probe: reports the progress of the work.
+        carried: the pickled state of a bolt carried over from the processing phase; None for a fresh bolt.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a task has that many sides
+    def __init__(  # noqa: PLR0913, PLR0917 - a task depends on that many parts
         self,
         task_factory: TaskFactory,
         component: PlannedComponent,
@@ -150,7 +150,7 @@ class BoltTask(ABC):
                 self._bolt = load_object(type(component.component), carried, bindings)
 
     def execute(self, chunk: Chunk) -> None:
-        """Let the bolt take the tuples of a chunk."""
+        """Let the bolt execute the tuples of a chunk."""
         self._probe.attempt = self._attempt
         with user_code(self._component.id, self._attempt, self._index):
             reach("bolt.execute")
@@ -167,7 +167,7 @@ class BoltTask(ABC):
         self.collector.refuse_rest()
 
     def carry(self) -> bytes | None:
-        """Return the bolt's state, to go on with in the commit phase; None if there is none to keep."""
+        """Return the bolt's pickled state for the commit phase; None if the bolt has no state to keep."""
         with user_code(self._component.id, self._attempt, self._index):
             return dump_object(self._bolt)
 
@@ -203,14 +203,14 @@ class _BatchTask(BoltTask):
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
-        for values in rows:  # a tuple that the bolt has not kept is used again: making one is half of the cost
+        for values in rows:  # reuse the Tuple unless the bolt has kept it: creating one is half of the cost
             if getrefcount(one) != unshared:
                 one = Tuple((), source)
             one.values = values
             execute(one)
 
     def _as_batch(self, chunk: Chunk) -> pa.RecordBatch | None:
-        """Return a chunk's columns without the attempt where the bolt takes them; None: tuple by tuple."""
+        """Return a chunk's columns without the attempt if the bolt takes columns; None to execute tuple by tuple."""
         if not takes_batches(type(self._bolt)):
             return None
         if chunk.source.fields.columnar:
@@ -230,7 +230,7 @@ class _ArrowTask(_BatchTask):
 
 
 class _BasicTask(BoltTask):
-    """A task of a BasicBolt, which keeps nothing between two tuples."""
+    """A task of a BasicBolt, which has no state between tuples."""
 
     def _prepare(self, configuration: Any, context: TaskContext) -> None:
         self._bolt.prepare(configuration, context)
@@ -240,7 +240,7 @@ class _BasicTask(BoltTask):
         self._probe.rows = rows = iter(chunk.handed_rows(self._attempt))
         one = Tuple((), source)
         unshared = getrefcount(one)
-        for values in rows:  # as in a task of a BatchBolt
+        for values in rows:  # as in _BatchTask
             if getrefcount(one) != unshared:
                 one = Tuple((), source)
             one.values = values
@@ -250,7 +250,7 @@ class _BasicTask(BoltTask):
         self._bolt.cleanup()
 
     def carry(self) -> bytes | None:
-        """Return nothing: the next phase's object is a fresh one."""
+        """Clean up and return None: the commit phase creates a fresh bolt."""
         self._finish()
         return None
 
@@ -263,14 +263,15 @@ _TASKS: dict[ComponentKind, type[BoltTask]] = {
 
 
 def task_type(component: PlannedComponent) -> type[BoltTask]:
-    """Return how a component's tasks are run."""
+    """Return the class that runs a component's tasks."""
     return _TASKS[component.kind]
 
 
 def takes_batches(kind: type[BatchBolt]) -> bool:
-    """Whether a bolt of class ``kind`` is called by ``execute_batch``, for columnar streams.
+    """Return whether txtopo calls ``execute_batch`` of a bolt of class ``kind`` for columnar streams.
 
-    The class nearest to the object decides: whoever overrides ``execute`` of a bolt that has both means it.
+    The most derived class that defines one of the two methods decides: a subclass that overrides only ``execute``
+    wants to be called tuple by tuple.
     """
     for each in kind.__mro__:
         if each is BatchBolt:
@@ -283,7 +284,7 @@ def takes_batches(kind: type[BatchBolt]) -> bool:
 
 
 def with_attempt(batch: pa.RecordBatch, fields: Fields, attempt: TransactionAttempt) -> pa.RecordBatch:
-    """Return columns of a stream with such fields behind the attempt's."""
+    """Return a stream's columns with the attempt column in front."""
     columns = [attempt_column(attempt, batch.num_rows), *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[fields.names[0], *batch.schema.names])
 

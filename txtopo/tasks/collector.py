@@ -1,4 +1,4 @@
-"""The collector of one task in one attempt: checks what is emitted, and hands it on in chunks."""
+"""The collector of one task in one attempt: checks emitted tuples and forwards them in chunks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from txtopo.tasks.state_handle import NoteLate
 from txtopo.topology.plan import ComponentKind, PlannedComponent
 
 CHUNK_TUPLES_MAX = 8192
-"""Tuples that a task gathers on a stream before it hands them on."""
+"""The number of tuples that a task collects on a stream before it forwards them."""
 
 HandOn = Callable[[Chunk, int | None], None]
-"""Takes a chunk, and the task that ``emit_direct`` named or None."""
+"""Takes a chunk and the task index given to ``emit_direct``, or None."""
 
 
 @attrs.define(eq=False)
 class _Output:
-    """A stream that can be emitted on, and what waits there."""
+    """An output stream and the tuples that were not forwarded yet."""
 
     source: TupleSource
     width: int
@@ -39,11 +39,11 @@ class _Output:
     copying: Copying | None
     rows: list[Row] = attrs.field(factory=list)
     is_changeable: bool = False
-    """Whether something that was emitted on it can be changed; then it was copied."""
+    """Whether a mutable value was emitted on it and therefore copied."""
 
     def own(self, values: Sequence[Any]) -> Row:
-        """Return the values as they are now, whatever becomes of them."""
-        row = tuple(values)  # for a list may be changed later on, and emitted again
+        """Return a copy of the values that later changes by the user do not affect."""
+        row = tuple(values)  # the user may change a list and emit it again
         if self.copying is None:
             return row
         own: Row = self.copying.taken(row)
@@ -55,14 +55,14 @@ class _Output:
 class TaskCollector(BatchOutputCollector, Local):
     """Collects what one task emits for one attempt.
 
-    A bolt's own threads may emit, too: what they emit waits until the task's thread hands it on.
+    A bolt's own threads may emit too: their tuples wait until the task's thread forwards them.
 
     Args:
         component: the spout or bolt.
         task: its task index.
-        attempt: the attempt it emits for.
-        hand_on: takes each chunk, in the thread that makes the collector.
-        note_late: is told of what is emitted when the batch is over, by a thread that nobody waits for.
+        attempt: the attempt that it emits for.
+        hand_on: called with each chunk, in the thread that created the collector.
+        note_late: called with the error if a thread emits after the batch is over.
     """
 
     def __init__(
@@ -97,10 +97,11 @@ class TaskCollector(BatchOutputCollector, Local):
     def _make_emit(  # noqa: C901 - one function in four forms
         self, output: _Output
     ) -> tuple[Callable[..., None], Callable[[], None]]:
-        """Return ``emit`` for the default stream with all it needs at hand, for every tuple calls it; and its end.
+        """Return a fast ``emit`` for the default stream, and a function that disables it.
 
-        Where a stream's types don't say that its values can't be changed, each is looked at: a loop would double the
-        time, so the few values of most streams are named one by one.
+        ``emit`` is called for every tuple, so it keeps everything it needs in local variables. If the types of the
+        stream do not rule out mutable values, it checks each value; a loop would double the time, so streams of one or
+        two values have unrolled versions.
         """
         width, rows, append, flush = output.width, output.rows, output.rows.append, self._flush
         attempt: Any = self._attempt
@@ -164,7 +165,7 @@ class TaskCollector(BatchOutputCollector, Local):
         return {2: emit_one, 3: emit_two}.get(width, emit_many), end
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to one task of each bolt that is joined by ``direct_grouping``."""
+        """Emit one tuple to one task of each bolt that subscribes by ``direct_grouping``."""
         output = self._check(values, stream)
         rows = [output.own(values)]
         self._hand_on_or_wait(Chunk(output.source, rows=rows, is_shared=output.is_changeable), task)
@@ -175,13 +176,13 @@ class TaskCollector(BatchOutputCollector, Local):
         output = self._outputs.get(stream) or self._refuse_stream(stream)
         schema = output.columnar_schema
         if schema is None:
-            raise self._misfit(f"stream {stream!r} has fields without types; emit() single tuples on it")
+            raise self._misfit(f"stream {stream!r} has fields without types; use emit() for each tuple")
         names = batch.schema.names
         if names and names[0] == output.source.fields.names[0] and len(names) == output.width:
             batch = batch.select(names[1:])
         if batch.schema.names != schema.names:
             expected = ", ".join(schema.names)
-            raise self._misfit(f"a batch with columns {names} was emitted on stream {stream!r}, which has {expected}")
+            raise self._misfit(f"a batch with columns {names} was emitted on stream {stream!r}, which needs {expected}")
         if not batch.schema.equals(schema):
             batch = self._cast(batch, schema, stream)
         self._flush(output)
@@ -195,35 +196,35 @@ class TaskCollector(BatchOutputCollector, Local):
         return True
 
     def flush(self) -> None:
-        """Hand on all that waits; for the task's thread."""
+        """Forward all waiting tuples; call this in the task's thread."""
         for output in self._outputs.values():
             self._flush(output)
         while self._from_threads:
             self._hand_on(*self._from_threads.popleft())
 
     def refuse_rest(self) -> None:
-        """Refuse what was emitted while the collector was closed.
+        """Raise if tuples were emitted that can't be forwarded any more.
 
         Raises:
-            UserCodeError: there is some.
+            UserCodeError: a thread emitted after the last flush.
         """
         if len(self) or self._from_threads:
             raise self._late()
 
     def close(self) -> None:
-        """Refuse what is emitted from now on, and forget the fast way to emit, which holds this very collector."""
-        if self._is_over and len(self):  # another thread was just emitting when it was closed before
+        """Refuse tuples from now on, and drop the fast ``emit``, which is in a reference cycle with this object."""
+        if self._is_over and len(self):  # another thread was emitting during the first close()
             self._late()
         self._is_over = True
         if self.__dict__.pop("emit", None) is not None:
             self.__dict__.pop("_end_emit")()
 
     def _flush(self, output: _Output) -> None:
-        """Hand on what waits on a stream; in a bolt's own thread nothing, for others may be emitting."""
+        """Forward the waiting tuples of a stream; do nothing in a bolt's own thread, since others may be emitting."""
         count = len(output.rows)
         if count and threading.get_ident() == self._thread:
             rows = output.rows[:count]
-            del output.rows[:count]  # and nothing that another thread has emitted meanwhile
+            del output.rows[:count]  # not clear(): another thread may have emitted since
             self._hand_on(Chunk(output.source, rows=rows, is_shared=output.is_changeable), None)
 
     def _hand_on_or_wait(self, chunk: Chunk, task: int | None) -> None:
@@ -237,10 +238,10 @@ class TaskCollector(BatchOutputCollector, Local):
             raise self._late()
 
     def _late(self) -> UserCodeError:
-        """Return the error of what is emitted too late, and note it: the thread that is to blame may swallow it."""
+        """Return the error for a late tuple, and record it because the thread that emitted it may swallow it."""
         error = UserCodeError(
-            "a tuple was emitted when its batch was over; emit before emit_batch() or finish_batch() returns, "
-            "and wait there for threads of your own",
+            "a tuple was emitted after its batch was over; emit before emit_batch() or finish_batch() returns, "
+            "and wait there for your own threads",
             component=self._component.id,
             txid=self._attempt.txid,
             attempt=self._attempt.attempt,
@@ -261,7 +262,7 @@ class TaskCollector(BatchOutputCollector, Local):
             fields = ", ".join(output.source.fields)
             raise self._misfit(f"{len(values)} values were emitted on stream {stream!r}, whose fields are {fields}")
         if values[0] != self._attempt:
-            other = "another attempt's" if is_attempt_there else "not the attempt"
+            other = "which is another attempt" if is_attempt_there else "which is not the attempt"
             raise self._misfit(f"a tuple was emitted with {values[0]!r} first, {other}; {self._how_to_emit()}")
         return output
 
@@ -273,13 +274,13 @@ class TaskCollector(BatchOutputCollector, Local):
                 example = "collector.emit((tuple[0], …))"
             case _:
                 example = "self.collector.emit((self.attempt, …))"
-        return f"the first field is the attempt: {example}"
+        return f"put the attempt first: {example}"
 
     def _refuse_stream(self, stream: str) -> _Output:
         if not isinstance(stream, str):
-            raise self._misfit("emit takes the values first and then the stream: emit(values, stream)")
+            raise self._misfit("the stream is the second argument: emit(values, stream)")
         known = ", ".join(map(repr, self._outputs)) or "none; set output_fields to declare the default stream"
-        raise self._misfit(f"stream {stream!r} is not declared; streams declared: {known}")
+        raise self._misfit(f"stream {stream!r} is not declared; declared streams: {known}")
 
     def _cast(self, batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
         try:

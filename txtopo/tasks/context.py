@@ -1,4 +1,4 @@
-"""The context of a task: where it stands in the topology, and the states that it may ask for."""
+"""The context of a task: its place in the topology, and the states that it may use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txtopo.tasks.state_handle import NoteLate, StateHandle, StateView
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
 
 StateViews = Mapping[str, StateView]
-"""The states as one transaction sees them, by name; empty in the processing phase."""
+"""One transaction's views of the states, by name."""
 
 CONTEXT = LocalReference("context")
 
@@ -39,11 +39,11 @@ class TaskContext(TopologyContext, Local):
         return list(range(self._plan.by_id[component].tasks))
 
     def state(self, name: str) -> MapState:
-        """Return the state of that name."""
+        """Return the state with this name."""
         if self._phase is not Phase.COMMIT:
             raise StateAccessError(
-                f"state {name!r} was asked for by a bolt that works ahead of the commit phase; make it a "
-                "committer, or put it below one",
+                f"state {name!r} was requested by a bolt of the processing phase; make it a "
+                "committer, or move it below one",
                 component=self.this_component_id,
             )
         if name not in self._plan.states:
@@ -59,6 +59,6 @@ class TaskContext(TopologyContext, Local):
         return handle
 
     def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
-        """Let go of the states: the batch of ``attempt`` is over."""
+        """Release the states, because the batch of ``attempt`` is over."""
         for handle in self._handles:
             handle.end(attempt, note_late)

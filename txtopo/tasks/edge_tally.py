@@ -1,8 +1,12 @@
-"""Edge tallies: what producers sent on each edge must be what consumers received.
+"""Edge tallies: check that consumers received exactly what producers sent on each edge.
 
-Storm's acker XORs the ids of a tuple tree. Here each chunk of tuples has an id, drawn from its content, its
-edge and its position; producers and consumers keep, for each edge, the number of tuples and the XOR of the ids.
-A Spark retry of a bolt that is not deterministic sends other chunks than those already received, and shows.
+Storm's acker XORs the ids of a tuple tree. Here each chunk of tuples has an id, derived from its content, edge and
+position; producers and consumers keep, for each edge, the number of tuples and the XOR of the ids. This detects a Spark
+retry of a bolt that is not deterministic:
+
+1. Slot A of stage 1 sends chunks to slots B and C of stage 2. B receives its chunk.
+2. Spark loses A's output before C has read it, and runs A again. The bolt now emits different tuples.
+3. A's tally contains the new chunks, B's the old one. The ids differ, so the attempt fails and is replayed.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import attrs
 
 @attrs.define(eq=True)
 class EdgeTally:
-    """What was sent and what was received on one edge, for one attempt."""
+    """The tuples sent and received on one edge, for one attempt."""
 
     sent: int = 0
     sent_ids: int = 0
@@ -22,7 +26,7 @@ class EdgeTally:
     received_ids: int = 0
 
     def add(self, other: EdgeTally) -> None:
-        """Add what another slot has seen of the same edge and attempt."""
+        """Add another slot's tally of the same edge and attempt."""
         self.sent += other.sent
         self.sent_ids ^= other.sent_ids
         self.received += other.received
@@ -30,12 +34,12 @@ class EdgeTally:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was sent was received, and nothing else."""
+        """Whether exactly the sent tuples were received."""
         return self.sent == self.received and self.sent_ids == self.received_ids
 
 
 def total(tallies: Iterable[Mapping[int, EdgeTally]]) -> dict[int, EdgeTally]:
-    """Return the tallies of all slots together, by edge index."""
+    """Return the sum of the slots' tallies, by edge index."""
     sums: dict[int, EdgeTally] = {}
     for tally in tallies:
         for edge, seen in tally.items():

@@ -1,4 +1,4 @@
-"""The task factory: makes what a task consists of, in one process, for one run of a topology."""
+"""The task factory: creates the parts of tasks, in one process, for one run of a topology."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CONFIGURATION = LocalReference("configuration")
 
 @attrs.frozen(eq=False)
 class _Configured:
-    """A component's configuration, and the names of the values that can be changed: each task gets a copy."""
+    """A component's configuration, and the names of its mutable values, which each task gets a copy of."""
 
     values: dict[str, Any]
     changeable: tuple[str, ...]
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> _Configured:
-        """Return what is given, with copies of what can be changed."""
+        """Return a configuration with copies of its mutable values."""
         own, changeable = dict(given), []
         for name, value in given.items():
             if type(value) not in UNCHANGEABLE:
@@ -41,9 +41,9 @@ class _Configured:
 
 
 class Configuration(dict[str, Any], Local):
-    """The configuration as a component sees it: its own, to be changed at will.
+    """A task's own copy of its component's configuration, which it may change.
 
-    Every task has the like of it, so a bolt takes it along to another one only where it has changed it.
+    Every task gets an equal copy, so a bolt that is pickled for another task includes it only if it has changed it.
     """
 
     def __init__(self, configured: _Configured) -> None:
@@ -54,7 +54,7 @@ class Configuration(dict[str, Any], Local):
 
     @property
     def local_reference(self) -> LocalReference | None:  # type: ignore[override]
-        """What another task has instead; None once it was changed."""
+        """A reference to another task's equal copy; None once this one was changed."""
         return CONFIGURATION if self == self._configured.values else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -64,27 +64,27 @@ class Configuration(dict[str, Any], Local):
 
 @attrs.define(eq=False)
 class TaskFactory:
-    """Makes contexts and components' objects, in one process, for one run of a topology.
+    """Creates contexts and components' objects, in one process, for one run of a topology.
 
     Args:
         plan: the topology.
         config: the configuration by dotted names.
-        prototypes: each bolt's frozen object, by id.
+        prototypes: each bolt's pickled object, by component id.
     """
 
     plan: Plan
     config: Mapping[str, Any]
     prototypes: Mapping[str, bytes]
     staging_dir: str = ""
-    """Where files wait for the commit phase, as the job at hand says."""
+    """The current job's folder for files that are read in the commit phase."""
     tell_late: NoteLate | None = None
-    """Tells the driver of what is done when a batch is over, from a process that nobody may ask again."""
+    """Reports a late action to the driver at once, because this process may not run another task."""
     _late: deque[RuleError] = attrs.field(factory=deque, init=False)
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
 
     def configuration(self, component: PlannedComponent) -> Configuration:
-        """Return the configuration as a component sees it: its own, to be changed at will."""
+        """Return a new copy of a component's configuration, which its task may change."""
         found = self._configurations.get(component.id)
         if found is None:
             own = component.configuration
@@ -94,15 +94,15 @@ class TaskFactory:
 
     @functools.cached_property
     def _of_all(self) -> _Configured:
-        """The configuration that most components have."""
+        """The configuration of components without their own settings."""
         return _Configured.of(dict(self.config.items()))
 
     def fresh(self, component: PlannedComponent) -> Any:
-        """Return a new object of a bolt, as it was declared."""
+        """Return a new copy of a declared bolt."""
         return maker_of(component.component.__class__, self.prototypes[component.id])()
 
     def emitter(self, task: int) -> Any:
-        """Return the emitter of a spout task; made once in a process."""
+        """Return the emitter of a spout task; created once in each process."""
         if task not in self._emitters:
             spout = self.plan.spout
             context = TaskContext(self.plan, spout, task, None)
@@ -110,17 +110,17 @@ class TaskFactory:
         return self._emitters[task]
 
     def note_late(self, error: RuleError) -> None:
-        """Note what a component has done when its batch was over; from any thread."""
+        """Record something that a component did after its batch was over; may be called in any thread."""
         self._late.append(error)
         if self.tell_late is not None:
             self.tell_late(error)
 
     def take_late(self) -> RuleError | None:
-        """Return what was noted so and not taken yet, the first of it; None if nothing was."""
+        """Remove and return the oldest error recorded by :meth:`note_late`; None if there is none."""
         return self._late.popleft() if self._late else None
 
     def cleanup_before(self, txid: int) -> None:
-        """Tell every emitter made here that transactions below ``txid`` are done with."""
+        """Call ``cleanup_before`` of every emitter in this process."""
         for emitter in self._emitters.values():
             call_if_there(emitter, "cleanup_before", txid)
 
@@ -131,18 +131,18 @@ class TaskFactory:
 
 
 def prototypes_of(plan: Plan) -> dict[str, bytes]:
-    """Return each bolt's frozen object, by id.
+    """Return each bolt's pickled object, by component id.
 
     Raises:
         UserCodeError: a spout or bolt does not pickle.
     """
     frozen = {component.id: dump_object(component.component) for component in plan.components}
-    del frozen[plan.spout.id]  # it travels as it is, with all the rows that one in memory may hold
+    del frozen[plan.spout.id]  # the plan has it already, with all rows that an in-memory spout may hold
     return frozen
 
 
 class TaskBindings(dict[LocalReference, Any]):
-    """What references stand for in a task of the commit phase; states are found when they are asked for."""
+    """The targets of references in a task of the commit phase; states are looked up on access."""
 
     def __init__(self, context: TaskContext, collector: Any, configuration: Configuration) -> None:
         super().__init__({COLLECTOR: collector, CONTEXT: context, CONFIGURATION: configuration})

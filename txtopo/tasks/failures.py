@@ -1,4 +1,4 @@
-"""Failures that repeat: counted, logged with their reason at growing intervals, and kept for the display."""
+"""Repeated failures: counted, logged with their reason at growing intervals, and kept for the display."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ logger = logging.getLogger("txtopo")
 
 
 def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any = None) -> Failed:
-    """Return what the core is told of an attempt that has failed, and log at once what shows each time.
+    """Return the event of a failed attempt; log it at once unless it is a plain FailedException.
 
-    A plain FailedException is everyday business: it is logged by :class:`FailureLog`, when its turn comes.
+    A plain FailedException is normal operation, so :class:`FailureLog` logs it at growing intervals.
     """
     is_loud = type(failure) is not FailedException
     if is_loud:
@@ -29,25 +29,25 @@ def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any 
 
 
 def is_logged(times: int) -> bool:
-    """Whether the failure that came so many times is logged: the 1st, 2nd, 4th, 8th and so on."""
+    """Return whether to log a failure that happened for the ``times``-th time: the 1st, 2nd, 4th, 8th and so on."""
     return times & (times - 1) == 0
 
 
 @attrs.define(eq=False)
 class FailureLog:
-    """What has failed in a run, of attempts and of the spout's coordinator.
+    """The failures of a run, of attempts and of the spout's coordinator.
 
-    A first failure is everyday business and is logged as information, one that repeats as a warning.
+    A first failure is normal operation and is logged at INFO, a repeated one at WARNING.
     """
 
     failures: int = 0
-    """Attempts that have failed."""
+    """The number of failed attempts."""
     last: FailedAttempt | None = None
-    """The last one."""
+    """The last failed attempt."""
     _source_failures: int = 0
 
     def note(self, failures: Iterable[FailedAttempt]) -> None:
-        """Count failed attempts, and log those whose turn it is."""
+        """Count failed attempts, and log those that are due."""
         for failure in failures:
             self.failures += 1
             self.last = failure
@@ -58,14 +58,14 @@ class FailureLog:
                 logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
 
     def source_failed(self, error: Exception) -> None:
-        """Log that the spout could not begin a transaction, if it is the turn of this one in a row."""
+        """Log that the spout could not begin a transaction, if this failure in a row is due."""
         self._source_failures += 1
         if is_logged(self._source_failures):
             times = _times(self._source_failures)
-            logger.warning("the spout could not begin a transaction, %s in a row: it is asked again: %s", times, error)
+            logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, error)
 
     def source_answered(self) -> None:
-        """Note that the spout has answered: what it fails next time is the first failure again."""
+        """Reset the count of the spout's failures in a row."""
         self._source_failures = 0
 
 

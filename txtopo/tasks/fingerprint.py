@@ -1,8 +1,8 @@
-"""Fingerprints: how many tuples a component emitted for an attempt, and a checksum of them in their order.
+"""Fingerprints: the number of tuples that a component emitted for an attempt, and an order-dependent checksum.
 
-They go into the journal with each transaction, so that a replay can tell whether the source, or which
-component first, has emitted something else. A checksum is of values, never of attempts or slots; it is None
-where the values have no bytes that every process agrees on.
+The journal keeps them for each transaction, so that a replay can find out whether the source, or which component
+first, has emitted different tuples. A checksum covers values, never attempts or slots; it is None if the encoding of
+the values would depend on the process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MASK = (1 << 64) - 1
 
 @attrs.frozen
 class Fingerprint:
-    """What one component, or one of its tasks, emitted."""
+    """The fingerprint of the tuples that one component, or one of its tasks, emitted."""
 
     tuples: int = 0
     checksum: int | None = 0
 
     def joined(self, other: Fingerprint) -> Fingerprint:
-        """Return the fingerprint of two tasks, or two streams, together."""
+        """Return the combined fingerprint of two tasks or two streams."""
         checksum = None
         if self.checksum is not None and other.checksum is not None:
             checksum = (self.checksum + other.checksum) & _MASK
@@ -34,25 +34,25 @@ class Fingerprint:
 
 
 Fingerprints = Mapping[str, Fingerprint]
-"""What was emitted, by component."""
+"""Fingerprints by component."""
 
 
 class Tracer:
-    """Takes the fingerprints of what the tasks of one attempt emit in one slot."""
+    """Computes the fingerprints of the tasks of one attempt in one slot."""
 
     def __init__(self) -> None:
         self._tuples: dict[tuple[str, str, int], int] = {}
         self._checksums: dict[tuple[str, str, int], int | None] = {}
 
     def trace(self, component: str, task: int, chunk: Chunk) -> None:
-        """Take in the next chunk that a task emits on a stream."""
+        """Add the next chunk that a task emits on a stream."""
         origin = (component, chunk.source.stream, task)
         self._tuples[origin] = self._tuples.get(origin, 0) + len(chunk)
         before = self._checksums.get(origin, 0)
         self._checksums[origin] = None if before is None else _checksum(chunk, before)
 
     def fingerprints(self) -> dict[str, Fingerprint]:
-        """Return what was traced, by component."""
+        """Return the fingerprints so far, by component."""
         made: dict[str, Fingerprint] = {}
         for (component, stream, task), tuples in self._tuples.items():
             checksum = self._checksums[component, stream, task]
@@ -64,7 +64,7 @@ class Tracer:
 
 
 def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
-    """Return the fingerprints of all slots together."""
+    """Return the combined fingerprints of all slots."""
     sums: dict[str, Fingerprint] = {}
     for part in parts:
         for component, fingerprint in part.items():

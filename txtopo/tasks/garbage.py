@@ -1,8 +1,8 @@
-"""Garbage collection while transactions run: seldom, and not of what was there before.
+"""Less frequent garbage collection while transactions run, which skips objects that existed before.
 
-A commit group makes a hundred thousand tuples that are no garbage. With Python's own thresholds its collector
-looks through all of them, and through every module that is loaded, again and again: a quarter of the time of a
-small transaction, in the driver as in the executors.
+A commit group creates 100,000 live tuples. With Python's default thresholds, the collector traverses all of them and
+every loaded module again and again, which takes 25 % of the time of a small transaction, in the driver and in the
+executors.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import gc
 from collections.abc import Callable, Iterator
 
 _THRESHOLDS = (50_000, 20, 50)
-"""Objects made before the young are looked through; and how often that is before the older ones are."""
+"""The thresholds of the three generations, as for :func:`gc.set_threshold`."""
 
 _FROZEN_AT_START = gc.get_freeze_count()
-"""Objects that nobody has frozen but Python itself, as 3.12 does."""
+"""The number of objects that Python itself has frozen, as 3.12 does."""
 
 
 def collect_seldom() -> None:
-    """Let this process look for garbage seldom from now on, and never among what there is now."""
+    """Make this process collect garbage seldom from now on, and never among the objects that exist now."""
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
 
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Let this process look for garbage seldom within the context.
+    """Make this process collect garbage seldom within the context.
 
-    What there was before it is looked through again afterwards, unless the caller has frozen it himself.
+    Afterwards objects from before the context are collected again, unless the caller had frozen objects already.
     """
     before = gc.get_threshold()
     with _frozen():
@@ -41,10 +41,10 @@ def seldom_collected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collected_when_told() -> Iterator[Callable[[], None]]:
-    """Let this process look for garbage within the context only when the function that it yields is called.
+    """Make this process collect garbage within the context only when the yielded function is called.
 
-    That looks through what was made since the last call, and never again through what it leaves. Afterwards all is
-    looked through as before, as :func:`seldom_collected` does.
+    A call collects among the objects created since the last call, and freezes the rest. Afterwards collection is as
+    before, as for :func:`seldom_collected`.
     """
     was_enabled = gc.isenabled()
     with _frozen():

@@ -1,8 +1,8 @@
-"""Users' objects as bytes: prototypes that every task gets its own copy of, and bolts between two phases.
+"""Pickles users' objects: prototypes, which every task gets a copy of, and bolts between the two phases.
 
-Only an object's state travels; its class is the receiver's own, which is smaller, faster, and keeps the
-identity of classes. What belongs to the task that an object lives in (its collector, context and state handles)
-is left behind and replaced by the new task's.
+Only an object's state is pickled; the receiver uses its own class, which is smaller, faster, and keeps the identity of
+classes. Objects that belong to the task (its collector, context and state handles) are pickled as references and
+replaced by those of the new task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txtopo.errors import TxtopoError, UserCodeError
 
 @attrs.frozen
 class LocalReference:
-    """Stands for something that belongs to a task, in the bytes of an object that leaves it."""
+    """A reference to an object that belongs to a task, in the pickled state of a bolt."""
 
     role: str
     name: str = ""
@@ -32,40 +32,40 @@ class LocalReference:
 
 
 class Local:
-    """What belongs to a task: pickles as a reference to the like of it in another one; as it is, if it has none."""
+    """Base class of objects that belong to a task: they pickle as ``local_reference``, or normally if that is None."""
 
     local_reference: LocalReference | None
 
 
 Bindings = Mapping[LocalReference, Any]
-"""What references stand for in one task."""
+"""The targets of references in one task."""
 
 
 def dump_object(value: Any) -> bytes:
-    """Return an object's state as bytes.
+    """Return an object's pickled state.
 
     Raises:
         UserCodeError: an attribute does not pickle; the message names it.
-        TxtopoError: what the object itself raises while it gets ready to travel, a value that does not fit for example.
+        TxtopoError: raised by the object's own ``__getstate__`` or ``__reduce__``.
     """
     try:
         return _dump(_state_of(value))
     except TxtopoError:
         raise
-    except Exception as error:  # whatever a user's attribute raises while it is pickled
+    except Exception as error:  # a user's attribute may raise anything while it is pickled
         raise UserCodeError(
-            f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); objects travel between processes: "
-            "create in prepare() what can't travel, and leave it out by __getstate__()"
+            f"{type(value).__name__}{_culprit(value)} does not pickle ({error}); txtopo sends objects between "
+            "processes: create objects that do not pickle in prepare(), and exclude them in __getstate__()"
         ) from error
 
 
 def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
-    """Return a new object of class ``kind`` with the state that :func:`dump_object` made bytes of.
+    """Return a new object of class ``kind`` with a state from :func:`dump_object`.
 
     Args:
-        kind: the class, as it is known here.
-        frozen: the state.
-        bindings: what references stand for here.
+        kind: the class in this process.
+        frozen: the pickled state.
+        bindings: the targets of references in this task.
     """
     whole, state = _load(frozen, bindings)
     if whole:
@@ -77,9 +77,9 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
-    """Return what makes new objects as :func:`load_object` does, outside of any task.
+    """Return a function that creates new objects as :func:`load_object` does, without references.
 
-    A state that can't be changed is read once: every task of every attempt has an object of its own.
+    It unpickles an immutable state only once, because it is called for every task of every attempt.
     """
     whole, state = _load(frozen, {})
     attributes = {} if state is None else state
@@ -130,11 +130,11 @@ def _dump(content: Any) -> bytes:
 
 
 def _of_these_bindings(reference: LocalReference) -> Any:
-    """Stand in the bytes for whatever the task has instead."""
+    """Mark a reference in the pickle; the unpickler replaces this function by a lookup in its bindings."""
     raise AssertionError(f"{reference} was unpickled outside of any task")
 
 
-# Not by persistent_id(), which is asked for every single number and text.
+# Not persistent_id(), which pickle calls for every single number and string.
 class _BindingsPickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         reference = obj.local_reference if isinstance(obj, Local) else None
@@ -161,6 +161,6 @@ def _culprit(value: Any) -> str:
     for name, attribute in getattr(value, "__dict__", {}).items():
         try:
             _dump(attribute)
-        except Exception:  # noqa: BLE001 - found: this is the attribute to name
+        except Exception:  # noqa: BLE001 - this is the attribute to name
             return f", attribute {name!r} ({type(attribute).__name__}),"
     return ""

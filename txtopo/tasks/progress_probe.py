@@ -1,7 +1,7 @@
-"""A progress probe: what a slot is busy with, readable from another thread at no cost to the work.
+"""A progress probe: shows another thread the progress of a slot's work, at no cost to the work.
 
-Counting every tuple would cost more than many bolts do. So the work leaves its iterator in description, and whoever
-wants to know whether it gets on looks at where the iterator stands.
+Counting every tuple would cost more than many bolts do. So the work publishes its iterator, and the observer reads how
+many items it has left.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ _current: ContextVar[ProgressProbe] = ContextVar("txtopo_probe")
 
 
 class ProgressProbe:
-    """Where the work of one slot stands."""
+    """The progress of one slot's work."""
 
     def __init__(self) -> None:
         self.attempt: TransactionAttempt | None = None
-        """The attempt that is being worked on."""
+        """The attempt that the slot is working on."""
         self.tuples = 0
-        """Tuples taken, chunk by chunk."""
+        """The number of executed tuples, increased after each chunk."""
         self.steps = 0
-        """Tasks finished, chunks emitted, and what a state has done of work that takes long."""
+        """The number of finished tasks, emitted chunks, and steps of a state's long operations."""
         self.rows: Iterator[Any] | None = None
-        """The rows of the chunk, or the values of a state, that are being taken."""
+        """The iterator over the chunk's rows, or a state's values, in progress."""
         self.waiting: Sized = ()
         """The rows that an emitter has emitted since its last chunk."""
 
     def step(self) -> None:
-        """Note that the work gets on; from any thread."""
+        """Record progress; may be called in any thread."""
         self.steps += 1
 
     def position(self) -> tuple[Any, ...]:
-        """Return what changes when the work gets on."""
+        """Return a value that changes whenever the work makes progress."""
         rows = self.rows
         left = operator.length_hint(rows) if rows is not None else 0
         return self.attempt, self.tuples, self.steps, left, len(self.waiting)
 
     @contextlib.contextmanager
     def in_sight(self, items: Iterable[T]) -> Iterator[Iterator[T]]:
-        """Make an iterator over items whose length is known, and show how far it is."""
+        """Publish an iterator over items of known length as the work in progress."""
         before = self.rows
         self.rows = iterator = iter(items)
         try:
@@ -57,7 +57,7 @@ class ProgressProbe:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Let :func:`current_probe` return this probe, in this thread."""
+        """Make :func:`current_probe` return this probe in this thread."""
         token = _current.set(self)
         try:
             yield
@@ -66,9 +66,9 @@ class ProgressProbe:
 
 
 def current_probe() -> ProgressProbe:
-    """Return the probe of what this thread works on; one that nobody looks at if there is none.
+    """Return the probe of this thread's work; a new one that nobody reads if there is none.
 
-    For work below an interface that knows of no probe, as a state's is.
+    For code below an interface that does not pass a probe, such as a state's.
     """
     probe = _current.get(None)
     return ProgressProbe() if probe is None else probe

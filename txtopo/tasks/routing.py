@@ -1,4 +1,4 @@
-"""Routing: which tasks of an edge's target get which tuples of a chunk."""
+"""Routing: distributes the tuples of a chunk over the tasks of an edge's target."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from txtopo.errors import TopologyError
 from txtopo.topology.plan import Edge, Plan
 
 _MEMO_KEYS_MAX = 50_000
-"""Keys whose task a process remembers, for each number of tasks; then it starts afresh."""
+"""Maximum number of cached keys for each number of tasks; a full cache is cleared."""
 
 _MEMO_KEY_LENGTH_MAX = 256
-"""Characters or bytes of a key that is remembered."""
+"""Maximum length of a cached key, in characters or bytes."""
 
 _memos: dict[int, dict[Any, int]] = {}
-"""Tasks by key, by how many tasks there are. They hold for every edge and attempt, and any thread may clear them."""
+"""Tasks by key, for each number of tasks. Valid for every edge and attempt; any thread may clear them."""
 
 Routed = list[tuple[int, Chunk]]
 
 
 class Router:
-    """Routes what one source task emits on one edge, for one attempt.
+    """Routes the tuples that one source task emits on one edge, for one attempt.
 
     Args:
-        plan: the plan the edge is in.
+        plan: the plan.
         edge: the subscription.
-        source_task: the task that emits.
+        source_task: the index of the task that emits.
         context: that task's context; only a custom grouping needs it.
     """
 
@@ -51,12 +51,12 @@ class Router:
         if edge.grouping.fields is not None:
             fields = plan.by_id[edge.source].streams[edge.stream]
             positions = (fields.index(name) for name in edge.grouping.fields)
-            self._positions = [position for position in positions if position > 0]  # an attempt's tuples share it
+            self._positions = [position for position in positions if position > 0]  # the attempt is always equal
         if self._custom is not None:
             call_if_there(self._custom, "prepare", context, edge.stream, list(range(self._tasks)))
 
     def route(self, chunk: Chunk, attempt: TransactionAttempt) -> Routed:
-        """Return each target task that gets tuples, with the chunk of them."""
+        """Return each target task that gets tuples, with a chunk of these."""
         kind = self.edge.grouping.kind
         if kind is GroupingKind.ALL:
             return [(task, chunk) for task in range(self._tasks)]
@@ -139,19 +139,19 @@ class Router:
         return [(task, chunk.part(rows)) for task, rows in enumerate(shares) if rows]
 
     def check_task(self, task: int) -> None:
-        """Refuse a task index that the target does not have.
+        """Check that the target has a task with this index.
 
         Raises:
             TopologyError: there is no such task.
         """
         if not 0 <= task < self._tasks:
             raise TopologyError(
-                f"task {task} of {self.edge.target!r} was chosen; it has tasks 0 to {self._tasks - 1}",
+                f"task {task} of {self.edge.target!r} was chosen, but it has only tasks 0 to {self._tasks - 1}",
                 component=self.edge.source,
             )
 
     def _keys(self, chunk: Chunk) -> Sequence[Any]:
-        """Return each tuple's key: its value in one field, or a tuple of its values in several."""
+        """Return each tuple's key: the value of one key field, or a tuple of the values of several."""
         columns = chunk.columns()
         keys = [columns[position - 1] for position in self._positions]
         return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))

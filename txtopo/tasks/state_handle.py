@@ -1,4 +1,4 @@
-"""State handles: what a bolt holds of a state. They reach it in the commit phase only."""
+"""State handles: a bolt's reference to a state, which gives access to it in the commit phase only."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from txtopo.errors import RuleError, StateAccessError
 from txtopo.tasks.objects import Local, LocalReference
 
 NoteWrite = Callable[[str, str], None]
-"""Is told of each write: the component that writes, and the state."""
+"""Called with (component, state) for each write."""
 
 _note_write: NoteWrite | None = None
 
 
 @contextlib.contextmanager
 def writes_noted(note: NoteWrite) -> Iterator[None]:
-    """Tell ``note`` which component writes which state, in this process within the context."""
-    global _note_write  # noqa: PLW0603 - one process, one that looks on
+    """Call ``note`` for each write of a component to a state, in this process within the context."""
+    global _note_write  # noqa: PLW0603 - a process has one observer
     before, _note_write = _note_write, note
     try:
         yield
@@ -33,21 +33,21 @@ def writes_noted(note: NoteWrite) -> Iterator[None]:
 
 
 NoteLate = Callable[[RuleError], None]
-"""Is told of what a component does when its batch is over: the thread that does it may swallow the error."""
+"""Called with the error if a component acts after its batch is over, because its thread may swallow the error."""
 
 
 class StateView(MapState):
-    """A state as one transaction sees it.
+    """One transaction's view of a state.
 
     Attributes:
-        lock: held by whoever calls a method in a thread that may not be the only one.
+        lock: callers must hold it if other threads may use the view at the same time.
     """
 
     lock: threading.RLock
 
 
 class StateHandle(MapState, Local):
-    """What a bolt holds of a state: it reaches the state in the commit phase only, and one thread at a time."""
+    """A bolt's reference to a state: allows access in the commit phase only, by one thread at a time."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class StateHandle(MapState, Local):
         self._over: tuple[TransactionAttempt, NoteLate] | None = None
 
     def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
-        """Refuse all that is asked of the state from now on, for the batch of ``attempt`` is over."""
+        """Refuse access from now on, because the batch of ``attempt`` is over."""
         with self._lock:
             if self._view is not None:
                 self._view, self._over = None, (attempt, note_late)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return what is kept for each key."""
+        """Return the stored value of each key."""
         with self._lock:
             return self._reach().multi_get(keys)
 
@@ -91,7 +91,7 @@ class StateHandle(MapState, Local):
             return self._reach_to_write().multi_update(keys, function)
 
     def get(self, key: Key) -> Any:
-        """Return what is kept for ``key``."""
+        """Return the stored value of ``key``."""
         with self._lock:
             return self._reach().get(key)
 
@@ -106,26 +106,26 @@ class StateHandle(MapState, Local):
             return self._reach_to_write().update(key, function)
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
-        """Fold each key's value into what is kept."""
+        """Fold each key's value into the stored one."""
         with self._lock:
             self._reach_to_write().multi_reduce(values, function)
 
     def append(self, rows: Rows) -> None:
-        """Add rows to a table of rows."""
+        """Add rows to a rows table."""
         with self._lock:
             self._reach_to_write().append(rows)
 
     def replace_partitions(self, rows: Rows) -> None:
-        """Put rows in the place of what earlier transactions left in their partitions."""
+        """Replace the rows of earlier transactions in the partitions of ``rows``."""
         with self._lock:
             self._reach_to_write().replace_partitions(rows)
 
     def as_rows(self, rows: Rows) -> pa.Table:
-        """Return rows with the columns of a table of rows, in either phase."""
+        """Return ``rows`` with the columns of the rows table; allowed in both phases."""
         return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)
 
     def fitted(self, key: Key, value: Any) -> Key:
-        """Return a key as it is kept, in either phase."""
+        """Return a key in the form in which the state stores it; allowed in both phases."""
         return key if self._fitting is None else self._fitting.fitted(self._name, key, value)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
@@ -148,16 +148,16 @@ class StateHandle(MapState, Local):
             if self._over is not None:
                 raise self._late(*self._over)
             raise StateAccessError(
-                f"state {self._name!r} can be read and written in the commit phase only, because before it "
-                "earlier transactions are not settled; do it in finish_batch()",
+                f"state {self._name!r} can be read and written in the commit phase only, because earlier "
+                "transactions may not be committed before; use it in finish_batch()",
                 component=self._component,
             )
         return self._view
 
     def _late(self, attempt: TransactionAttempt, note_late: NoteLate) -> StateAccessError:
         error = StateAccessError(
-            f"state {self._name!r} was kept beyond the commit phase of transaction {attempt.txid}; ask context.state() "
-            "for it anew in prepare(), and wait in finish_batch() for threads of your own",
+            f"state {self._name!r} was used after the commit phase of transaction {attempt.txid}; call "
+            "context.state() in each prepare(), and wait in finish_batch() for your own threads",
             **attempt_origin(self._component, attempt),
         )
         note_late(error)

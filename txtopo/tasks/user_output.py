@@ -1,10 +1,10 @@
-"""What the user's code prints and logs: told apart from everything else, with where it comes from, and bounded.
+"""The output of user code: captured separately from all other output, with its origin, and bounded.
 
-Whoever runs a user's code says so (:class:`OutputOrigin`, by ``user_code``): a thread works for one component, task and
-attempt at a time. In a worker process all output belongs to the job at hand, threads of a bolt's own included. In the
-driver only that of threads that run a user's code just now is taken: what the main thread prints stays as it is.
+``user_code`` marks a thread that runs user code with an :class:`OutputOrigin`: it works for one component, task and
+attempt at a time. In a worker process all output belongs to the current job, including that of a bolt's own threads. In
+the driver only the output of marked threads is captured; what the main thread prints passes unchanged.
 
-Nothing here is done for each tuple, and nothing at all until somebody prints or logs.
+This costs nothing per tuple, and nothing at all until something is printed or logged.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import attrs
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 
 USER_LOGGER = "txtopo.user"
-"""The logger that all of it comes through."""
+"""The logger for all output of user code."""
 
 PRINT = 25
-"""The level of what is printed: above INFO, for it shows by default, and below WARNING."""
+"""The level of printed lines: above INFO, because they are shown by default, and below WARNING."""
 
 LINES_MAX = 1_000
-"""Lines of an attempt, in one process."""
+"""Maximum number of lines of an attempt, in one process."""
 
 CHARACTERS_MAX = 256 * 1024
-"""Characters of an attempt, in one process."""
+"""Maximum number of characters of an attempt, in one process."""
 
 LINE_CHARACTERS_MAX = 8 * 1024
-"""Characters of one line; what is longer is cut."""
+"""Maximum length of a line; longer ones are cut."""
 
 _SHARES_MAX = 4096
 _HANDLE = logging.Handler.handle.__code__
@@ -44,12 +44,12 @@ logging.addLevelName(PRINT, "PRINT")
 
 
 class OutputOrigin:
-    """Whose code a thread runs: a component, for an attempt, and which task where that is known."""
+    """The origin of a thread's output: a component, the attempt, and the task if known."""
 
     __slots__ = ("attempt", "component", "task")
 
     running: ClassVar[dict[int, OutputOrigin]] = {}
-    """By thread identity."""
+    """The origins of threads that run user code now, by thread identity."""
 
     component: str
     attempt: TransactionAttempt | None
@@ -61,13 +61,13 @@ class Line:
     """One line of output, or one log record.
 
     Args:
-        level: of logging.
-        text: what was printed or logged; a record's traceback has lines of its own.
+        level: the logging level.
+        text: the printed or logged text; a record's traceback follows on further lines of the text.
         source: ``stdout``, ``stderr`` or the name of the logger.
-        component: whose code it was; None: a thread of its own, while none of its methods was called.
-        task: which task; None: the coordinator, or not known.
-        txid: for which transaction.
-        attempt: the number of the attempt; 0: the spout's coordinator, which works for all of them.
+        component: the component; None if one of its own threads printed while no method of it was running.
+        task: the task index; None if unknown, or for the spout's coordinator.
+        txid: the transaction.
+        attempt: the attempt number; 0 for the spout's coordinator, which works for all attempts.
     """
 
     level: int
@@ -80,7 +80,7 @@ class Line:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in brackets and as errors say it."""
+        """The origin in brackets, in the same form as in errors."""
         parts = [] if self.component is None else [f"component {self.component!r}"]
         if self.task is not None:
             parts.append(f"task {self.task}")
@@ -92,7 +92,7 @@ class Line:
 
 
 def line_of(level: int, text: str, source: str, where: OutputOrigin | None) -> Line:
-    """Return a line that comes from a place."""
+    """Return a line with the given origin."""
     if where is None:
         return Line(level, text, source)
     if where.attempt is None:
@@ -102,7 +102,7 @@ def line_of(level: int, text: str, source: str, where: OutputOrigin | None) -> L
 
 @attrs.define
 class _Share:
-    """What an attempt has printed."""
+    """The amount of output of one attempt."""
 
     lines: int = 0
     characters: int = 0
@@ -110,11 +110,11 @@ class _Share:
 
 
 class Capture:
-    """Cuts output into lines and bounds it for each attempt.
+    """Splits output into lines and limits it for each attempt.
 
     Args:
-        deliver: takes each line; it may print itself, which is not taken in again.
-        is_worker: whether all output of the process belongs to the user's code.
+        deliver: called with each line; output that it prints itself is not captured.
+        is_worker: whether all output of the process belongs to user code.
     """
 
     def __init__(self, deliver: Callable[[Line], None], *, is_worker: bool = False) -> None:
@@ -126,12 +126,12 @@ class Capture:
         self._shares: dict[TransactionAttempt | None, _Share] = {}
 
     def where(self) -> OutputOrigin | None:
-        """Return whose code the calling thread runs; in a worker, a thread of a bolt's own works for its task."""
+        """Return the calling thread's origin; in a worker, an unmarked thread has the origin of the main one."""
         where = OutputOrigin.running.get(threading.get_ident())
         return OutputOrigin.running.get(self._owner) if where is None and self.is_worker else where
 
     def print(self, stream: str, text: str, where: OutputOrigin | None) -> None:
-        """Take what was written to ``stdout`` or ``stderr``: lines, parts of lines, or many at once."""
+        """Capture text written to ``stdout`` or ``stderr``: one or several lines, or parts of lines."""
         me = threading.get_ident()
         origin = line_of(PRINT, "", stream, where)
         with self._lock:
@@ -150,7 +150,7 @@ class Capture:
                 self._partial[me, stream] = (origin, rest)
 
     def log(self, record: logging.LogRecord, where: OutputOrigin | None) -> None:
-        """Take a log record."""
+        """Capture a log record."""
         text = record.getMessage()
         if record.exc_info or record.stack_info:
             text = logging.Formatter("%(message)s").format(record)
@@ -158,7 +158,7 @@ class Capture:
             self._take(line_of(record.levelno, "", record.name, where), text)
 
     def end(self, attempt: TransactionAttempt | None = None) -> None:
-        """Deliver what is left of an attempt, and say how much was dropped; None: of all of them."""
+        """Deliver an attempt's incomplete lines and report how many lines were dropped; None for all attempts."""
         if not self._partial and not self._shares:
             return
         with self._lock:
@@ -193,7 +193,7 @@ class Capture:
                         origin,
                         level=logging.WARNING,
                         text=f"this attempt has printed {share.lines} lines, {share.characters} characters, "
-                        "as much as is shown of one; what follows is dropped",
+                        "which is the maximum; its further lines are dropped",
                     )
                 )
             share.dropped += 1
@@ -205,7 +205,7 @@ class Capture:
 
     def _hand_over(self, line: Line) -> None:
         me = threading.get_ident()
-        where = OutputOrigin.running.pop(me, None)  # what delivers may print
+        where = OutputOrigin.running.pop(me, None)  # deliver() may print, which must not be captured
         try:
             self._deliver(line)
         finally:
@@ -214,13 +214,13 @@ class Capture:
 
 
 def _printable(text: str) -> str:
-    """Return a text that harms no terminal: without what moves its cursor, and what UTF-8 can't hold."""
+    """Return a text that is safe to print: without control characters, and without invalid Unicode."""
     if len(text) > LINE_CHARACTERS_MAX:
         head, tail = LINE_CHARACTERS_MAX * 3 // 4, LINE_CHARACTERS_MAX // 4
         text = f"{text[:head]} … {len(text) - head - tail} characters left out … {text[-tail:]}"
     if text.isprintable():
         return text
-    # What follows a carriage return is written over what came before it.
+    # Text after a carriage return overwrites the text before it.
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return "".join(
         c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in "\n".join(lines)
@@ -234,20 +234,20 @@ _installing = threading.Lock()
 
 
 def ended(attempt: TransactionAttempt) -> None:
-    """Say that no more of an attempt runs in this process for now: what it has printed is delivered."""
+    """Deliver the output of an attempt that has ended in this process, at least for now."""
     if _capture is not None:
         _capture.end(attempt)
 
 
 @contextlib.contextmanager
 def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
-    """Take the output of user code in this process; where another capture does so already, leave it to that.
+    """Capture the output of user code in this process, unless another capture is active already.
 
     Args:
-        capture: takes it.
-        level: in a worker, the least level of records that are taken.
+        capture: receives the output.
+        level: the minimum level of captured log records; for workers only.
     """
-    global _capture, _users  # noqa: PLW0603 - one process, one standard output
+    global _capture, _users  # noqa: PLW0603 - a process has one standard output
     with _installing:
         _users += 1
         if _capture is None:
@@ -273,28 +273,28 @@ def _install(capture: Capture, level: int) -> None:
         handler.setLevel(level)
         _taken_back.callback(root.setLevel, root.level)
         root.setLevel(min(root.level, level))
-    root.handlers.insert(0, handler)  # first: others then see records as they come through our logger
+    root.handlers.insert(0, handler)  # first, so that other handlers see the records with their origin
     _taken_back.callback(root.removeHandler, handler)
 
 
 class _Stream(io.TextIOBase):
-    """Standard output or error: takes what user code writes, and passes the rest on."""
+    """Replaces standard output or error: captures what user code writes and passes on the rest."""
 
     def __init__(self, name: str, original: TextIO) -> None:
         self._name = name
         self._original = original
 
     def take_over(self) -> None:
-        """Stand in the original's place."""
+        """Replace the original."""
         setattr(sys, self._name, self)
 
     def give_back(self) -> None:
-        """Put the original back, where ours was deleted too, unless somebody has put another in our place."""
+        """Restore the original, also if this stream was deleted from ``sys``, unless other code has replaced it."""
         if getattr(sys, self._name, self) is self:
             setattr(sys, self._name, self._original)
 
     def write(self, text: str) -> int:
-        """Take a text, or pass it on."""
+        """Capture a text, or pass it on."""
         capture = _capture
         if capture is None or not isinstance(text, str):
             return self._original.write(text)
@@ -305,18 +305,18 @@ class _Stream(io.TextIOBase):
         return self._original.write(text)
 
     def flush(self) -> None:
-        """Flush what was passed on; lines of user code are delivered as they end."""
+        """Flush the original; captured lines are delivered when they end."""
         self._original.flush()
 
     def close(self) -> None:
-        """Stay open: the original is somebody else's."""
+        """Do nothing: this object does not own the original."""
 
     def isatty(self) -> bool:
-        """Whether what is passed on goes to a terminal."""
+        """Return whether the original is a terminal."""
         return self._original.isatty()
 
     def fileno(self) -> int:
-        """Return the original's file: what is written to it by other means is not taken."""
+        """Return the original's file descriptor; direct writes to it are not captured."""
         return self._original.fileno()
 
     def writable(self) -> bool:
@@ -325,17 +325,17 @@ class _Stream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The original's."""
+        """The original's encoding."""
         return getattr(self._original, "encoding", None) or "utf-8"
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """The original's."""
+        """The original's error handling."""
         return getattr(self._original, "errors", None)
 
     @property
     def buffer(self) -> Any:
-        """What takes bytes: they are shown as UTF-8, whatever they are."""
+        """The binary stream; captured bytes are decoded as UTF-8."""
         return _Bytes(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -343,7 +343,7 @@ class _Stream(io.TextIOBase):
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes below a stream."""
+    """The binary stream below a text stream."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -353,9 +353,9 @@ class _Bytes(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        """Take bytes."""
+        """Capture bytes, or pass them on."""
         content = bytes(content)
-        original = self._stream._original  # noqa: SLF001 - one thing in two classes
+        original = self._stream._original  # noqa: SLF001 - the two classes belong together
         capture = _capture
         if capture is None or (not capture.is_worker and threading.get_ident() not in OutputOrigin.running):
             return original.buffer.write(content)
@@ -363,15 +363,15 @@ class _Bytes(io.RawIOBase):
         return len(content)
 
     def flush(self) -> None:
-        """Flush what was passed on."""
+        """Flush the original."""
         self._stream.flush()
 
     def close(self) -> None:
-        """Stay open, as the stream does."""
+        """Do nothing, as the text stream does."""
 
 
 def _is_of_a_log_handler(frame: FrameType | None, depth: int = 40) -> bool:
-    """Whether a handler of logging writes: a record has come through our logger already, or is not the user's."""
+    """Return whether a logging handler is writing: its record was captured already, or is not from user code."""
     while frame is not None and depth:
         if frame.f_code is _HANDLE:
             return True
@@ -380,26 +380,26 @@ def _is_of_a_log_handler(frame: FrameType | None, depth: int = 40) -> bool:
 
 
 class _LogHandler(logging.Handler):
-    """Takes the records of user code, whatever logger they were given to."""
+    """Captures the log records of user code from any logger."""
 
     def __init__(self, capture: Capture) -> None:
         super().__init__()
         self._capture = capture
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record in a worker; in the driver, send it through our logger before other handlers see it."""
+        """Capture a record in a worker; in the driver, pass it to our logger's handlers before others see it."""
         where = self._capture.where()
         if self._capture.is_worker:
             if not _is_printed(record):
                 try:
                     self._capture.log(record, where)
-                except Exception:  # noqa: BLE001 - a message that does not fit its arguments
+                except Exception:  # noqa: BLE001 - the message does not fit its arguments
                     self.handleError(record)
             return
         is_ours = record.name.partition(".")[0] == "txtopo" and record.name != USER_LOGGER
         if where is None or is_ours or hasattr(record, "component"):
-            if logging.lastResort is not None and record.levelno >= logging.lastResort.level and not _is_heard(record):
-                logging.lastResort.handle(record)  # as logging does where there is no handler: this one is none
+            if logging.lastResort is not None and record.levelno >= logging.lastResort.level and not _has_other(record):
+                logging.lastResort.handle(record)  # as logging does without handlers; this one does not count
             return
         came_through_ours = record.name == USER_LOGGER
         mark(record, line_of(record.levelno, "", record.name, where))
@@ -411,8 +411,8 @@ class _LogHandler(logging.Handler):
                         handler.handle(record)
 
 
-def _is_heard(record: logging.LogRecord) -> bool:
-    """Whether somebody else's handler takes a record."""
+def _has_other(record: logging.LogRecord) -> bool:
+    """Return whether a handler other than ours gets a record."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         if any(not isinstance(handler, _LogHandler) for handler in logger.handlers):
@@ -422,7 +422,7 @@ def _is_heard(record: logging.LogRecord) -> bool:
 
 
 def _is_printed(record: logging.LogRecord) -> bool:
-    """Whether a handler of the user's own writes a record to a stream that is taken anyway."""
+    """Return whether a user's own handler writes a record to a captured stream."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         if any(isinstance(getattr(handler, "stream", None), _Stream) for handler in logger.handlers):
@@ -432,10 +432,10 @@ def _is_printed(record: logging.LogRecord) -> bool:
 
 
 def mark(record: logging.LogRecord, line: Line) -> None:
-    """Put into a record where it comes from: as attributes, and before its message."""
+    """Add the origin to a record: as attributes, and in front of its message."""
     try:
         record.msg = f"{line.origin} {record.getMessage()}"
-    except Exception:  # noqa: BLE001 - a message that does not fit its arguments; logging itself tells of it
+    except Exception:  # noqa: BLE001 - the message does not fit its arguments; logging itself reports that
         return
     record.args = ()
     record.name = USER_LOGGER
@@ -445,7 +445,7 @@ def mark(record: logging.LogRecord, line: Line) -> None:
 
 
 def log_line(line: Line) -> None:
-    """Give a line to the logger."""
+    """Log a line."""
     logger = logging.getLogger(USER_LOGGER)
     if logger.isEnabledFor(line.level):
         record = logger.makeRecord(USER_LOGGER, line.level, "(user code)", 0, line.text, (), None)
@@ -455,10 +455,10 @@ def log_line(line: Line) -> None:
 
 @contextlib.contextmanager
 def user_output_logged() -> Iterator[None]:
-    """Send the output of user code in this process through the logger.
+    """Log the output of user code in this process with :data:`USER_LOGGER`.
 
-    Where nobody has configured logging, it goes to standard error; and what is printed shows unless the logger
-    was given a level.
+    If logging is not configured, the output goes to standard error. Printed lines are shown unless the logger has a
+    level of its own.
     """
     logger = logging.getLogger(USER_LOGGER)
     level = logger.level

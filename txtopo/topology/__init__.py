@@ -1,1 +1,1 @@
-"""The graph of a topology: how it is built, checked, and cut into the two phases."""
+"""The graph of a topology: building it, checking it, and splitting it into the two phases."""

@@ -1,4 +1,4 @@
-"""TransactionalTopologyBuilder: how a topology is put together."""
+"""TransactionalTopologyBuilder: declares, checks and plans a topology."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from txtopo.topology.spout_semantics import semantics_of
 
 
 class TransactionalTopologyBuilder:
-    """Builds a topology: one spout, bolts below it, and the states its committers write.
+    """Builds a topology: one spout, the bolts below it, and the states that its committers write.
 
     Args:
-        topology_id: names the topology's coordinator state; no two topologies may share one.
-        spout_id: the spout's id among the components.
-        spout: where transactions come from.
-        parallelism: how many tasks emit a transaction.
+        topology_id: the name of the topology's coordinator state; no two topologies may share one.
+        spout_id: the spout's component id.
+        spout: the source of the transactions.
+        parallelism: the number of tasks that emit a transaction; 1 by default.
     """
 
     def __init__(self, topology_id: str, spout_id: str, spout: AnySpout, parallelism: int | None = None) -> None:
@@ -47,16 +47,16 @@ class TransactionalTopologyBuilder:
 
     @property
     def spout_declarer(self) -> ComponentDeclarer:
-        """Sets the spout's number of tasks and configuration."""
+        """The declarer that sets the spout's number of tasks and configuration."""
         return ComponentDeclarer(self._graph.declared[0])
 
     def set_bolt(self, bolt_id: str, bolt: Bolt, parallelism: int | None = None) -> BoltDeclarer:
-        """Add a bolt; one that is marked as an ``ICommitter`` is a committer.
+        """Add a bolt; a bolt that subclasses ``ICommitter`` becomes a committer.
 
         Args:
-            bolt_id: its id among the components.
-            bolt: the prototype of every task's own object.
-            parallelism: how many tasks it has; 1 unless given.
+            bolt_id: the bolt's component id.
+            bolt: the prototype; each task works on its own copy.
+            parallelism: the number of tasks; 1 by default.
         """
         return self._add(bolt_id, bolt, parallelism, is_committer=isinstance(bolt, ICommitter))
 
@@ -65,16 +65,16 @@ class TransactionalTopologyBuilder:
         return self._add(bolt_id, bolt, parallelism, is_committer=True)
 
     def set_state(self, name: str, state: State) -> None:
-        """Add a state, which committers and bolts below them get by ``context.state(name)``."""
+        """Add a state; committers and the bolts below them get it from ``context.state(name)``."""
         self._graph.states.append((name, state))
 
     def build(self) -> Topology:
         """Check the graph and return the topology.
 
-        It calls ``prepare`` of a copy of each bolt of the commit phase once, to see which states it asks for.
+        It calls ``prepare`` once on a copy of each bolt of the commit phase, to find the states that it requests.
 
         Raises:
-            TopologyError: the graph has mistakes; the message names each with its remedy.
+            TopologyError: the graph has mistakes; the message lists each with its remedy.
 
         Warns:
             SharedStateWarning: a bolt's class has an attribute that is a list, a dictionary or a set.
@@ -119,9 +119,10 @@ class TransactionalTopologyBuilder:
 
 
 def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
-    """Return the graph with the committers and states that the spout brings along.
+    """Return the graph with the spout's own committers and states added.
 
-    Each committer has the spout's tasks and takes from its own: nothing is shuffled for it, and it needs no stage.
+    Each committer has as many tasks as the spout, and each task reads from the spout task with its index: nothing is
+    shuffled, so the committer needs no stage.
     """
     spout = graph.declared[0]
     committers = [
@@ -150,7 +151,7 @@ def _streams_of(declared: Declared) -> Mapping[str, Fields]:
     declared.component.declare_output_fields(declarer)
     if isinstance(
         declared.component, DataFrameSpout
-    ):  # read() returns no attempt: it is added here, and may be left out
+    ):  # read() returns no attempt column, so the declared fields may omit the attempt; it is added here
         return {
             stream: fields.with_attempt() if _is_typed(fields) else fields
             for stream, fields in declarer.streams.items()
@@ -163,7 +164,7 @@ def _is_typed(fields: Fields) -> bool:
 
 
 def _in_topological_order(graph: Graph) -> list[Declared]:
-    """Sort so that each component comes after its inputs, as near to the order of declaration as can be."""
+    """Sort components so that each comes after its inputs, otherwise in the order of declaration."""
     ordered: list[Declared] = []
     placed: set[str] = set()
     waiting = list(graph.declared)
@@ -233,7 +234,7 @@ def _prototype(component: AnySpout | Bolt) -> Any:
 def _check_pickles(bolt: Bolt) -> None:
     try:
         cloudpickle.dumps(bolt)
-    except Exception as error:  # whatever a user's object raises while it is pickled
+    except Exception as error:  # a user's object may raise anything while it is pickled
         raise TopologyError(
-            f"bolt {type(bolt).__name__} does not pickle ({error}); create what can't travel in prepare()"
+            f"bolt {type(bolt).__name__} does not pickle ({error}); create objects that do not pickle in prepare()"
         ) from error

@@ -1,6 +1,6 @@
-"""Every mistake that a graph can have, found before anything runs.
+"""Checks that find the mistakes of a graph before anything runs.
 
-Each check returns sentences that name the component and the remedy; ``build()`` raises them all at once.
+Each check yields sentences that name the component and the remedy; ``build()`` raises them together.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from txtopo.topology.graph import Declared, Graph
 from txtopo.topology.kinds import bolt_classes, rules_of
 
 OWN_PREFIX = "spout."
-"""What the names begin with of the committers and states that a spout brings along."""
+"""The prefix of the names of a spout's own committers and states."""
 
 Streams = Mapping[str, Mapping[str, Fields]]
 """The fields of each stream of each component."""
 
 
 def check_ids(graph: Graph) -> Iterator[str]:
-    """Find ids that are missing, malformed or given twice."""
+    """Find ids that are missing, malformed or used twice."""
     if not graph.topology_id or not isinstance(graph.topology_id, str) or "/" in graph.topology_id:
-        yield f"the topology id {graph.topology_id!r} must be a text without a slash that is not empty"
+        yield f"the topology id {graph.topology_id!r} must be a non-empty string without a slash"
     for declared in graph.declared:
         if not declared.id or not isinstance(declared.id, str):
-            yield f"component id {declared.id!r} must be a text that is not empty"
+            yield f"component id {declared.id!r} must be a non-empty string"
     for name, count in Counter(declared.id for declared in graph.declared).items():
         if count > 1:
-            yield f"component id {name!r} is used {count} times; give each spout and bolt an id of its own"
+            yield f"component id {name!r} is used {count} times; give each spout and bolt its own id"
     for name, count in Counter(name for name, _ in graph.states).items():
         if count > 1:
-            yield f"state {name!r} is set {count} times; give each state a name of its own"
+            yield f"state {name!r} is set {count} times; give each state its own name"
 
 
 def own_tables_of(graph: Graph) -> Mapping[str, SpoutTable]:
-    """Return the tables that the spout fills itself, by the names of their committers and states."""
+    """Return the tables that the spout fills itself, by the common name of their committer and state."""
     spout = graph.declared[0].component
     tables = call_if_there(spout, "own_tables", default={}) if isinstance(spout, AnySpout) else {}
     return {f"{OWN_PREFIX}{name}": table for name, table in tables.items()}
 
 
 def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator[str]:
-    """Find bolts and states that are called as one that the spout brings along."""
+    """Find bolts and states with the name of one of the spout's own."""
     spout = graph.declared[0].id
     for name in tables:
         for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
             if name in names:
-                yield f"{what} {name!r}: spout {spout!r} brings one of that name along; give yours another"
+                yield f"{what} {name!r}: spout {spout!r} adds a {what} of that name; give yours another name"
 
 
 def check_kinds(graph: Graph) -> Iterator[str]:
-    """Find components that are not what they are declared as."""
+    """Find components of the wrong class."""
     spout, *bolts = graph.declared
     if not isinstance(spout.component, AnySpout):
         yield (
@@ -71,8 +71,8 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for declared in bolts:
         bolt = declared.component
         if not isinstance(bolt, Bolt):
-            what = f"the class {bolt.__name__}, not an object of it" if isinstance(bolt, type) else type(bolt).__name__
-            yield f"{declared.id!r}: {what} is no bolt; subclass {_either(bolt_classes())}"
+            what = f"the class {bolt.__name__}, not an object of it," if isinstance(bolt, type) else type(bolt).__name__
+            yield f"{declared.id!r}: {what} is not a bolt; subclass {_either(bolt_classes())}"
         elif (rules := rules_of(bolt)) is None:
             yield f"{declared.id!r}: subclass {_either(bolt_classes())}, not Bolt itself"
         elif declared.is_committer and not rules.may_commit:
@@ -82,21 +82,21 @@ def check_kinds(graph: Graph) -> Iterator[str]:
             )
     for name, state in graph.states:
         if not isinstance(state, State):
-            yield f"state {name!r} is a {type(state).__name__}; give a DeltaState, a MemoryState or another State"
+            yield f"state {name!r} is a {type(state).__name__}; pass a DeltaState, a MemoryState or another State"
 
 
 def check_parallelism(graph: Graph) -> Iterator[str]:
-    """Find parallelism that is not a whole number above 0."""
+    """Find parallelism that is not a positive integer."""
     for declared in graph.declared:
         for what, value in (("parallelism", declared.parallelism), ("number of tasks", declared.num_tasks)):
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                yield f"{declared.id!r}: the {what} is {value!r}; it must be a whole number, at least 1"
+                yield f"{declared.id!r}: the {what} is {value!r}; it must be an integer of at least 1"
 
 
 def check_settings(graph: Graph) -> Iterator[str]:
-    """Find settings of a component whose name is nearly one of txtopo's, or whose value is wrong."""
+    """Find component settings with a name that misspells one of txtopo's, or with a wrong value."""
     for declared in graph.declared:
         try:
             Config(declared.configuration)
@@ -120,7 +120,7 @@ def check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[st
 
 
 def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
-    """Find inputs from nowhere, unknown fields, and groupings that do not fit."""
+    """Find bolts without input, unknown sources, streams and fields, and groupings that do not fit."""
     for declared in graph.declared[1:]:
         if not declared.subscriptions:
             spout = graph.declared[0].id
@@ -128,11 +128,11 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
             if source not in streams:
-                yield f"bolt {declared.id!r} takes input from unknown component {source!r}{_nearest(source, streams)}"
+                yield f"bolt {declared.id!r} subscribes to unknown component {source!r}{_nearest(source, streams)}"
                 continue
             if stream not in streams[source]:
                 known = ", ".join(repr(name) for name in streams[source]) or "none; set its output_fields"
-                yield f"bolt {declared.id!r} takes unknown stream {stream!r} of {source!r}; its streams are: {known}"
+                yield f"bolt {declared.id!r} subscribes to unknown stream {stream!r} of {source!r}; known: {known}"
                 continue
             fields = streams[source][stream]
             if grouping.kind in KEYED:
@@ -143,41 +143,41 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
             if rules is not None and rules.takes_columns and not fields.columnar:
                 yield (
                     f"bolt {declared.id!r} takes Arrow columns, but {source!r} emits {fields} without types; "
-                    "give each field one, for example 'word: string'"
+                    "give each field a type, for example 'word: string'"
                 )
 
 
 def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> Iterator[str]:
     if not keys:
-        yield f"bolt {bolt!r}: the fields grouping on {source!r} names no field; give Fields(…)"
+        yield f"bolt {bolt!r}: the fields grouping on {source!r} names no field; pass Fields(…)"
     for name in keys or ():
         if name not in fields:
             yield f"bolt {bolt!r} groups {source!r} by unknown field {name!r}{_nearest(name, fields)}"
 
 
 def check_frames(graph: Graph, streams: Streams, commit_phase: set[str]) -> Iterator[str]:
-    """Find DataFrame bolts where there are no DataFrames, or whose inputs do not match."""
+    """Find DataFrame bolts in the commit phase, and DataFrame bolts with inputs of different fields."""
     for declared in graph.declared:
         if not isinstance(declared.component, DataFrameBolt):
             continue
         if declared.id in commit_phase:
             yield (
-                f"DataFrame bolt {declared.id!r} stands below a committer; the commit phase runs without "
-                "DataFrames: make it a BatchBolt or an ArrowBatchBolt, or put it above the committer"
+                f"DataFrame bolt {declared.id!r} is below a committer, but the commit phase runs without "
+                "DataFrames; make it a BatchBolt or an ArrowBatchBolt, or move it above the committer"
             )
         inputs = [streams[s.source][s.stream] for s in declared.subscriptions if s.stream in streams.get(s.source, {})]
         if len({fields.without_attempt() for fields in inputs}) > 1:
-            yield f"DataFrame bolt {declared.id!r} has inputs with different fields; give them equal ones"
+            yield f"DataFrame bolt {declared.id!r} has inputs with different fields; give them equal fields"
 
 
 def check_cycle(graph: Graph) -> Iterator[str]:
-    """Find a cycle."""
+    """Find a cycle of subscriptions."""
     inputs = {d.id: [s.source for s in d.subscriptions] for d in graph.declared}
     try:
         graphlib.TopologicalSorter(inputs).prepare()
     except graphlib.CycleError as error:
         names = " → ".join(repr(name) for name in error.args[1])
-        yield f"the bolts {names} form a cycle; take one of these groupings out"
+        yield f"the bolts {names} form a cycle; remove one of these groupings"
 
 
 def _either(names: Sequence[str], last: str = " or ") -> str:
@@ -187,4 +187,4 @@ def _either(names: Sequence[str], last: str = " or ") -> str:
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = [str(each) for each in known]
     close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(map(repr, names))}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(map(repr, names))}"

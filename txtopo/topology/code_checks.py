@@ -1,7 +1,7 @@
-"""Mistakes in the code of a component, found by looking at its class before anything runs.
+"""Static checks of a component's class that find mistakes in its code before anything runs.
 
-Methods of the wrong number of parameters, methods by Storm's names, and tuples emitted on a stream that is not
-declared. What can't be looked at, for want of a source, is passed over: a run finds it.
+They find methods with the wrong number of parameters, methods in Storm's spelling, and tuples emitted on undeclared
+streams. Code without available source is skipped; a run then reports its mistakes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DECLARATION = {"declare_output_fields": ("declarer",)}
 
 _EMITS = frozenset({"emit", "emit_direct", "emit_batch"})
 _STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
-"""Where the stream stands among the arguments."""
+"""The position of the stream among the arguments."""
 
 
 def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
@@ -32,7 +32,7 @@ def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
 
 
 def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
-    """Find methods that can't be called as txtopo calls them, and such by another spelling of their names.
+    """Find methods that do not accept txtopo's arguments, and methods whose name is spelt differently.
 
     Args:
         component_id: the spout's or bolt's id.
@@ -55,16 +55,16 @@ def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
         for other, value in vars(owner).items():
             method = by_letters.get(_letters(other), other)
             if isinstance(value, types.FunctionType) and method != other and not other.startswith("_"):
-                yield f"{component_id!r}: {owner.__name__}.{other}() is never called; its name is {method}() here"
+                yield f"{component_id!r}: {owner.__name__}.{other}() is never called; rename it to {method}()"
 
 
 def undeclared_streams(component_id: str, component: object, streams: Mapping[str, object]) -> Iterator[str]:
-    """Find tuples that are emitted on a stream that a bolt does not declare.
+    """Find calls that emit on a stream that the bolt does not declare.
 
     Args:
         component_id: the bolt's id.
         component: the bolt.
-        streams: what it declares.
+        streams: the streams that it declares.
     """
     if "execute" not in _methods_called(component):
         return
@@ -93,18 +93,18 @@ class SharedDefault:
 
     @property
     def text(self) -> str:
-        """What it is, and what to do."""
+        """The warning: the problem and its remedy."""
         return (
-            f"{self.owner.__module__}.{self.owner.__qualname__}.{self.name} is a {self.kind} of the class, which all "
-            f"attempts and tasks in a process share: what a failed attempt leaves in it is found by the next one; set "
-            f"self.{self.name} in prepare(), or write its name in capitals if it is never changed"
+            f"{self.owner.__module__}.{self.owner.__qualname__}.{self.name} is a class attribute of type {self.kind}, "
+            f"which all attempts and tasks in a process share: the next attempt sees what a failed one left in it; set "
+            f"self.{self.name} in prepare(), or write its name in capitals if it is a constant"
         )
 
 
 def shared_defaults(component: object) -> Iterator[SharedDefault]:
     """Find lists, dictionaries and sets among the class attributes of a spout or bolt.
 
-    A name in capitals is a constant's; one that an object has of its own is not shared.
+    Names in capitals are constants, and attributes that the object overrides are not shared; both are skipped.
     """
     own = getattr(component, "__dict__", {})
     hidden: set[str] = set()
@@ -139,12 +139,12 @@ def _count(arguments: int) -> str:
 
 
 def _letters(name: str) -> str:
-    """Return a name as it is the same in both spellings, ``finish_batch`` and ``finishBatch``."""
+    """Return a form of a name that is equal for ``finish_batch`` and ``finishBatch``."""
     return name.replace("_", "").lower()
 
 
 def _own_classes(component: object) -> list[type]:
-    """Return the classes of a component that are the user's: those before the framework's own."""
+    """Return the user's own classes among a component's base classes, in method resolution order."""
     return [each for each in type(component).__mro__ if each is not object and not _is_ours(each)]
 
 
@@ -153,7 +153,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
-    """Yield the user's methods: name, source, and what the collector is called there."""
+    """Yield (name, syntax tree, names of the collector in it) for each method of the user's."""
     seen: set[str] = set()
     for owner in _own_classes(component):
         for name, value in vars(owner).items():
@@ -161,7 +161,7 @@ def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
                 continue
             seen.add(name)
             tree = _source_of(value)
-            if tree is not None and not _asks_what_is_declared(tree):
+            if tree is not None and not _reads_output_fields(tree):
                 yield name, tree, _collectors_of(component, name, value)
 
 
@@ -172,8 +172,8 @@ def _source_of(function: types.FunctionType) -> ast.AST | None:
         return None
 
 
-def _asks_what_is_declared(tree: ast.AST) -> bool:
-    """Whether a method looks at the declared fields, and so may emit only where there are some."""
+def _reads_output_fields(tree: ast.AST) -> bool:
+    """Return whether a method reads ``output_fields``, so that it may emit only if fields are declared."""
     return any(isinstance(each, ast.Attribute) and each.attr == "output_fields" for each in ast.walk(tree))
 
 
@@ -187,7 +187,7 @@ def _collectors_of(component: object, name: str, function: types.FunctionType) -
 
 
 def _stream_of(call: ast.AST, collectors: set[str]) -> str | None:
-    """Return the stream of a call that emits on a collector; None for any other, or if it can't be told."""
+    """Return the stream that a call emits on; None if it is no call of a collector or the stream is not a literal."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _EMITS:
         return None
     on = call.func.value

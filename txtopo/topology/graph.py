@@ -1,4 +1,4 @@
-"""The graph as declared: components, subscriptions, states. Nothing is checked here."""
+"""The graph as declared, unchecked: components, subscriptions, states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.api.tuples import DEFAULT_STREAM
 
 @attrs.frozen
 class Subscription:
-    """One input of a bolt: a component's stream, and how its tuples are spread."""
+    """One input of a bolt: a component's stream and a grouping."""
 
     source: str
     stream: str
@@ -26,7 +26,7 @@ class Subscription:
 
 @attrs.define(eq=False)
 class Declared:
-    """A spout or bolt as it was declared."""
+    """A declared spout or bolt."""
 
     id: str
     component: AnySpout | Bolt
@@ -36,36 +36,36 @@ class Declared:
     subscriptions: list[Subscription] = attrs.field(factory=list)
     configuration: dict[str, Any] = attrs.field(factory=dict)
     is_of_spout: bool = False
-    """Whether the spout brought it along."""
+    """Whether it is a committer of the spout's own tables."""
 
 
 class ComponentDeclarer:
-    """Sets what a spout and a bolt have in common."""
+    """Sets the options that spouts and bolts have in common."""
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
 
     def set_num_tasks(self, num_tasks: int) -> ComponentDeclarer:
-        """Set how many tasks the component has, where that is not its parallelism."""
+        """Set the number of tasks; it takes precedence over the parallelism."""
         self._declared.num_tasks = num_tasks
         return self
 
     def add_configuration(self, name: str, value: Any) -> ComponentDeclarer:
-        """Add a setting that only this component sees, in the ``config`` of its ``prepare``."""
+        """Add a setting that only this component gets, in the ``config`` of its ``prepare``."""
         self._declared.configuration[name] = copied(value)
         return self
 
 
 class BoltDeclarer(ComponentDeclarer):
-    """Sets a bolt's inputs. Each grouping names a component and, where that has several, a stream."""
+    """Sets a bolt's inputs. Each grouping names a component and, unless it is the default, a stream."""
 
     def set_num_tasks(self, num_tasks: int) -> BoltDeclarer:
-        """Set how many tasks the bolt has, where that is not its parallelism."""
+        """Set the number of tasks; it takes precedence over the parallelism."""
         super().set_num_tasks(num_tasks)
         return self
 
     def add_configuration(self, name: str, value: Any) -> BoltDeclarer:
-        """Add a setting that only this bolt sees, in the ``config`` of its ``prepare``."""
+        """Add a setting that only this bolt gets, in the ``config`` of its ``prepare``."""
         super().add_configuration(name, value)
         return self
 
@@ -78,7 +78,7 @@ class BoltDeclarer(ComponentDeclarer):
         return self._subscribe(component, stream, Grouping(GroupingKind.FIELDS, fields=_as_fields(fields)))
 
     def partial_key_grouping(self, component: str, fields: Fields, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Send tuples with equal values in ``fields`` to one of two tasks, the less busy one: for skewed keys."""
+        """Send each tuple to the less loaded of two tasks, chosen by its values in ``fields``; for skewed keys."""
         return self._subscribe(component, stream, Grouping(GroupingKind.PARTIAL_KEY, fields=_as_fields(fields)))
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -90,21 +90,21 @@ class BoltDeclarer(ComponentDeclarer):
         return self._subscribe(component, stream, Grouping(GroupingKind.ALL))
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Spread tuples in whichever way is cheapest."""
+        """Spread tuples in the cheapest way."""
         return self._subscribe(component, stream, Grouping(GroupingKind.NONE))
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Spread tuples evenly, within the process where that is possible."""
+        """Spread tuples evenly, within the process if possible."""
         return self._subscribe(component, stream, Grouping(GroupingKind.LOCAL_OR_SHUFFLE))
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Let the emitter choose the task, by ``emit_direct``."""
+        """Let the emitter choose the task with ``emit_direct``."""
         return self._subscribe(component, stream, Grouping(GroupingKind.DIRECT))
 
     def custom_grouping(
         self, component: str, grouping: CustomStreamGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Let a grouping of your own choose the tasks."""
+        """Let your own grouping choose the tasks."""
         return self._subscribe(component, stream, Grouping(GroupingKind.CUSTOM, custom=grouping))
 
     def _subscribe(self, component: str, stream: str, grouping: Grouping) -> BoltDeclarer:
@@ -120,7 +120,7 @@ def _as_fields(fields: Fields | str | Sequence[str]) -> Fields:
 
 @attrs.define(eq=False)
 class Graph:
-    """Everything that was declared, in the order it was."""
+    """All declarations, in order."""
 
     topology_id: str
     declared: list[Declared] = attrs.field(factory=list)

@@ -1,6 +1,6 @@
-"""The kinds of components, each a line: what the builder and its checks ask of the kind.
+"""The kinds of components: a table of rules for the builder and its checks.
 
-How a kind's tasks run is a class of ``txtopo.tasks.bolt_tasks`` and a line in its table.
+How the tasks of a kind run is defined by a class of ``txtopo.tasks.bolt_tasks`` and a line in its table.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from txtopo.topology.plan import ComponentKind
 
 @attrs.frozen
 class KindRules:
-    """What holds for all components of a kind.
+    """The rules for all components of a kind.
 
     Args:
         kind: the kind.
         base: the class that its components subclass.
         methods: the methods that txtopo calls, with the names of their parameters.
-        may_commit: whether one may be a committer.
-        takes_columns: whether its inputs need typed fields.
-        emits_columns: whether its output needs typed fields.
+        may_commit: whether they may be committers.
+        takes_columns: whether their inputs need typed fields.
+        emits_columns: whether their outputs need typed fields.
     """
 
     kind: ComponentKind
@@ -53,11 +53,11 @@ KINDS = (
     KindRules(ComponentKind.DATAFRAME_SPOUT, DataFrameSpout, _READ, emits_columns=True),
     KindRules(ComponentKind.SPOUT, AnySpout, _SPOUT),
 )
-"""The kinds, the more special first."""
+"""The kinds; the first match counts, so subclasses come before their base classes."""
 
 
 def rules_of(component: object) -> KindRules | None:
-    """Return the rules of a component's kind; None if it is of none."""
+    """Return the rules of a component's kind; None if it has no kind."""
     return next((rules for rules in KINDS if isinstance(component, rules.base)), None)
 
 

@@ -1,9 +1,9 @@
-"""The plan: a checked graph, cut into its two phases.
+"""The plan: a checked graph, split into the two phases.
 
-A committer, and whatever is below one, belongs to the *commit phase*; all else works ahead, in the
-*processing phase*. For spout → A → B (committer) → C → D, A works ahead and B, C and D are of the commit
-phase. Tuples that reach a component of the commit phase from one that works ahead are executed in the
-processing phase already; the component's ``finish_batch`` is what waits for the commit phase.
+Committers and all components below them belong to the *commit phase*, all others to the *processing phase*. In
+spout → A → B (committer) → C → D, the spout and A belong to the processing phase, B, C and D to the commit phase.
+A component of the commit phase executes tuples from the processing phase as soon as they arrive; only its
+``finish_batch`` waits for the commit phase.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Phase(enum.Enum):
 
 
 class ComponentKind(enum.Enum):
-    """How a component is run."""
+    """The kind of a component, which determines how it runs."""
 
-    __hash__ = object.__hash__  # 16 look-ups a transaction, see Status
+    __hash__ = object.__hash__  # 16 look-ups per transaction; see Status
 
     SPOUT = "spout"
     DATAFRAME_SPOUT = "DataFrame spout"
@@ -63,14 +63,14 @@ class PlannedComponent:
     id: str
     kind: ComponentKind
     component: Any
-    """The object that was declared: the prototype of every task's own."""
+    """The declared object: the prototype of each task's own object."""
     tasks: int
     streams: Mapping[str, Fields]
     phase: Phase
     is_committer: bool
     configuration: Mapping[str, Any]
     is_left_out_without_tuples: bool = False
-    """Whether a task that no tuple reaches is not made at all, in that transaction."""
+    """Whether a transaction creates no task of it that receives no tuple."""
 
 
 _any = State.fitted
@@ -85,21 +85,21 @@ class Plan:
     edges: tuple[Edge, ...]
     states: Mapping[str, State]
     semantics: SpoutSemantics
-    """What the kind of the spout means for those who run it."""
+    """The semantics of the spout's kind."""
     row_tables: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
             lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) is StateKind.ROWS},
             takes_self=True,
         )
     )
-    """Those of the states that are tables of rows, as declared. Executors know them too, to make rows of tuples."""
+    """The declared states that are rows tables. Executors have them too, to convert tuples to rows."""
     fitting: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
             lambda plan: {name: s for name, s in plan.states.items() if getattr(type(s), "fitted", _any) is not _any},
             takes_self=True,
         )
     )
-    """Those that say which keys and values fit them, as declared. Executors know them too."""
+    """The declared states that override ``fitted`` to check keys and values. Executors have them too."""
 
     @property
     def spout(self) -> PlannedComponent:
@@ -113,7 +113,7 @@ class Plan:
 
     @cached_property
     def frames(self) -> tuple[PlannedComponent, ...]:
-        """The components that Spark SQL runs, not Python tasks."""
+        """The components that Spark SQL runs instead of Python tasks."""
         return tuple(component for component in self.components if component.kind in FRAMES)
 
     @property
@@ -133,21 +133,21 @@ class Plan:
         return tuple(component for component in self.components if component.phase is phase)
 
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
-        """Return the edges that a stream feeds."""
+        """Return the edges that start at a stream."""
         return self._outputs.get((component, stream), ())
 
     def inputs(self, component: str) -> tuple[Edge, ...]:
-        """Return the edges that feed a component."""
+        """Return the edges that end at a component."""
         return tuple(edge for edge in self.edges if edge.target == component)
 
 
 @attrs.frozen
 class Topology:
-    """A topology that can be run: what ``TransactionalTopologyBuilder.build()`` gives."""
+    """A topology that can be run; ``TransactionalTopologyBuilder.build()`` returns it."""
 
     plan: Plan
 
     @property
     def id(self) -> str:
-        """The id that its coordinator state is kept under."""
+        """The id under which the store keeps the topology's coordinator state."""
         return self.plan.topology_id

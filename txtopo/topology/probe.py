@@ -1,4 +1,4 @@
-"""Finds out, before anything runs, which states the bolts of the commit phase ask for."""
+"""Finds the states that the bolts of the commit phase request, before anything runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ATTEMPT = TransactionAttempt(0, 0)
 
 
 def find_state_mistakes(plan: Plan) -> Iterator[str]:
-    """Find states that are asked for and not set: by ``prepare`` of a copy of each bolt of the commit phase."""
+    """Call ``prepare`` on a copy of each bolt of the commit phase; find states that it requests but nobody has set."""
     for component in plan.of_phase(Phase.COMMIT):
         context = _ProbeContext(plan, component)
         _prepare_copy(component, context)
         for name in context.unknown:
             known = ", ".join(repr(name) for name in plan.states) or "none"
             yield (
-                f"committer {component.id!r} asks for state {name!r}, which is not set; add "
+                f"committer {component.id!r} requests state {name!r}, which is not set; add "
                 f"builder.set_state({name!r}, …); states that are set: {known}"
             )
 
@@ -47,12 +47,12 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
                 configuration,
             )
             copy.prepare(configuration, context, collector, _ATTEMPT)
-    except Exception:  # noqa: BLE001 - only its questions for states matter here; a run shows the rest
+    except Exception:  # noqa: BLE001 - only the requested states matter here; a run reports other errors
         return
 
 
 class _ProbeContext(TopologyContext):
-    """Notes which unknown states are asked for."""
+    """Records which unknown states are requested."""
 
     def __init__(self, plan: Plan, component: PlannedComponent) -> None:
         self._plan = plan
@@ -71,7 +71,7 @@ class _ProbeContext(TopologyContext):
 
 
 class _ProbeState(MapState):
-    """A state that nothing may be asked of yet."""
+    """A state that refuses all reads and writes, because no commit phase is running."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:  # noqa: ARG002
         raise StateAccessError("state can be read and written in the commit phase only")
@@ -90,7 +90,7 @@ class _ProbeState(MapState):
 
 
 class _SilentCollector(BatchOutputCollector):
-    """Takes and forgets."""
+    """Discards all tuples."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         pass

@@ -1,8 +1,8 @@
-"""Spout semantics: all that differs between the kinds of spouts, each kind an object.
+"""Spout semantics: everything that differs between the kinds of spouts, one object for each kind.
 
-The core asks its part, :class:`~txtopo.core.spout_policy.SpoutPolicy`, which transactions are independent of each
-other. The rest is here: how the spout's coordinator is asked, how its emitters are called, where its metadata comes
-from, and what a replay may say of it. A new kind of spout is a class of these and a line in :data:`SEMANTICS`.
+The core uses :class:`~txtopo.core.spout_policy.SpoutPolicy`, which decides which transactions are independent of each
+other. The rest is here: how to call the spout's coordinator and emitters, where its metadata comes from, and what a
+replay can conclude. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.core import spout_policy
 
 Emitted = Mapping[str, Any]
-"""What one task's emitter says of its share of a batch: metadata by partition key."""
+"""The metadata that one task's emitter returned for its share of a batch, by partition key."""
 
 
 class Emissions(ABC):
-    """The batches that one process emits in a job."""
+    """Emits the batches of one process in a job."""
 
     @abstractmethod
     def emit(
@@ -37,88 +37,88 @@ class Emissions(ABC):
         """Let a task's emitter emit its share of a batch.
 
         Args:
-            emitter: the user's.
-            share: the index of the task, and how many there are.
-            attempt: the attempt.
-            metadata: the transaction's.
-            collector: what is emitted on.
+            emitter: the user's emitter.
+            share: the index of the task and the number of tasks.
+            attempt: the attempt to emit for.
+            metadata: the transaction's metadata.
+            collector: collects the tuples.
 
         Returns:
-            What :meth:`emitted` takes note of, once all of it has been worked off.
+            An argument for :meth:`emitted`, to be passed once all emitted tuples are processed.
         """
 
     def emitted(self, attempt: TransactionAttempt, emitted: Emitted | None) -> None:
-        """Take note of what a task has emitted."""
+        """Record what :meth:`emit` returned for a task."""
 
     def metadata_of(self, attempt: TransactionAttempt) -> Emitted | None:
-        """Return what the tasks here have said of an attempt; None if they say nothing."""
+        """Return the metadata that this process's tasks have reported for an attempt; None if they report none."""
         del attempt
         return None
 
 
 class SpoutSemantics(ABC):
-    """What a kind of spout means for those who run it. Stateless."""
+    """How to run a kind of spout. Stateless."""
 
     name: ClassVar[str]
-    """What coordinator state and journal call it: written down, so it never changes."""
+    """The kind's name in coordinator state and journal; durable, so it never changes."""
     policy: ClassVar[spout_policy.SpoutPolicy]
-    """What it asks of the order of transactions."""
+    """The order of transactions that the kind requires."""
     emits_in_turn: ClassVar[bool]
-    """Whether a task emits the transactions of a job one after another, in one place."""
+    """Whether a task emits the transactions of a job one after another, in one process."""
     summary: ClassVar[str]
-    """What a user should know of a replay, in a few words."""
+    """The kind's behaviour at a replay in a few words, for users."""
 
     def prototype(self, spout: Any) -> Any:
-        """Return what runs in the place of the spout as it was declared."""
+        """Return the object that runs in place of the declared spout."""
         return spout
 
     @abstractmethod
     def resume(self, coordinator: Any, txid: int, metadata: Any, *, is_first: bool) -> None:
-        """Tell the spout's coordinator how far things are, before it is asked for transactions.
+        """Pass the last transaction to the spout's coordinator, before it is asked for new ones.
 
         Args:
-            coordinator: the user's.
-            txid: the last transaction that has begun.
-            metadata: what is known of it.
-            is_first: whether this is the first time in this run.
+            coordinator: the user's coordinator.
+            txid: the last transaction begun.
+            metadata: its metadata.
+            is_first: whether this is the first call in this run.
         """
 
     @abstractmethod
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
-        """Return the metadata that a new transaction begins with."""
+        """Return the initial metadata of a new transaction."""
 
     @abstractmethod
     def emissions(self, previous_metadata: Any) -> Emissions:
-        """Return what emits a job's batches, which begin behind a transaction with such metadata."""
+        """Return the object that emits a job's batches, given the metadata of the transaction before the first."""
 
     @abstractmethod
     def metadata_after(self, previous_metadata: Any, emitted: Iterable[Emitted]) -> Any:
-        """Return the metadata that the emitters' reports make of a whole batch; None if it was known before."""
+        """Return a transaction's metadata, merged from its emitters' reports; None if it was known before."""
 
     @abstractmethod
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
     ) -> Any:
-        """Return what a committed transaction is emitted from once more.
+        """Return the metadata from which to emit a committed transaction again.
 
         Args:
-            coordinator: makes the spout's coordinator.
+            coordinator: creates the spout's coordinator.
             txid: the transaction.
-            previous_metadata: that of the transaction before.
-            metadata: what it was committed with.
+            previous_metadata: the metadata of the transaction before.
+            metadata: the metadata that the transaction was committed with.
         """
 
     @abstractmethod
     def moved_elsewhere(self, then: Any, now: Any) -> str | None:
-        """Return how a replay's metadata differs from what was committed; None if it does not, or says nothing."""
+        """Describe how a replay's metadata differs from the committed one; None if it does not or cannot differ."""
 
     @abstractmethod
     def emits_other_tuples(self, counts: str) -> str:
-        """Return what it means that a replay emits other tuples."""
+        """Explain to the user why a replay emitted different tuples."""
 
 
 class _Repeatable(SpoutSemantics):
-    """The coordinator says what a transaction holds, and the emitters emit just that, as often as they are asked."""
+    """The coordinator decides what a transaction holds, and the emitters emit the same tuples at each attempt."""
 
     name = "repeatable"
     policy = spout_policy.REPEATABLE
@@ -151,7 +151,7 @@ class _Repeatable(SpoutSemantics):
 
     def emits_other_tuples(self, counts: str) -> str:
         return (
-            f"the source is not repeatable: it emits something else for the same metadata ({counts}); or the "
+            f"the source is not repeatable: it emits different tuples for the same metadata ({counts}); or the "
             "spout's parallelism or fields have changed"
         )
 
@@ -164,15 +164,15 @@ class _Partitioned(_Repeatable):
 
 
 class _Opaque(SpoutSemantics):
-    """The coordinator names partitions, and the emitters go on in each from where the transaction before ended."""
+    """The coordinator lists partitions, and the emitters continue in each where the transaction before ended."""
 
     name = "opaque"
     policy = spout_policy.OPAQUE
     emits_in_turn = True
-    summary = "opaque spout: a replay may carry other tuples"
+    summary = "opaque spout: a replay may carry different tuples"
 
     def resume(self, coordinator: Any, txid: int, metadata: Any, *, is_first: bool) -> None:
-        del is_first  # it can't know by itself how far the emitters got
+        del is_first  # the coordinator needs every call: it does not see the emitters' metadata otherwise
         call_if_there(coordinator, "resume", txid, copied_json(metadata) or {})
 
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
@@ -191,7 +191,7 @@ class _Opaque(SpoutSemantics):
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
     ) -> Any:
-        """Return the partitions that a transaction moved, in the order that the spout's coordinator has them."""
+        """Return the partitions that the transaction took input from, in the order of the spout's coordinator."""
         previous, metadata = previous_metadata or {}, metadata or {}
         moved = {key for key, now in metadata.items() if previous.get(key) != now}
         asked = coordinator()
@@ -204,10 +204,10 @@ class _Opaque(SpoutSemantics):
         return {"partitions": [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]}
 
     def moved_elsewhere(self, then: Any, now: Any) -> str | None:
-        return None if now == then else f"the opaque source got to {then} then, and gets to {now} now"
+        return None if now == then else f"the opaque source ended at {then} when committed, and at {now} in the replay"
 
     def emits_other_tuples(self, counts: str) -> str:
-        return f"the opaque source emits something else now, which it may ({counts}): nothing can be judged"
+        return f"the opaque source emits different tuples now, as it may ({counts}), so the replay proves nothing"
 
 
 REPEATABLE = _Repeatable()
@@ -218,16 +218,16 @@ SEMANTICS: tuple[tuple[type, SpoutSemantics], ...] = (
     (PartitionedTransactionalSpout, _Partitioned()),
     (object, REPEATABLE),
 )
-"""The kinds of spouts, the most special first."""
+"""The kinds of spouts; the first match counts."""
 
 
 def semantics_of(spout: object) -> SpoutSemantics:
-    """Return the semantics of a spout as it was declared."""
+    """Return the semantics of a declared spout."""
     return next(semantics for base, semantics in SEMANTICS if isinstance(spout, base))
 
 
 def owner_of(partition: Any, tasks: int) -> int:
-    """Return the spout task that emits a partition of an opaque spout, whichever other partitions there are."""
+    """Return the task that emits a partition of an opaque spout; it does not depend on the other partitions."""
     if isinstance(partition, int):
         return partition % tasks
     return zlib.crc32(partition_key(partition).encode()) % tasks
@@ -242,17 +242,17 @@ class _FromMetadata(Emissions):
         metadata: Any,
         collector: BatchOutputCollector,
     ) -> Emitted | None:
-        del share  # the emitter was told when it was made
+        del share  # the emitter got it from its context when it was created
         emitter.emit_batch(attempt, copied_json(metadata), collector)
         return None
 
 
 @attrs.define(eq=False)
 class _Chained(Emissions):
-    """Emits each partition of a task from where the transaction before ended in it."""
+    """Emits each partition of a task from where the transaction before ended."""
 
     chain: dict[str, Any]
-    """By partition key, what the last transaction in it ended with."""
+    """The last metadata of each partition, by partition key."""
     by_attempt: dict[TransactionAttempt, Emitted] = attrs.field(factory=dict)
 
     def emit(
@@ -275,7 +275,7 @@ class _Chained(Emissions):
         return emitted
 
     def emitted(self, attempt: TransactionAttempt, emitted: Emitted | None) -> None:
-        assert emitted is not None, "it says where it got to"
+        assert emitted is not None, "emit() always returns metadata"
         self.chain.update(emitted)
         self.by_attempt[attempt] = {**self.by_attempt.get(attempt, {}), **emitted}
 

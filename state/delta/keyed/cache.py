@@ -209,7 +209,8 @@ class TableCache:
     def _looked_up_alone(self, table: DeltaTable, key: Key) -> KeptValue | None:
         """Return the value of one key, by a path that is fast for a single key."""
         if key in self._values:
-            return self._values[key]
+            value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
+            return value
         held = self._hold(table) if self._plain_keys.takes(key) else None
         row = None if held is None else held.row_of(key)
         if row is None:

@@ -192,7 +192,7 @@ def test_names_do_not_collide(tmp_path):
     with pytest.raises(TopologyError) as refusal:
         builder.build()
     assert str(refusal.value).splitlines() == [
-        f"{what} 'spout.bad-records': spout 'spout' brings one of that name along; give yours another"
+        f"{what} 'spout.bad-records': spout 'spout' adds a {what} of that name; give yours another name"
         for what in ("bolt", "state")
     ]
 

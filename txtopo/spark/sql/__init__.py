@@ -1,1 +1,1 @@
-"""DataFrame components: topologies whose spouts and bolts are Spark SQL."""
+"""DataFrame components: spouts and bolts that Spark SQL runs."""

@@ -1,8 +1,8 @@
-"""Combiners in Spark SQL: rows with equal keys become one before they are shuffled, where a bolt says that they may.
+"""Combiners in Spark SQL: combine rows with equal keys before a shuffle, if the bolt has a combiner.
 
-Spark's sums wrap or fail where Python's go on, and leave nulls out where Python's fail. So each row comes with a
-bound: how far the values it was made of could have led. Where that is too far, or infinite for a null, the rows
-are taken as they are.
+Spark's sums overflow or fail where Python's do not, and ignore nulls where Python's fail. So each combined row carries
+a bound: the largest magnitude that a partial result of its values could have, infinite for a null. If a bound is too
+large, the uncombined rows are used.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ BOUND = "txtopo_bound"
 _INFINITE = "CAST('Infinity' AS DOUBLE)"
 
 _EXACT_MAX = float(1 << 62)
-"""A bound is a sum of floats: what is below this is surely below the largest long."""
+"""The largest bound that is safe despite rounding: a bound is a sum of doubles, and the values are longs."""
 
 
 def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Combiner | None:
-    """Return how a bolt lets the rows of a columnar stream be combined; None if not, or not by Spark.
+    """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply.
 
     Args:
-        bolt: the bolt, as it was declared.
-        fields: the stream's.
-        grouped_by: the fields that its tasks are told by.
+        bolt: the declared bolt.
+        fields: the stream's fields.
+        grouped_by: the fields that determine the bolt's task.
     """
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
     if declared is None or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
         return None
     types = dict(zip(fields.names, fields.types, strict=True))
     if not set(declared.fields) <= set(fields.names[1:]):
-        return None  # the bolt says itself which field is missing
+        return None  # the bolt itself reports the missing field
     keys = [types[name] for name in declared.key]
     has_plain_keys = not any(pa.types.is_nested(kind) or pa.types.is_floating(kind) for kind in keys)
     return declared if has_plain_keys and pa.types.is_integer(types[declared.value]) else None
 
 
 def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
-    """Return one row for each key: the key, the value, and its bound."""
+    """Return one row for each key: the key, the value and its bound."""
     value = f"`{combiner.value}`"
     how, bound = _aggregates(value, combiner.reduction)
     keys = [f"`{name}`" for name in combiner.key]
@@ -57,11 +57,11 @@ def combined(frame: DataFrame, combiner: Combiner) -> DataFrame:
 
 
 def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | None:
-    """Return the rows without their bounds; None if one is too large: its value may be another one, or not fit.
+    """Return the rows without their bounds; None if a bound is too large, so that its value may be wrong or not fit.
 
     Args:
         batch: rows of :func:`combined`.
-        kind: the type of the field that was reduced.
+        kind: the type of the reduced field.
     """
     names = [name for name in batch.schema.names if name != BOUND]
     largest = pc.max(batch.column(BOUND)).as_py() if batch.num_rows else 0.0
@@ -71,7 +71,7 @@ def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | Non
 
 
 def _aggregates(value: str, reduction: Reduction) -> tuple[str, str]:
-    """Return how a column is reduced, and its bound, in SQL: each Column is several calls to the JVM."""
+    """Return the SQL of a column's reduction and of its bound; Column objects would cost several JVM calls each."""
     bound_of_one = f"max(CASE WHEN {value} IS NULL THEN {_INFINITE} ELSE 0D END)"
     match reduction:
         case Reduction.SUM:

@@ -1,6 +1,6 @@
-"""A user's code on DataFrames: what Spark raises in it is told in one line, with the place in that code.
+"""Errors of user code on DataFrames: reports Spark's exceptions in one line, with the place in the user's code.
 
-``read`` and ``transform`` run in the driver; the Python functions that they give to Spark SQL run in its tasks, and
+``read`` and ``transform`` run in the driver. The Python functions that they pass to Spark SQL run in its tasks, and
 only the text of an exception comes back from there.
 """
 
@@ -23,42 +23,42 @@ from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.state_handle import attempt_origin
 from txtopo.topology.plan import Plan
 
-_OURS = ("/txtopo/spark/", "/txtopo/phases/")
-"""Functions that txtopo itself gives to Spark SQL; what a user's code raises in them comes back as a report."""
+_OURS = ("/txtopo/spark/", "/txtopo/processing/", "/txtopo/tasks/", "/txtopo/columnar/")
+"""Code of txtopo that runs in the tasks of Spark SQL; exceptions of user code in it come back as reports instead."""
 
 _OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetError"})
-"""What a function gets out of its input, too, when Spark closes it."""
+"""Exceptions that a function also gets from its input when Spark closes the connection."""
 
 
-class frame_code(user_code):  # noqa: N801 - reads as what it is: with frame_code(…)
-    """Run ``read`` or ``transform``; see :class:`user_code`. The text of Spark's exception stays its ``__cause__``."""
+class frame_code(user_code):  # noqa: N801 - it is used like a function: with frame_code(…)
+    """A context for ``read`` or ``transform``; see :class:`user_code`. Spark's exception becomes ``__cause__``."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Tell of the error in words."""
+        """Replace the text of Spark's exception by its relevant line."""
         try:
             super().__exit__(kind, error, trace)
         except UserCodeError as wrong:
             if not isinstance(error, (PySparkException, Py4JError)):
                 raise
             frames = [frame for frame in traceback.extract_tb(trace) if not in_library(frame.filename)]
-            slot = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-            wrong.message = f"{type(error).__name__}: {line_that_matters(str(error))}{slot}"
+            place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+            wrong.message = f"{type(error).__name__}: {line_that_matters(str(error))}{place}"
             wrong.cause = None
             raise wrong from error
 
 
 def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
-    """Return the error of a user's function that Spark SQL has called in a task, which every replay would meet again.
+    """Return the error of a user's function that Spark SQL has called in a task; every replay would raise it again.
 
     Args:
-        text: what Spark says of the lost job.
+        text: the text of Spark's exception for the lost job.
         plan: the topology.
-        job: what the job does.
+        job: the job.
 
     Returns:
-        None if something else was lost, or if the function asks for a replay by a FailedException.
+        None if the job was lost for another reason, or if the function raised FailedException to get a replay.
     """
     error = python_error(text)
     if error is None or error.is_of_spark or any(part in frame.file for frame in error.frames for part in _OURS):
@@ -74,7 +74,7 @@ def error_of_function(text: str, plan: Plan, job: Job) -> UserCodeError | None:
 
 
 def _is_failed_exception(name: str) -> bool:
-    """Whether a name in a traceback is that of a FailedException, a user's own among them."""
+    """Return whether a name in a traceback is that of FailedException or a subclass, perhaps the user's own."""
     parts = name.split(".")
     for length in range(len(parts)):
         found: Any = sys.modules.get(".".join(parts[:length]) or "__main__")  # a traceback leaves __main__ out
@@ -86,7 +86,7 @@ def _is_failed_exception(name: str) -> bool:
 
 
 def _owner(frames: Iterable[Frame], plan: Plan) -> str | None:
-    """Return the component whose class the code is in, or the only one there is; None if that can't be told."""
+    """Return the component whose class contains the code, or the only DataFrame component; None if unknown."""
     components = plan.frames
     if len(components) == 1:
         return components[0].id
@@ -105,6 +105,6 @@ def _is_within(frame: Frame, kind: type) -> bool:
         if inspect.getsourcefile(kind) != frame.file:
             return False
         lines, first = inspect.getsourcelines(kind)
-    except (OSError, TypeError):  # its source is not here
+    except (OSError, TypeError):  # the class has no source file here
         return False
     return first <= frame.line < first + len(lines)

@@ -1,7 +1,7 @@
-"""The session in which Spark SQL runs a topology's components: a clone of the run's, with settings that fit.
+"""The session in which Spark SQL runs a topology's components: a clone of the run's session with suitable settings.
 
-As Structured Streaming does for a query: what the caller's session knows (views, functions, catalogs, settings) is
-there, and what is set in the clone changes nothing for the caller.
+Structured Streaming does the same for a query: the clone has the views, functions, catalogs and settings of the
+caller's session, and settings of the clone do not affect the caller.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
 }
-"""What suits the frames of transactions where the caller has set nothing else.
+"""Settings for the frames of transactions, unless the caller has set them.
 
-Plans that do not change keep a bolt's tasks where its rows lie. Spark's second hash map, in front of an aggregation's
-own, holds 65,536 groups and is in the way of more: 100,000 take 1.3 times as long with it, 5,000 a twentieth less.
+Without adaptive execution, plans do not change, so a bolt's tasks can run in the partitions of its rows. Spark's
+two-level hash map for aggregations has a first level of 65,536 groups and is slower beyond that: with it, 100,000
+groups take 1.3x the time, and 5,000 groups 5 % less.
 """
 
 _FILE_TASKS = "spark.sql.files.minPartitionNum"
-"""In how many tasks Spark reads files at least, unless these would be of less than 4 MB each."""
+"""The minimum number of tasks in which Spark reads files, unless a task would get less than 4 MB."""
 
 
 class FrameSession:
     """A clone of a session, for the frames of transactions.
 
     Args:
-        spark: the run's session, which stays as it is.
-        tasks: of the bolt that takes the frames' rows: a shuffle of Spark SQL into as many can be the bolt's, too.
+        spark: the run's session, which is not changed.
+        tasks: the number of tasks of the bolt that receives the frames' rows; a Spark SQL shuffle into that many
+            partitions can serve the bolt too.
 
     Attributes:
         spark: the clone.
@@ -44,7 +46,7 @@ class FrameSession:
         self._cores = context.defaultParallelism
         self._shares_cores = not self._is_set(_FILE_TASKS)
         self._running = 0
-        """Transactions in jobs that run."""
+        """The number of transactions in running jobs."""
         self._lock = threading.Lock()
         fitting = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(tasks, self._cores))}
         for name, value in fitting.items():
@@ -54,15 +56,16 @@ class FrameSession:
 
     @contextlib.contextmanager
     def running(self, transactions: int) -> Iterator[SparkSession]:
-        """Give the session for a job: the files of all transactions that run share the cores.
+        """Return a context with the session for a job, in which the files of all running transactions share the cores.
 
-        Spark would give all cores to the files of each. A task that sees more of a transaction's rows leaves fewer to
-        shuffle: of two tasks that find the same 100,000 keys each, twice as many rows leave as of one. Files of more
-        bytes than ``spark.sql.files.maxPartitionBytes`` are shared out as ever, and the caller's own setting stays.
+        By default Spark would use all cores for the files of each transaction. But a task that sees more of a
+        transaction's rows leaves fewer to shuffle: two tasks that find the same 100,000 keys emit twice as many rows as
+        one. Files larger than ``spark.sql.files.maxPartitionBytes`` are split as usual, and the caller's own setting
+        takes precedence.
 
         Args:
-            transactions: of the job. A job that begins while it is planned may change its number of tasks, but no
-                result.
+            transactions: the number of transactions in the job. If another job starts while this one is planned, this
+                one's number of tasks may change, but not its results.
         """
         with self._lock:
             self._running += transactions
@@ -73,7 +76,7 @@ class FrameSession:
         finally:
             with self._lock:
                 self._running -= transactions
-            # createDataFrame() makes its session the whole process's active one: the next run would take the clone.
+            # createDataFrame() makes its session the process's active one; the next run would use the clone.
             if SparkSession._activeSession is self.spark:  # noqa: SLF001 - no other way
                 SparkSession._activeSession = self._given  # noqa: SLF001 - as above
 
@@ -82,10 +85,10 @@ class FrameSession:
 
 
 def _drop_constant_keys(session: SparkSession) -> None:
-    """Let Spark leave a constant out of an aggregation's key once it knows that it is one.
+    """Make Spark remove constants from an aggregation's key after constant propagation.
 
-    Its rule for that runs before constants are propagated: too early for the attempt, which is one in the frame of one
-    transaction, and more than half of each key's bytes.
+    Spark's own rule for that runs before constants are propagated. That is too early for the attempt, which is constant
+    in the frame of one transaction, and takes more than half of each key's bytes.
     """
     jvm = session.sparkContext._jvm  # noqa: SLF001 - no other way
     assert jvm is not None, "a session has its JVM"
@@ -93,7 +96,7 @@ def _drop_constant_keys(session: SparkSession) -> None:
     rule = getattr(getattr(rules, "RemoveLiteralFromGroupExpressions$"), "MODULE$")
     experimental = session._jsparkSession.experimental()  # noqa: SLF001 - as above
     rules_before = experimental.extraOptimizations()
-    # By way of Java: the Scala collections of Spark 3.5 and of Spark 4 have no appending in common.
+    # Through a Java list, because the Scala collections of Spark 3.5 and Spark 4 have no common append.
     every_rule = jvm.java.util.ArrayList()
     for index in range(rules_before.size()):
         every_rule.add(rules_before.apply(index))

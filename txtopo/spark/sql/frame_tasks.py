@@ -1,9 +1,9 @@
-"""Tasks that run where Spark SQL leaves their rows: in the partitions of the frame that they take.
+"""Tasks that run in the partitions of the Spark SQL frame that they read.
 
-Where all that is left of a job is one Python bolt, a committer as a rule, grouped by fields of one DataFrame
-component, Spark itself places the keys, and each of its partitions is a task of the bolt. Rows that are grouped by
-the same fields lie right already. Otherwise they would leave Spark SQL as shuffle messages, be shuffled once more,
-and be read by a Python worker a second time: 15 % of the processor time of a large transaction.
+If a job's only Python component is one bolt, usually a committer, grouped by fields of one DataFrame component, Spark
+itself partitions the rows by key, and each partition is a task of the bolt. Rows that Spark SQL has grouped by the same
+fields are in the right partition already. Otherwise they would leave Spark SQL as shuffle messages, be shuffled again,
+and be read by a Python worker a second time, which takes 15 % of the CPU time of a large transaction.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ REPORT_COLUMN = "report"
 
 
 def last_edge(spark: SparkSession, plan: Plan, layout: Layout) -> Edge | None:
-    """Return the edge into the one Python bolt of a job, if its tasks can run where its rows lie.
+    """Return the edge into a job's only Python bolt if its tasks can run in the frame's partitions; otherwise None.
 
     Args:
-        spark: the session; one that plans adaptively may merge partitions, and then a partition is no task.
+        spark: the session; with adaptive execution, Spark may merge partitions, so that a partition is not a task.
         plan: the topology.
-        layout: how its jobs are laid out.
+        layout: the layout of its jobs.
     """
     *before, last = layout.stages
     is_alone = len(last.components) == 1 and not any(stage.components for stage in before)
@@ -60,12 +60,12 @@ _Reports = dict[tuple[int, int], Report | None]
 
 
 class FrameTasks:
-    """The tasks of one bolt, for each transaction on the partitions of a frame.
+    """The tasks of one bolt, which run in the partitions of a frame for each transaction.
 
     Args:
         spark: the session.
-        package: the run's package, broadcast.
-        job: what the job does.
+        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
+        job: the job.
         plan: the topology.
         edge: see :func:`last_edge`.
     """
@@ -79,21 +79,21 @@ class FrameTasks:
         self._fields = plan.by_id[edge.source].streams[edge.stream]
         self._keys = _keys(plan, edge)
         self._combiner: Combiner | None = None
-        if plan.by_id[edge.source].kind is ComponentKind.DATAFRAME_SPOUT:  # a DataFrameBolt combines as it likes
+        if plan.by_id[edge.source].kind is ComponentKind.DATAFRAME_SPOUT:  # a DataFrameBolt can combine rows itself
             with user_code(edge.target, job.attempts[0][0]):
                 self._combiner = combiner_of(plan.by_id[edge.target].component, self._fields, self._keys)
 
     def run(self, frames: list[DataFrame]) -> list[Report]:
-        """Run the tasks on the frames of the job's transactions, one each, and return their reports."""
+        """Run the tasks on the job's frames, one frame for each transaction, and return their reports."""
         reports = self._run(frames, self._combiner)
-        if None in reports.values():  # what was combined may not be what the rows are
+        if None in reports.values():  # a combined row exceeded its bound: run again without combining
             reports = self._run(frames, None)
         tasks = {(index, task) for index in range(len(frames)) for task in range(self._tasks)}
         reports |= self._run_without_rows(sorted(tasks - reports.keys()))
         return [report for report in reports.values() if report is not None]
 
     def _run(self, frames: list[DataFrame], combiner: Combiner | None) -> _Reports:
-        """Run the tasks whose partitions there are."""
+        """Run the tasks that have a partition."""
         parts = [self._on(frame, index, combiner) for index, frame in enumerate(frames)]
         rows = reduce(DataFrame.unionAll, parts).collect()
         reports: _Reports = {}
@@ -103,7 +103,7 @@ class FrameTasks:
         return reports
 
     def _run_without_rows(self, tasks: list[tuple[int, int]]) -> _Reports:
-        """Run tasks that have no partition: Spark makes fewer of them for one key that is a literal, or for no rows."""
+        """Run the tasks without a partition, which exist if the key is a literal or there are no rows."""
         if not tasks:
             return {}
         package, jobs = self._package, {index: self._job_of(index) for index, _ in tasks}
@@ -124,31 +124,31 @@ class FrameTasks:
         return placed.mapInArrow(run, f"{REPORT_COLUMN} binary")
 
     def _job_of(self, index: int) -> Job:
-        """Return the work of one transaction: each task is a place."""
+        """Return a job of one transaction, in which each task has its own slot."""
         stage = Stage((self._edge.target,), SlotAssignment.BY_TASK)
         layout = Layout(self._tasks, (stage,), ((),))
         return attrs.evolve(self._job, attempts=(self._job.attempts[index],), layout=layout)
 
 
 class _CombinedTooMuch(Exception):
-    """Combined rows may not be what the rows are."""
+    """A combined row exceeded its bound, so its value may be wrong."""
 
 
 def _keys(plan: Plan, edge: Edge) -> list[str]:
-    """Return the fields to place rows by; none if Spark has no hash of them."""
+    """Return the fields to partition rows by; an empty list if Spark can't hash them."""
     fields = plan.by_id[edge.source].streams[edge.stream]
     types = dict(zip(fields.names, fields.types, strict=True))
     names = [name for name in edge.grouping.fields or () if name != fields.names[0]]
     return [] if any(pa.types.is_nested(types[name]) for name in names) else names
 
 
-def _task_function(  # noqa: PLR0913, PLR0917 - what a task needs to know
+def _task_function(  # noqa: PLR0913, PLR0917 - a task needs that many parts
     package: Any, job: Job, index: int, edge: Edge, fields: Fields, tasks: int, combiner: Combiner | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        assert context is not None, "a task of Spark has its context"
-        # A union puts the frames' partitions, as many as there are tasks or fewer, one behind another.
+        assert context is not None, "a Spark task has a context"
+        # A union concatenates the frames' partitions; each frame has as many as there are tasks, or fewer.
         task = context.partitionId() % tasks
         messages = (_message(_rows(batch, fields, combiner), job, edge, fields, task) for batch in batches)
         try:
@@ -166,7 +166,11 @@ def _as_row(index: int, task: int, report: Any) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, fields: Fields, combiner: Combiner | None) -> pa.RecordBatch:
-    """Return a batch with the fields' own types."""
+    """Return a batch with the fields' declared types.
+
+    Raises:
+        _CombinedTooMuch: a combined row exceeded its bound.
+    """
     schema = fields.without_attempt().arrow_schema()
     if combiner is None:
         return pa.RecordBatch.from_arrays(batch.columns, names=schema.names).cast(schema)

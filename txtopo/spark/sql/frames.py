@@ -1,8 +1,8 @@
-"""Jobs with components that Spark SQL runs: DataFrame spouts and DataFrame bolts.
+"""Runs jobs with components of Spark SQL: DataFrame spouts and DataFrame bolts.
 
-A frame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components a
-frame stays a frame. Towards Python bolts its rows become shuffle messages, routed as the groupings say; from Python
-bolts shuffle messages become rows.
+A frame holds the rows of all transactions of a job, the attempt first. Between two DataFrame components a frame remains
+a frame. For Python bolts its rows become shuffle messages, routed by the groupings; from Python bolts, shuffle messages
+become rows.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ from txtopo.tasks.routing import Router
 from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
 
 APART_MAX = 4
-"""Transactions of a job that are transformed one by one: each costs tasks of its own, which only large ones repay."""
+"""Maximum number of transactions in a job to transform them one by one; each then has its own Spark tasks, which only
+pays off for large transactions."""
 
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 
 
 class FrameStages:
-    """one job with DataFrame components.
+    """One job with DataFrame components.
 
     Args:
         spark: the session.
         plan: the topology.
-        package: the run's package, broadcast.
-        job: what the job does.
+        package: the broadcast :class:`~txtopo.spark.worker.RunPackage`.
+        job: the job.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, package: Any, job: Job) -> None:
@@ -58,11 +59,11 @@ class FrameStages:
         self._job = job
         self._frames: dict[str, DataFrame] = {}
         self._frames_apart: dict[str, list[DataFrame]] = {}
-        """The frames of few transactions, one each."""
+        """By component, one frame for each transaction, if the job holds at most ``APART_MAX``."""
         self._persisted: list[Any] = []
 
     def run(self) -> list[Report]:
-        """Run the stages, each with the frames that come before it, and return the reports."""
+        """Run the stages, each after the frames that precede it, and return the reports."""
         layout = self._job.layout
         edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
         if edge is not None:
@@ -103,7 +104,7 @@ class FrameStages:
         self._frames[component.id] = frame
 
     def _messages_of(self, component: PlannedComponent) -> Any:
-        """Return a component's rows as shuffle messages for the Python bolts that take them; None if none does."""
+        """Return a component's rows as shuffle messages for its Python bolts; None if it feeds none."""
         consumers = self._plan.outputs(component.id, DEFAULT_STREAM)
         to_python = [edge for edge in consumers if self._plan.by_id[edge.target].kind not in FRAMES]
         if not to_python:
@@ -127,7 +128,7 @@ class FrameStages:
         return reduce(DataFrame.unionAll, frames)
 
     def _bolt(self, component: PlannedComponent, items: Any) -> DataFrame:
-        """Return a bolt's output: of few transactions one by one, for then the attempt is no key to group by."""
+        """Return a bolt's output; transform few transactions one by one, so that the attempt is a constant."""
         edges = self._plan.inputs(component.id)
         if all(edge.source in self._frames_apart for edge in edges):
             apart = [
@@ -157,7 +158,7 @@ class FrameStages:
         )
 
     def _routed(self, items: Any) -> Any:
-        """Return items where they belong; a shuffle costs tens of milliseconds even where there are none."""
+        """Shuffle items to their slots; without items skip the shuffle, which would cost tens of milliseconds."""
         slots = self._job.layout.slots
         if items is None:
             return self._spark.sparkContext.parallelize([], slots)
@@ -185,7 +186,7 @@ def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: Plan
     expected = list(fields.names[1:])
     if frame.columns != expected:
         raise TopologyError(
-            f"read() returned the columns {frame.columns}; output_fields say {expected}",
+            f"read() returned the columns {frame.columns}, but output_fields are {expected}",
             component=component.id,
         )
     struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{fields.names[0]}`"
@@ -196,7 +197,7 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
     fields = component.streams[DEFAULT_STREAM]
     if frame.columns != list(fields.names):
         raise TopologyError(
-            f"transform() returned the columns {frame.columns}; output_fields say {list(fields.names)}",
+            f"transform() returned the columns {frame.columns}, but output_fields are {list(fields.names)}",
             component=component.id,
         )
     columns = _cast(frame, fields)
@@ -206,9 +207,9 @@ def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:
 
 
 def _cast(frame: DataFrame, fields: Fields) -> list[str]:
-    """Return the fields behind the attempt in SQL: by name where they have their type, for a cast costs an analysis.
+    """Return the SQL of the fields after the attempt; without a cast if the type is right, as a cast costs an analysis.
 
-    In SQL, for each Column is several calls to the JVM, and a frame of its own is made for each transaction.
+    SQL strings are used because Column objects cost several JVM calls each, for each transaction's frame.
     """
     types, found = from_arrow_schema(fields.without_attempt().arrow_schema()), frame.schema
     return [
@@ -233,7 +234,7 @@ def _encode_function(
 
 
 class FrameEncoder:
-    """Turns rows of a frame into shuffle messages: runs in a Spark task."""
+    """Converts rows of a frame to shuffle messages; runs in a Spark task."""
 
     def __init__(self, plan: Plan, job: Job, name: str, fields: Fields, edges: Iterable[Edge]) -> None:
         self._plan = plan
@@ -297,7 +298,7 @@ def _is_of_no_edge(indices: frozenset[int]) -> Callable[[SlotItem], bool]:
 
 def _as_row(pair: tuple[int, Item]) -> tuple[Any, ...]:
     message = pair[1]
-    assert isinstance(message, ShuffleMessage), "reports are filtered out"
+    assert isinstance(message, ShuffleMessage), "the caller filters out reports"
     return (message.attempt.txid, message.attempt.attempt), message.source_task, bytearray(message.encoded)
 
 

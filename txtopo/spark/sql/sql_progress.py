@@ -1,6 +1,6 @@
-"""Progress of what Spark SQL runs, as Spark itself knows it: tasks that end, and rows that running ones have read.
+"""Progress of Spark SQL's work, from Spark's own counters: ended tasks, and rows that running tasks have read.
 
-No code of ours runs in such a task, so none of it can tell that it gets on. Spark counts a running task's rows in
+None of txtopo's code runs in such a task, so it cannot report progress itself. Spark counts a running task's rows with
 its executors' heartbeats.
 """
 
@@ -14,16 +14,16 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 LOOK_SECS = 0.5
-"""How often Spark is asked."""
+"""The interval at which Spark's counters are read."""
 
 
 class SqlProgress:
-    """Tells when the jobs of a group get on, within a context.
+    """A context that reports progress of the jobs in a job group.
 
     Args:
         context: the Spark context.
         group: the id of the job group.
-        on_progress: called whenever they have.
+        on_progress: called whenever the jobs have made progress.
     """
 
     def __init__(self, context: SparkContext, group: str, on_progress: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class SqlProgress:
     def _look(self) -> None:
         before: tuple[int, ...] = ()
         while not self._is_over.wait(LOOK_SECS):
-            with contextlib.suppress(Py4JError, OSError):  # a stage that is over, or a JVM that is gone
+            with contextlib.suppress(Py4JError, OSError):  # the stage has ended, or the JVM has died
                 now = self._position()
                 if now != before:
                     before = now
@@ -56,13 +56,13 @@ class SqlProgress:
             stages.update(information.stageIds if information is not None else ())
         position = [len(stages)]
         for stage in sorted(stages):
-            told = tracker.getStageInfo(stage)
-            if told is not None:
-                position += [stage, told.numActiveTasks, told.numCompletedTasks, told.numFailedTasks]
-                position += self._rows(stage) if told.numActiveTasks else []
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                position += [stage, info.numActiveTasks, info.numCompletedTasks, info.numFailedTasks]
+                position += self._rows(stage) if info.numActiveTasks else []
         return tuple(position)
 
     def _rows(self, stage: int) -> list[int]:
-        """Return the rows that a stage has read and written so far."""
-        data = self._context._jsc.sc().statusStore().lastStageAttempt(stage)  # noqa: SLF001 - the tracker does not tell
+        """Return the numbers of rows that a stage has read and written so far."""
+        data = self._context._jsc.sc().statusStore().lastStageAttempt(stage)  # noqa: SLF001 - not in the tracker
         return [int(data.inputRecords()), int(data.shuffleReadRecords()), int(data.shuffleWriteRecords())]

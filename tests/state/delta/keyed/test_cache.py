@@ -74,6 +74,18 @@ def test_single_keys(tmp_path_factory, keys) -> None:
     table.close()
 
 
+def test_single_keys_become_recent(tmp_path, monkeypatch) -> None:
+    """A single key that is read again stays in the cache; the one not read for the longest time leaves it."""
+    table = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), cached_keys_max=2).open("t", "s", "l", 1)
+    table.write(1, {key: table.make_value(1, n) for n, key in enumerate("abcd")})
+    searched, row_of = [], cache._Held.row_of
+    monkeypatch.setattr(cache._Held, "row_of", lambda held, key: (searched.append(key), row_of(held, key))[1])
+    for key in "abacab":
+        assert table.multi_get([key]) == [(1, "abcd".index(key))]
+    assert searched == ["a", "b", "c", "b"]
+    table.close()
+
+
 def test_many_rows_are_inserted() -> None:
     """A few new rows among many are put between them."""
     names = [(f"w{number}",) for number in range(1_100)]
