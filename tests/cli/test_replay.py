@@ -233,7 +233,7 @@ def test_a_replay_before_what_a_crash_left(replayed, tmp_path):
     assert replay(3).exit_code == 0
     result = replay(4)
     assert result.exit_code == 1
-    assert "'sum' writes different values to state 'total': key 'all' was 18, and is 17 now" in result.stdout
+    assert "'sum' writes different values to state 'total': key 'all' was 18, but is 17 now" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_last_override_and_remove(open_state):
 @pytest.mark.parametrize(
     ("present", "asked", "named"),
     [
-        ([], 2, "2 cannot be made: there is no state of transaction 1"),
+        ([], 2, "2 cannot be created: there is no state of transaction 1"),
         ([1, 2], 4, "that of transaction 2, not of 3"),
     ],
 )
@@ -153,5 +153,5 @@ def test_strict_order_refuses_to_skip(open_state):
     rotating.override_state(2, "two")
     rotating.override_state(1, "one")
     rotating.override_state(4, "four")
-    with pytest.raises(StateAccessError, match="transaction 3 cannot be made: the later transaction 4"):
+    with pytest.raises(StateAccessError, match="transaction 3 cannot be created: the later transaction 4"):
         rotating.get_state(3, Initializer("three"))
