@@ -8,6 +8,7 @@ for your spouts and bolts to read.
 from __future__ import annotations
 
 import difflib
+import enum
 import math
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, Mapping
@@ -92,17 +93,47 @@ _seconds = Kind("a number of seconds above 0", _to_seconds)
 _text = Kind("a non-empty string", _to_text)
 _text_or_none = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
 _flag = Kind("true or false", _to_flag)
+_any = Kind("anything", lambda value: value)
+_seconds_or_none = Kind(
+    "a number of seconds above 0, or none",
+    lambda value: None if value is None or str(value).lower() in {"", "none"} else _to_seconds(value),
+)
 _servers = Kind("host names, or host:port, separated by commas", _to_servers)
+
+
+class TopologyKind(enum.Enum):
+    """The two kinds of topologies."""
+
+    TRANSACTIONAL = "transactional"
+    PLAIN = "plain"
+
+    @property
+    def other(self) -> TopologyKind:
+        """The other one."""
+        return TopologyKind.PLAIN if self is TopologyKind.TRANSACTIONAL else TopologyKind.TRANSACTIONAL
 
 
 @attrs.frozen
 class Setting:
-    """A known setting: its name, default, type and purpose."""
+    """A known setting: its name, default, type and purpose.
+
+    Args:
+        name: the dotted name.
+        default: its value if none is given.
+        kind: what its value must be.
+        purpose: what it is for, in a few words.
+        only: the kind of topologies that it is for; None: both.
+        plain_default: its default in a plain topology, if that differs.
+        is_of_component: whether a component may have a value of its own.
+    """
 
     name: str
     default: Any
     kind: Kind
     purpose: str
+    only: TopologyKind | None = TopologyKind.TRANSACTIONAL
+    plain_default: Any = attrs.Factory(lambda self: self.default, takes_self=True)
+    is_of_component: bool = False
 
     @property
     def keyword(self) -> str:
@@ -121,6 +152,13 @@ _STORMS = frozenset(
         "topology.message.timeout.secs",
         "topology.acker.executors",
         "topology.debug",
+        "topology.enable.message.timeouts",
+        "topology.error.throttle.interval.secs",
+        "topology.max.error.report.per.interval",
+        "topology.max.task.parallelism",
+        "topology.spout.wait.strategy",
+        "topology.tick.tuple.freq.secs",
+        "topology.workers",
         "transactional.zookeeper.servers",
         "transactional.zookeeper.port",
         "transactional.zookeeper.root",
@@ -135,10 +173,28 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.max.spout.pending",
             768,
             _whole(1),
-            "the window: maximum number of transactions begun and not yet committed",
+            "the window: maximum number of transactions begun and not yet committed; in a plain topology, of pending "
+            "roots of a spout task",
+            only=None,
+            plain_default=500,
+            is_of_component=True,
         ),
-        Setting("topology.message.timeout.secs", 30.0, _seconds, "how long an attempt may make no progress"),
-        Setting("topology.acker.executors", 1, _whole(0), "0 turns off the comparison of sent and received tuples"),
+        Setting(
+            "topology.message.timeout.secs",
+            30.0,
+            _seconds,
+            "how long an attempt may make no progress; in a plain topology, how long a root may be pending",
+            only=None,
+        ),
+        Setting(
+            "topology.acker.executors",
+            1,
+            _whole_or_none(0),
+            "0 turns off the comparison of sent and received tuples; in a plain topology, the number of ackers: none: "
+            "one for each worker with spouts; 0: tuple trees are not tracked",
+            only=None,
+            plain_default=None,
+        ),
         Setting(
             "topology.transaction.max.attempts",
             None,
@@ -163,7 +219,7 @@ SETTINGS: Mapping[str, Setting] = {
             _whole(0),
             "maximum size of the journal, which audit, replay and repair read; oldest parts go first; 0: no journal",
         ),
-        Setting("topology.debug", False, _flag, "log every event and action"),
+        Setting("topology.debug", False, _flag, "log every event and action", only=None, is_of_component=True),
         Setting(
             "topology.state.dir",
             None,
@@ -208,6 +264,7 @@ SETTINGS: Mapping[str, Setting] = {
             None,
             _text_or_none,
             "Spark master URL; by default all cores of this machine",
+            only=None,
         ),
         Setting(
             "topology.spark.delta",
@@ -215,7 +272,45 @@ SETTINGS: Mapping[str, Setting] = {
             _flag,
             "start the Spark session with Delta, as for a component with uses_delta = True",
         ),
-        Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark"),
+        Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark", only=None),
+        *(
+            attrs.evolve(setting, only=TopologyKind.PLAIN)
+            for setting in (
+                Setting("topology.workers", 1, _whole(1), "worker processes"),
+                Setting("topology.worker.max.restarts", 10, _whole(0), "restarts of workers in the period below"),
+                Setting("topology.worker.restart.period.secs", 60.0, _seconds, "the period of the restarts above"),
+                Setting(
+                    "topology.worker.watermark.bytes",
+                    32 << 20,
+                    _whole(1),
+                    "bytes that may wait in a worker, in queues and to be sent, before all spouts pause",
+                ),
+                Setting("topology.enable.message.timeouts", True, _flag, "fail roots whose timeout has passed"),
+                Setting(
+                    "topology.tick.tuple.freq.secs",
+                    None,
+                    _seconds_or_none,
+                    "seconds between tick tuples; none: no ticks",
+                    is_of_component=True,
+                ),
+                Setting(
+                    "topology.max.task.parallelism",
+                    None,
+                    _whole_or_none(1),
+                    "most tasks of a component; none: no bound",
+                    is_of_component=True,
+                ),
+                Setting("topology.error.throttle.interval.secs", 10.0, _seconds, "the interval of the bound below"),
+                Setting("topology.max.error.report.per.interval", 5, _whole(0), "errors that a task reports in it"),
+                Setting(
+                    "topology.spout.wait.strategy",
+                    None,
+                    _any,
+                    "a SpoutWaitStrategy: how long a spout that emits nothing waits; none: it is woken up",
+                    is_of_component=True,
+                ),
+            )
+        ),
     )
 }
 """All known settings, by name."""
@@ -227,6 +322,9 @@ _FORMER_NAMES = {
     "pack_transactions_max": "job_transactions_max",
 }
 """Current names of settings, by names of earlier versions, which are accepted with a warning."""
+
+_ALIASES = {"topology.ackers": "topology.acker.executors", "ackers": "topology.acker.executors"}
+"""Other names of settings: Storm has had both."""
 
 
 class Config(Mapping[str, Any]):
@@ -244,10 +342,41 @@ class Config(Mapping[str, Any]):
         given = {**(values or {}), **keywords}
         self._given = dict(_check(name, value) for name, value in given.items())
         self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}
+        self._kind: TopologyKind | None = None
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """What was set, without the defaults."""
+        return self._given
 
     def with_settings(self, values: Mapping[str, Any]) -> Config:
         """Return a copy with some settings replaced."""
-        return Config({**self._given, **values})
+        changed = Config({**self._given, **values})
+        return changed if self._kind is None else changed.of_kind(self._kind)
+
+    def of_kind(self, kind: TopologyKind) -> Config:
+        """Return the configuration as it is for a kind of topologies: with the defaults of that kind.
+
+        Raises:
+            ConfigError: a setting is given that is for the other kind only.
+        """
+        for name in self._given:
+            setting = SETTINGS.get(name)
+            if setting is not None and setting.only is kind.other:
+                raise ConfigError(
+                    f"{name} is for {kind.other.value} topologies ({setting.purpose}); this topology is a "
+                    f"{kind.value} one: leave the setting out"
+                )
+        return Config._with_defaults(self._given, kind)
+
+    @classmethod
+    def _with_defaults(cls, given: Mapping[str, Any], kind: TopologyKind) -> Config:
+        config = cls(given)
+        if kind is TopologyKind.PLAIN:
+            defaults = {name: setting.plain_default for name, setting in SETTINGS.items()}
+            config._values = {**defaults, **config._given}
+        config._kind = kind
+        return config
 
     @property
     def spark(self) -> dict[str, str]:
@@ -255,6 +384,7 @@ class Config(Mapping[str, Any]):
         return {name: str(value) for name, value in self._values.items() if name.startswith(_OWN_PREFIX)}
 
     def __getitem__(self, name: str) -> Any:
+        name = _ALIASES.get(name, name)
         if name in self._values:
             return self._values[name]
         if name in _BY_KEYWORD:
@@ -262,8 +392,9 @@ class Config(Mapping[str, Any]):
         raise KeyError(name)
 
     def __getattr__(self, keyword: str) -> Any:
-        if keyword in _BY_KEYWORD:
-            return self._values[_BY_KEYWORD[keyword].name]
+        name = _ALIASES.get(keyword)
+        if name is not None or keyword in _BY_KEYWORD:
+            return self._values[name or _BY_KEYWORD[keyword].name]
         raise AttributeError(_unknown(keyword))
 
     def __iter__(self) -> Iterator[str]:
@@ -280,7 +411,7 @@ class Config(Mapping[str, Any]):
         return f"Config({self._given!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Config, (self._given,)
+        return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))
 
 
 def _check(name: str, value: Any) -> tuple[str, Any]:
@@ -298,6 +429,7 @@ def _check(name: str, value: Any) -> tuple[str, Any]:
 
 def _present_name(name: str) -> str:
     """Return the current name of a setting; warn if the given one is from an earlier version."""
+    name = _ALIASES.get(name, name)
     present = _FORMER_NAMES.get(name)
     if present is None:
         return name
@@ -313,6 +445,19 @@ def _is_misspelt(name: str) -> bool:
         return False
     candidates = (name, *(prefix + name for prefix in _RESERVED))
     return any(difflib.get_close_matches(each, SETTINGS, n=1, cutoff=0.9) for each in candidates)
+
+
+def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a component of a plain topology sees of the configuration.
+
+    Of txtopo's own settings a component may change some; the others it names are ignored. Names of your own pass.
+
+    Args:
+        config: the topology's.
+        of_component: what the component was declared with.
+    """
+    given = dict(_check(name, value) for name, value in of_component.items())
+    return {**config, **{n: v for n, v in given.items() if n not in SETTINGS or SETTINGS[n].is_of_component}}
 
 
 def find_setting(name: str) -> Setting:

@@ -7,6 +7,7 @@
     │   ├── ConfigError             a configuration name or value
     │   ├── TopologyError           a mistake in the graph, found by build()
     │   ├── FieldsError             a value that does not fit its declared fields
+    │   ├── AnchorError             a tuple that was acked or failed is used as an anchor
     │   ├── StateAccessError        a state used in the wrong place or phase
     │   ├── InputError              input that cannot be read, or that changed between two attempts
     │   ├── UserCodeError           an exception in a bolt or spout that is not a FailedException
@@ -35,6 +36,7 @@ from txtopo.attempts import attempt_words
 
 __all__ = [
     "AlreadyRunning",
+    "AnchorError",
     "ConfigError",
     "DivergenceError",
     "FailedException",
@@ -131,6 +133,10 @@ class TopologyError(RuleError):
 
 class FieldsError(RuleError):
     """A value does not fit its declared fields."""
+
+
+class AnchorError(RuleError):
+    """A tuple that was acked or failed already is used as an anchor: its tree may be finished."""
 
 
 class StateAccessError(RuleError):

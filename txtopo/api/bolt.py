@@ -1,4 +1,8 @@
-"""Bolts process batches. There are four kinds, and a marker that turns a batch bolt into a committer."""
+"""Bolts: what users write to process tuples.
+
+Transactional topologies have four kinds, and a marker that makes a committer of one. Plain topologies have rich bolts
+and basic bolts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from txtopo.api.collector import BasicOutputCollector, BatchOutputCollector
+from txtopo.api.collector import BasicOutputCollector, BatchOutputCollector, OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import Combiner
@@ -49,6 +53,10 @@ class Component(ABC):  # noqa: B024 - its subclasses have the abstract methods
     output_fields: Fields | None = None
     """The fields of the default stream, the attempt first; None if the component emits nothing on it."""
 
+    def component_configuration(self) -> Mapping[str, Any]:
+        """Return settings for this component, in a plain topology; ``add_configuration`` goes before them."""
+        return {}
+
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the output streams; override this to declare more than the default stream."""
         if self.output_fields is not None:
@@ -60,9 +68,14 @@ class Bolt(Component):
 
 
 class BasicBolt(Bolt):
-    """A bolt that processes one tuple at a time and keeps no state between tuples.
+    """A bolt that processes one tuple at a time, in a transactional topology or in a plain one.
 
-    *txtopo* guarantees a fresh, prepared object for each attempt in each task.
+    In a transactional topology it keeps nothing between two tuples: *txtopo* guarantees a fresh, prepared object for
+    each attempt in each task, and *you* emit the attempt as the first value of each tuple.
+
+    In a plain topology there is no attempt, and one object for each task, which lives as long as its worker. *txtopo*
+    anchors what ``execute`` emits to the tuple it was called with, and acks that tuple when ``execute`` returns. So a
+    basic bolt cannot hold tuples back or join them; a :class:`RichBolt` can.
     """
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:
@@ -70,14 +83,45 @@ class BasicBolt(Bolt):
 
     @abstractmethod
     def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
-        """Process one tuple and emit the results, the attempt first.
+        """Process one tuple and emit what follows from it; in a transactional topology, the attempt first.
 
         Raises:
-            FailedException: to have the whole transaction replayed.
+            FailedException: the whole transaction is replayed; in a plain topology, the tuple fails.
+            ReportedFailedException: the same, and the error is reported.
         """
 
     def cleanup(self) -> None:
         """Release resources; called after the last tuple."""
+
+
+class RichBolt(Bolt):
+    """A bolt of a plain topology: it decides itself when a tuple is acked, and what an emitted tuple descends from.
+
+    *You* ack or fail every tuple, in ``execute`` or later: an aggregation holds tuples and acks them together, a join
+    anchors one tuple to several. *txtopo* guarantees one object for each task, which lives as long as its worker, and
+    calls all its methods in one thread. If the worker dies, a fresh object takes its place and the roots of the
+    tuples it held fail at once.
+    """
+
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
+        """Get ready; called once, before the first ``execute``, when the topology is first active.
+
+        Args:
+            config: the topology's configuration, with what the component adds to it.
+            context: where this task is in the topology.
+            collector: emits, acks and fails, also in later calls.
+        """
+
+    @abstractmethod
+    def execute(self, tuple: Tuple) -> None:
+        """Process one tuple.
+
+        Raises:
+            FailedException: the tuple fails, as by ``collector.fail``. Any other exception ends the worker.
+        """
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took; called at the end of a run, but not if the worker is killed."""
 
 
 class BatchBolt(Bolt):

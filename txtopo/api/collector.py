@@ -1,4 +1,4 @@
-"""Collectors: how spouts and bolts emit."""
+"""Collectors: how spouts and bolts emit, and how bolts of plain topologies ack and fail what they received."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple
 
 
 class BasicOutputCollector(ABC):
@@ -52,3 +52,103 @@ class BatchOutputCollector(BasicOutputCollector):
             batch: columns are the stream's fields in order; the attempt column may be left out.
             stream: a columnar stream that the component declares.
         """
+
+
+class OutputCollector(ABC):
+    """Emits, acks and fails for one task of a rich bolt.
+
+    *You* ack or fail every tuple that you receive, now or later; otherwise its root times out. *You* call it in the
+    thread that calls the bolt, and leave values alone once they are emitted: tasks of the same worker share them.
+    *txtopo* guarantees that a root is acked only after every tuple that is anchored to it, directly or not, was acked.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def emit(
+        self, values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        """Emit one tuple and return the ids of the tasks that get it.
+
+        Args:
+            values: one value for each declared field.
+            anchors: the tuple, or tuples, that it descends from: if it fails, their roots fail. None: it belongs to no
+                tree, and its failure concerns nobody.
+            stream: a stream that the bolt declares.
+
+        Raises:
+            FieldsError: the values do not fit the stream's fields.
+            AnchorError: an anchor was acked or failed before.
+        """
+
+    @abstractmethod
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to one task, by its id, on a stream that is declared as direct.
+
+        Raises:
+            TopologyError: no bolt with that task subscribes to the stream by ``direct_grouping``.
+        """
+
+    @abstractmethod
+    def ack(self, tuple: Tuple) -> None:
+        """Say that a tuple is processed. What was anchored to it goes on without it; a second ack is ignored."""
+
+    @abstractmethod
+    def fail(self, tuple: Tuple) -> None:
+        """Say that a tuple failed: every root it descends from fails now, not at its timeout."""
+
+    @abstractmethod
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Begin the timeout of every root that a tuple descends from anew."""
+
+    @abstractmethod
+    def report_error(self, error: BaseException) -> None:
+        """Report an error that the bolt survives; it shows in the log and in the run's report."""
+
+
+class SpoutOutputCollector(ABC):
+    """Emits for one task of a plain spout.
+
+    *You* call it in the thread that calls the spout, and leave values alone once they are emitted.
+    *txtopo* guarantees that ``ack`` or ``fail`` of this spout task is called once at most for each tuple that was
+    emitted with a message id, and never for one without.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None) -> list[int]:
+        """Emit one tuple and return the ids of the tasks that get it.
+
+        Args:
+            values: one value for each declared field.
+            stream: a stream that the spout declares.
+            message_id: what ``ack`` and ``fail`` are called with, of any type; None: the tuple is not tracked.
+
+        Raises:
+            FieldsError: the values do not fit the stream's fields.
+        """
+
+    @abstractmethod
+    def emit_direct(
+        self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None
+    ) -> None:
+        """Emit one tuple to one task, by its id, on a stream that is declared as direct.
+
+        Raises:
+            TopologyError: no bolt with that task subscribes to the stream by ``direct_grouping``.
+        """
+
+    @abstractmethod
+    def pending_count(self) -> int:
+        """Return how many roots of this task are neither acked nor failed."""
+
+    @abstractmethod
+    def report_error(self, error: BaseException) -> None:
+        """Report an error that the spout survives; it shows in the log and in the run's report."""

@@ -3,8 +3,70 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
 
 from txtopo.api.state import MapState
+from txtopo.api.tuples import Tuple
+from txtopo.errors import StateAccessError
+
+
+class TaskHook:
+    """Watches one task of a plain topology; override what you want to know. See ``TopologyContext.add_task_hook``."""
+
+    def prepare(self, config: Any, context: TopologyContext) -> None:
+        """Get ready; called when the hook is added."""
+
+    def emitted(self, event: EmitEvent) -> None:
+        """Learn that the task emitted a tuple; of a bolt, acks and failures of tracked tuples are messages too."""
+
+    def spout_acked(self, event: SpoutEvent) -> None:
+        """Learn that a root was acked; called before the spout's ``ack``."""
+
+    def spout_failed(self, event: SpoutEvent) -> None:
+        """Learn that a root failed; called before the spout's ``fail``."""
+
+    def executed(self, event: BoltEvent) -> None:
+        """Learn that ``execute`` returned."""
+
+    def bolt_acked(self, event: BoltEvent) -> None:
+        """Learn that the bolt acked a tuple."""
+
+    def bolt_failed(self, event: BoltEvent) -> None:
+        """Learn that the bolt failed a tuple."""
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took; called at the end of a run."""
+
+
+@attrs.frozen
+class EmitEvent:
+    """A tuple that was emitted: its values, its stream, the task that emitted it and those that get it."""
+
+    values: Any
+    stream: str
+    task: int
+    to_tasks: list[int]
+
+
+@attrs.frozen
+class SpoutEvent:
+    """A root that was settled: its message id, the spout task, and after how many seconds it was."""
+
+    message_id: Any
+    task: int
+    latency_secs: float | None
+
+
+@attrs.frozen
+class BoltEvent:
+    """A tuple that a bolt's task executed, acked or failed."""
+
+    tuple: Tuple
+    task: int
 
 
 class TopologyContext(ABC):
@@ -20,9 +82,49 @@ class TopologyContext(ABC):
     """A folder shared by executors and driver for files that a committer reads in the commit phase; empty if there
     is none. txtopo removes a file after its commit if its name starts with the txid and ends with ``.arrow``."""
 
+    @property
+    def this_task_id(self) -> int:
+        """The id of this task: unique in a plain topology; the same as ``this_task_index`` in a transactional one."""
+        return self.this_task_index
+
     @abstractmethod
     def component_tasks(self, component: str) -> list[int]:
-        """Return the task indices of a component: 0 to its parallelism - 1."""
+        """Return the tasks of a component, in order.
+
+        In a plain topology these are task ids, unique in the topology: what ``emit`` returns and ``emit_direct`` takes.
+        In a transactional one they are indices, from 0 to the component's number of tasks less one.
+        """
+
+    def offload(self, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
+        """Run a slow call, such as a write over the network, while the worker goes on; in plain topologies only.
+
+        *You* let ``call`` touch nothing that your other methods use. *txtopo* guarantees to run the calls of a task one
+        after another, in a thread of its own, and then ``on_done`` in the thread of all your other methods.
+
+        Args:
+            call: the call.
+            on_done: is given a future that is done: ``result()`` returns what the call returned, or raises what it
+                raised.
+
+        Raises:
+            StateAccessError: the topology is a transactional one, whose bolts may simply wait.
+        """
+        del call, on_done
+        raise StateAccessError(
+            "a transactional topology has no offload(): its bolts may wait for slow calls",
+            component=self.this_component_id,
+        )
+
+    def add_task_hook(self, hook: TaskHook) -> None:
+        """Add a hook that watches this task; in ``prepare`` or ``open`` of a component of a plain topology.
+
+        Raises:
+            StateAccessError: the topology is a transactional one, which has no hooks.
+        """
+        raise StateAccessError(
+            f"a transactional topology has no task hooks; {type(hook).__name__} is for plain topologies",
+            component=self.this_component_id,
+        )
 
     @abstractmethod
     def state(self, name: str) -> MapState:
@@ -32,5 +134,6 @@ class TopologyContext(ABC):
         phase: in ``finish_batch``, and in ``execute`` for tuples emitted in the commit phase.
 
         Raises:
-            StateAccessError: there is no such state, or this component runs in the processing phase.
+            StateAccessError: there is no such state, this component runs in the processing phase, or the topology is
+                a plain one, which has no states.
         """

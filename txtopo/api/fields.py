@@ -93,6 +93,10 @@ class Fields:
             for name, kind in zip(self.names, self.types, strict=True)
         ]
 
+    def __add__(self, other: Fields) -> Fields:
+        """Return the fields of both, with their types."""
+        return Fields(*self._specifications(), *other._specifications())
+
     def __len__(self) -> int:
         return len(self.names)
 

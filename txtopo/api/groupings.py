@@ -53,21 +53,21 @@ class CustomStreamGrouping(ABC):
     """
 
     def prepare(self, context: TopologyContext, stream: str, target_tasks: Sequence[int]) -> None:
-        """Prepare for one attempt in one task that emits on ``stream``.
+        """Prepare for one task that emits on ``stream``; in a transactional topology, for one attempt in it.
 
         Args:
             context: the emitting task's place in the topology.
             stream: the name of the stream.
-            target_tasks: the task indices of the subscribing bolt.
+            target_tasks: the tasks of the subscribing bolt: ids in a plain topology, indices in a transactional one.
         """
 
     @abstractmethod
     def choose_tasks(self, source_task: int, values: Sequence[Any]) -> Sequence[int]:
-        """Return the indices of the tasks that get a tuple.
+        """Return those of the target tasks that get a tuple.
 
         Args:
-            source_task: the index of the task that emits the tuple.
-            values: the tuple's values, the attempt first.
+            source_task: the task that emits the tuple: its id in a plain topology, its index in a transactional one.
+            values: the tuple's values; in a transactional topology, the attempt first.
         """
 
 
@@ -82,6 +82,11 @@ class Grouping:
     def moves(self, source_parallelism: int, target_parallelism: int) -> bool:
         """Return whether a tuple may go to another task index than the one that emitted it."""
         return self.kind not in EVEN or source_parallelism != target_parallelism
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the emitter names the task."""
+        return self.kind is GroupingKind.DIRECT
 
     def __str__(self) -> str:
         if self.fields is not None:

@@ -1,4 +1,7 @@
-"""Spouts: the sources of transactions. A coordinator decides what a transaction holds; emitters emit it.
+"""Spouts: the sources of tuples.
+
+:class:`Spout` is for plain topologies. All others are for transactional ones: a coordinator decides what a transaction
+holds; emitters emit it.
 
 Metadata is JSON: txtopo encodes what a coordinator or emitter returns, makes it durable and decodes it before use, so
 the first attempt sees exactly what every later one will.
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from txtopo.api.bolt import BatchBolt, Component
-from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.collector import BatchOutputCollector, SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.state import State
 from txtopo.api.store import Lead, Store
@@ -24,6 +27,72 @@ if TYPE_CHECKING:
 
 Metadata = Any
 """What an emitter needs to emit a batch again, as a JSON value: offsets, not data."""
+
+
+class Spout(Component):
+    """The source of a plain topology: emits tuples one by one, and learns of each whether it was fully processed.
+
+    *You* emit with a message id to have a tuple tracked, keep what you need to emit it again until ``ack``, and
+    decide in ``fail`` whether you do. txtopo keeps no values: what a spout does not emit again is lost. *txtopo*
+    guarantees one object for each task and calls all its methods in one thread; for each tracked tuple it calls
+    ``ack`` or ``fail`` once at most. If the worker dies, the fresh object that takes this one's place learns nothing
+    of its tuples: the source must offer again what was not acked.
+    """
+
+    def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
+        """Get ready; called once, before all else, when the topology is first active.
+
+        Args:
+            config: the topology's configuration, with what the component adds to it.
+            context: where this task is in the topology.
+            collector: emits, also in later calls.
+        """
+
+    @abstractmethod
+    def next_tuple(self) -> None:
+        """Emit some tuples if there are any, and return soon: while it waits, nothing else in its worker runs.
+
+        It is called only while the topology is active and fewer than ``topology.max.spout.pending`` roots of this task
+        are pending.
+        """
+
+    def ack(self, message_id: Any) -> None:
+        """Learn that a tuple and all that descended from it were processed."""
+
+    def fail(self, message_id: Any) -> None:
+        """Learn that a tuple failed, timed out, or touched a worker that died. It may be emitted again here."""
+
+    def activate(self) -> None:
+        """Learn that ``next_tuple`` is called from now on; called after ``open``, too."""
+
+    def deactivate(self) -> None:
+        """Learn that ``next_tuple`` is not called for now. Acks and failures still come."""
+
+    def is_exhausted(self) -> bool:
+        """Whether this task never emits a new tuple again; False for an endless source.
+
+        A run ends when every spout task says so and nothing is pending. ``fail`` may still emit until then.
+        """
+        return False
+
+    def close(self) -> None:
+        """Let go of what ``open`` took; called at the end of a run, but not if the worker is killed."""
+
+
+class SpoutWaitStrategy(ABC):
+    """Says how long a spout of a plain topology waits when it emits nothing. Must pickle.
+
+    The worker waits, not the strategy: tuples and acks that arrive meanwhile are worked on at once.
+    """
+
+    @abstractmethod
+    def empty_emit(self, streak: int) -> float:
+        """Return how many seconds to wait before the spout is called again.
+
+        Args:
+            streak: how many times in a row the spout has emitted nothing, or had as many roots pending as it may: 1,
+                2 …
+        """
 
 
 class Coordinator(ABC):

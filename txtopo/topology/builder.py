@@ -10,6 +10,7 @@ import cloudpickle
 
 from txtopo.api.bolt import (
     Bolt,
+    Component,
     ICommitter,
     OutputFieldsDeclarer,
 )
@@ -18,6 +19,7 @@ from txtopo.api.groupings import Grouping, GroupingKind
 from txtopo.api.spout import (
     AnySpout,
     DataFrameSpout,
+    Spout,
     SpoutTable,
 )
 from txtopo.api.state import State
@@ -26,9 +28,10 @@ from txtopo.topology import checks
 from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
 from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
 from txtopo.topology.kinds import rules_of
-from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, Topology
+from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent
 from txtopo.topology.probe import find_state_mistakes
 from txtopo.topology.spout_semantics import semantics_of
+from txtopo.topology.topology import TransactionalTopology
 
 
 class TransactionalTopologyBuilder:
@@ -43,7 +46,7 @@ class TransactionalTopologyBuilder:
 
     def __init__(self, topology_id: str, spout_id: str, spout: AnySpout, parallelism: int | None = None) -> None:
         self._graph = Graph(topology_id)
-        self._graph.declared.append(Declared(spout_id, spout, parallelism))
+        self._graph.declared.append(Declared(spout_id, spout, parallelism, is_spout=True))
 
     @property
     def spout_declarer(self) -> ComponentDeclarer:
@@ -68,7 +71,7 @@ class TransactionalTopologyBuilder:
         """Add a state; committers and the bolts below them get it from ``context.state(name)``."""
         self._graph.states.append((name, state))
 
-    def build(self) -> Topology:
+    def build(self) -> TransactionalTopology:
         """Check the graph and return the topology.
 
         It calls ``prepare`` once on a copy of each bolt of the commit phase, to find the states that it requests.
@@ -80,9 +83,9 @@ class TransactionalTopologyBuilder:
             SharedStateWarning: a bolt's class has an attribute that is a list, a dictionary or a set.
         """
         tables = checks.own_tables_of(self._graph)
-        _refuse(list(checks.check_own_tables(self._graph, tables)))
+        refuse(list(checks.check_own_tables(self._graph, tables)))
         graph = _with_own_tables(self._graph, tables)
-        _refuse(
+        refuse(
             [
                 *checks.check_ids(graph),
                 *checks.check_kinds(graph),
@@ -90,9 +93,9 @@ class TransactionalTopologyBuilder:
                 *checks.check_settings(graph),
             ]
         )
-        _refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])
+        refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])
         streams = {declared.id: _streams_of(declared) for declared in graph.declared}
-        _refuse(
+        refuse(
             [
                 mistake
                 for d in graph.declared
@@ -102,15 +105,15 @@ class TransactionalTopologyBuilder:
                 )
             ]
         )
-        _refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
+        refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
         ordered = _in_topological_order(graph)
         commit_phase = _find_commit_phase(ordered)
-        _refuse(list(checks.check_frames(graph, streams, commit_phase)))
+        refuse(list(checks.check_frames(graph, streams, commit_phase)))
         plan = _make_plan(graph, ordered, streams, commit_phase)
-        _refuse(list(find_state_mistakes(plan)))
+        refuse(list(find_state_mistakes(plan)))
         for shared in {shared for d in graph.declared[1:] for shared in shared_defaults(d.component)}:
             warnings.warn(shared.text, SharedStateWarning, stacklevel=2)
-        return Topology(plan)
+        return TransactionalTopology(plan)
 
     def _add(self, bolt_id: str, bolt: Bolt, parallelism: int | None, *, is_committer: bool) -> BoltDeclarer:
         declared = Declared(bolt_id, bolt, parallelism, is_committer=is_committer)
@@ -141,7 +144,8 @@ def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
     return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states])
 
 
-def _refuse(mistakes: list[str]) -> None:
+def refuse(mistakes: list[str]) -> None:
+    """Raise a TopologyError that names all mistakes, if there are any."""
     if mistakes:
         raise TopologyError("\n".join(mistakes))
 
@@ -221,20 +225,29 @@ def _make_plan(
 def _kind_of(component: object) -> ComponentKind:
     rules = rules_of(component)
     assert rules is not None, "checked before"
+    assert isinstance(rules.kind, ComponentKind), "as the table says"
     return rules.kind
 
 
-def _prototype(component: AnySpout | Bolt) -> Any:
+def _prototype(component: AnySpout | Spout | Bolt) -> Any:
     if isinstance(component, Bolt):
-        _check_pickles(component)
+        check_pickles(component)
         return component
+    assert not isinstance(component, Spout), "checked before"
     return semantics_of(component).prototype(component)
 
 
-def _check_pickles(bolt: Bolt) -> None:
+def check_pickles(component: Component) -> None:
+    """Refuse a component that cannot travel to the executors.
+
+    Raises:
+        TopologyError: it does not pickle.
+    """
     try:
-        cloudpickle.dumps(bolt)
+        cloudpickle.dumps(component)
     except Exception as error:  # a user's object may raise anything while it is pickled
+        what, method = ("bolt", "prepare") if isinstance(component, Bolt) else ("spout", "open")
         raise TopologyError(
-            f"bolt {type(bolt).__name__} does not pickle ({error}); create objects that do not pickle in prepare()"
+            f"{what} {type(component).__name__} does not pickle ({error}); create objects that do not pickle in "
+            f"{method}()"
         ) from error

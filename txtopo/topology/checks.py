@@ -20,7 +20,7 @@ from txtopo.api.state import State
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.topology.graph import Declared, Graph
-from txtopo.topology.kinds import bolt_classes, rules_of
+from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
 
 OWN_PREFIX = "spout."
 """The prefix of the names of a spout's own committers and states."""
@@ -65,7 +65,7 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     spout, *bolts = graph.declared
     if not isinstance(spout.component, AnySpout):
         yield (
-            f"{spout.id!r}: {type(spout.component).__name__} is not a spout; subclass TransactionalSpout, "
+            f"{spout.id!r}: {_not_here(spout.component)}; subclass TransactionalSpout, "
             "PartitionedTransactionalSpout, OpaquePartitionedTransactionalSpout or DataFrameSpout"
         )
     for declared in bolts:
@@ -74,7 +74,7 @@ def check_kinds(graph: Graph) -> Iterator[str]:
             what = f"the class {bolt.__name__}, not an object of it," if isinstance(bolt, type) else type(bolt).__name__
             yield f"{declared.id!r}: {what} is not a bolt; subclass {_either(bolt_classes())}"
         elif (rules := rules_of(bolt)) is None:
-            yield f"{declared.id!r}: subclass {_either(bolt_classes())}, not Bolt itself"
+            yield f"{declared.id!r}: {_not_here(bolt)}; subclass {_either(bolt_classes())}"
         elif declared.is_committer and not rules.may_commit:
             yield (
                 f"committer {declared.id!r} is a {type(bolt).__name__}, which has no finish_batch(); "
@@ -83,6 +83,14 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for name, state in graph.states:
         if not isinstance(state, State):
             yield f"state {name!r} is a {type(state).__name__}; pass a DeltaState, a MemoryState or another State"
+
+
+def _not_here(component: object) -> str:
+    """Say why a component is none that a transactional topology has."""
+    name = type(component).__name__
+    if rules_of(component, PLAIN_KINDS) is not None:
+        return f"{name} is for plain topologies, which a TopologyBuilder builds"
+    return f"{name} is a Bolt and none of its kinds" if isinstance(component, Bolt) else f"{name} is not a spout"
 
 
 def check_parallelism(graph: Graph) -> Iterator[str]:
@@ -121,9 +129,9 @@ def check_streams(declared: Declared, streams: Mapping[str, Any]) -> Iterator[st
 
 def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find bolts without input, unknown sources, streams and fields, and groupings that do not fit."""
-    for declared in graph.declared[1:]:
+    for declared in graph.bolts:
         if not declared.subscriptions:
-            spout = graph.declared[0].id
+            spout = next((d.id for d in graph.declared if d.is_spout), graph.declared[0].id)
             yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({spout!r})"
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping
@@ -131,7 +139,8 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
                 yield f"bolt {declared.id!r} subscribes to unknown component {source!r}{_nearest(source, streams)}"
                 continue
             if stream not in streams[source]:
-                known = ", ".join(repr(name) for name in streams[source]) or "none; set its output_fields"
+                declared_streams = [repr(name) for name in streams[source] if not str(name).startswith("__")]
+                known = ", ".join(declared_streams) or "none; set its output_fields"
                 yield f"bolt {declared.id!r} subscribes to unknown stream {stream!r} of {source!r}; known: {known}"
                 continue
             fields = streams[source][stream]

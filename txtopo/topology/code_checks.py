@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.topology.kinds import rules_of
+from txtopo.topology.kinds import KINDS, PLAIN_KINDS, rules_of
 
 _DECLARATION = {"declare_output_fields": ("declarer",)}
 
@@ -27,7 +27,7 @@ _STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
 
 
 def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
-    rules = rules_of(component)
+    rules = rules_of(component, (*KINDS, *PLAIN_KINDS))
     return {} if rules is None else rules.methods
 
 
@@ -58,13 +58,16 @@ def signature_mistakes(component_id: str, component: object) -> Iterator[str]:
                 yield f"{component_id!r}: {owner.__name__}.{other}() is never called; rename it to {method}()"
 
 
-def undeclared_streams(component_id: str, component: object, streams: Mapping[str, object]) -> Iterator[str]:
+def undeclared_streams(
+    component_id: str, component: object, streams: Mapping[str, object], example: str = "Fields('attempt', …)"
+) -> Iterator[str]:
     """Find calls that emit on a stream that the bolt does not declare.
 
     Args:
         component_id: the bolt's id.
         component: the bolt.
         streams: the streams that it declares.
+        example: fields as such a bolt declares them.
     """
     if "execute" not in _methods_called(component):
         return
@@ -77,7 +80,7 @@ def undeclared_streams(component_id: str, component: object, streams: Mapping[st
             seen.add((method, stream))
             where = f"{component_id!r}: {type(component).__name__}.{method}()"
             if stream == DEFAULT_STREAM:
-                remedy = "set output_fields = Fields('attempt', …)"
+                remedy = f"set output_fields = {example}"
             else:
                 remedy = f"declare it in declare_output_fields(): declarer.declare_stream({stream!r}, Fields(…))"
             yield f"{where} emits on stream {stream!r}, which is not declared; {remedy}"

@@ -11,7 +11,7 @@ from txtopo.api.bolt import Bolt
 from txtopo.api.copying import copied
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping, Grouping, GroupingKind
-from txtopo.api.spout import AnySpout
+from txtopo.api.spout import AnySpout, Spout
 from txtopo.api.tuples import DEFAULT_STREAM
 
 
@@ -29,7 +29,7 @@ class Declared:
     """A declared spout or bolt."""
 
     id: str
-    component: AnySpout | Bolt
+    component: AnySpout | Spout | Bolt
     parallelism: Any
     is_committer: bool = False
     num_tasks: Any = None
@@ -37,6 +37,8 @@ class Declared:
     configuration: dict[str, Any] = attrs.field(factory=dict)
     is_of_spout: bool = False
     """Whether it is a committer of the spout's own tables."""
+    is_spout: bool = False
+    """Whether it was declared as a spout."""
 
 
 class ComponentDeclarer:
@@ -125,3 +127,8 @@ class Graph:
     topology_id: str
     declared: list[Declared] = attrs.field(factory=list)
     states: list[tuple[str, Any]] = attrs.field(factory=list)
+
+    @property
+    def bolts(self) -> list[Declared]:
+        """What was declared as a bolt."""
+        return [declared for declared in self.declared if not declared.is_spout]

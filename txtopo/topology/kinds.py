@@ -10,8 +10,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt
-from txtopo.api.spout import AnySpout, DataFrameSpout
+from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt, RichBolt
+from txtopo.api.spout import AnySpout, DataFrameSpout, Spout
+from txtopo.topology.plain_plan import PlainKind
 from txtopo.topology.plan import ComponentKind
 
 
@@ -28,7 +29,7 @@ class KindRules:
         emits_columns: whether their outputs need typed fields.
     """
 
-    kind: ComponentKind
+    kind: ComponentKind | PlainKind
     base: Any
     methods: Mapping[str, Sequence[str]]
     may_commit: bool = False
@@ -53,15 +54,34 @@ KINDS = (
     KindRules(ComponentKind.DATAFRAME_SPOUT, DataFrameSpout, _READ, emits_columns=True),
     KindRules(ComponentKind.SPOUT, AnySpout, _SPOUT),
 )
-"""The kinds; the first match counts, so subclasses come before their base classes."""
+"""The kinds of transactional topologies; the first match counts, so subclasses come before their base classes."""
+
+_RICH = {"prepare": (*_SHORT, "collector"), "execute": ("tuple",), "cleanup": ()}
+_NEXT = {
+    "open": (*_SHORT, "collector"),
+    "next_tuple": (),
+    "ack": ("message_id",),
+    "fail": ("message_id",),
+    "activate": (),
+    "deactivate": (),
+    "is_exhausted": (),
+    "close": (),
+}
+
+PLAIN_KINDS = (
+    KindRules(PlainKind.BASIC_BOLT, BasicBolt, _BASIC),
+    KindRules(PlainKind.RICH_BOLT, RichBolt, _RICH),
+    KindRules(PlainKind.SPOUT, Spout, _NEXT),
+)
+"""The kinds of plain topologies."""
 
 
-def rules_of(component: object) -> KindRules | None:
-    """Return the rules of a component's kind; None if it has no kind."""
-    return next((rules for rules in KINDS if isinstance(component, rules.base)), None)
+def rules_of(component: object, kinds: Sequence[KindRules] = KINDS) -> KindRules | None:
+    """Return the rules of a component's kind; None if it is of none of ``kinds``."""
+    return next((rules for rules in kinds if isinstance(component, rules.base)), None)
 
 
-def bolt_classes(*, may_commit: bool = False) -> list[str]:
+def bolt_classes(kinds: Sequence[KindRules] = KINDS, *, may_commit: bool = False) -> list[str]:
     """Return the names of the classes that bolts, or committers, subclass."""
-    bolts = [rules for rules in KINDS if isinstance(rules.base, type) and issubclass(rules.base, Bolt)]
+    bolts = [rules for rules in kinds if isinstance(rules.base, type) and issubclass(rules.base, Bolt)]
     return [rules.base.__name__ for rules in bolts if rules.may_commit or not may_commit]

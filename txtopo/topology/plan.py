@@ -139,15 +139,3 @@ class Plan:
     def inputs(self, component: str) -> tuple[Edge, ...]:
         """Return the edges that end at a component."""
         return tuple(edge for edge in self.edges if edge.target == component)
-
-
-@attrs.frozen
-class Topology:
-    """A topology that can be run; ``TransactionalTopologyBuilder.build()`` returns it."""
-
-    plan: Plan
-
-    @property
-    def id(self) -> str:
-        """The id under which the store keeps the topology's coordinator state."""
-        return self.plan.topology_id

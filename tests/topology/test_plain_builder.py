@@ -1,0 +1,362 @@
+"""The builder of plain topologies: every mistake is found by build(), named, with its remedy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from spouts.memory import MemoryTransactionalSpout
+from txtopo import BasicBolt, BatchBolt, Fields, RichBolt, Spout, TopologyBuilder, TransactionalTopologyBuilder
+from txtopo.errors import TopologyError
+from txtopo.topology.plain_plan import PlainKind
+
+
+class Words(Spout):
+    output_fields = Fields("word")
+
+    def next_tuple(self):
+        pass
+
+
+class Pass(BasicBolt):
+    output_fields = Fields("word")
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values)
+
+
+class Rich(RichBolt):
+    output_fields = Fields("word", "n")
+
+    def execute(self, tuple):
+        pass
+
+
+class Silent(RichBolt):
+    def execute(self, tuple):
+        pass
+
+
+class Direct(RichBolt):
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("word"))
+        declarer.declare_stream("direct", Fields("word"), direct=True)
+
+    def execute(self, tuple):
+        pass
+
+
+class OwnStream(Words):
+    def declare_output_fields(self, declarer):
+        declarer.declare_stream("__mine", Fields("word"))
+
+
+class BadFields(Words):
+    output_fields = ("word",)
+
+
+class OfTransactions(BatchBolt):
+    output_fields = Fields("attempt", "word")
+
+    def execute(self, tuple):
+        pass
+
+
+class NeedsMore(Rich):
+    def execute(self, tuple, collector):
+        pass
+
+
+class OldPrepare(Rich):
+    def prepare(self, config, context):
+        pass
+
+
+class OldOpen(Words):
+    def open(self, config):
+        pass
+
+
+class StormsNames(Words):
+    def nextTuple(self):  # noqa: N802 - as in Storm
+        pass
+
+
+class EmitsElsewhere(Rich):
+    def execute(self, tuple):
+        self.collector.emit([1, 2], stream="elsewhere")
+
+
+class EmitsUndeclared(BasicBolt):
+    def execute(self, tuple, collector):
+        collector.emit([1])
+
+
+class Locked(Words):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+def builder() -> TopologyBuilder:
+    made = TopologyBuilder("words")
+    made.set_spout("spout", Words())
+    return made
+
+
+def transactional_spout() -> MemoryTransactionalSpout:
+    return MemoryTransactionalSpout({0: [["cat"]]}, Fields("word"), 1)
+
+
+def test_topology_of_the_guide() -> None:
+    """Tasks are numbered through the topology; components keep their order, kind, streams and settings."""
+    b = builder()
+    b.set_spout("other", Words(), 2)
+    bolt = b.set_bolt("pass", Pass(), 2).set_num_tasks(4)
+    bolt.shuffle_grouping("spout").fields_grouping("other", Fields("word")).add_configuration("my.name", 7)
+    b.set_bolt("rich", Rich()).global_grouping("pass")
+    topology = b.build()
+    plan = topology.plan
+    assert topology.id == "words"
+    assert [(c.id, c.kind, c.parallelism, c.tasks) for c in plan.components] == [
+        ("spout", PlainKind.SPOUT, 1, (1,)),
+        ("other", PlainKind.SPOUT, 2, (2, 3)),
+        ("pass", PlainKind.BASIC_BOLT, 2, (4, 5, 6, 7)),
+        ("rich", PlainKind.RICH_BOLT, 1, (8,)),
+    ]
+    assert [spout.id for spout in plan.spouts] == ["spout", "other"]
+    assert plan.by_id["pass"].configuration == {"my.name": 7}
+    assert plan.by_id["rich"].streams == {"default": Fields("word", "n")}
+    assert [(edge.source, edge.target) for edge in plan.edges] == [
+        ("spout", "pass"),
+        ("other", "pass"),
+        ("pass", "rich"),
+    ]
+    assert [edge.target for edge in plan.outputs("spout", "default")] == ["pass"]
+
+
+def test_cycles_are_allowed() -> None:
+    """A bolt may take what comes from below it, or from itself."""
+    b = builder()
+    b.set_bolt("a", Pass()).shuffle_grouping("spout").shuffle_grouping("b").shuffle_grouping("a")
+    b.set_bolt("b", Pass()).shuffle_grouping("a")
+    assert len(b.build().plan.edges) == 4
+
+
+def test_bolts_before_spouts() -> None:
+    """Components may be declared in any order."""
+    b = TopologyBuilder("words")
+    b.set_bolt("a", Pass()).shuffle_grouping("spout")
+    b.set_spout("spout", Words())
+    assert [component.id for component in b.build().plan.components] == ["a", "spout"]
+
+
+def test_every_grouping() -> None:
+    """All groupings of Storm are there, a stream on each."""
+    b = builder()
+    b.set_bolt("direct", Direct()).shuffle_grouping("spout")
+    bolt = b.set_bolt("a", Silent())
+    bolt.shuffle_grouping("spout").fields_grouping("spout", Fields("word")).global_grouping("spout")
+    bolt.all_grouping("spout").none_grouping("spout").local_or_shuffle_grouping("spout")
+    bolt.partial_key_grouping("spout", Fields("word")).direct_grouping("direct", "direct")
+    assert len({edge.grouping.kind for edge in b.build().plan.edges}) == 8
+
+
+MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object], list[str]]] = [
+    (
+        "bolt's id twice",
+        lambda b: [b.set_bolt("a", Pass()).shuffle_grouping("spout") for _ in range(2)],
+        ["'a'", "2 times"],
+    ),
+    ("spout's id twice", lambda b: b.set_spout("spout", Words()), ["'spout'", "2 times"]),
+    (
+        "bolt called as the spout",
+        lambda b: b.set_bolt("spout", Pass()).shuffle_grouping("spout"),
+        ["'spout'", "2 times"],
+    ),
+    ("empty id", lambda b: b.set_spout("", Words()), ["component id ''", "non-empty"]),
+    ("system id", lambda b: b.set_spout("__acker", Words()), ["'__acker'", "begins with '__'"]),
+    ("a class as spout", lambda b: b.set_spout("a", Words), ["'a'", "Words is a class; give an object of it"]),
+    (
+        "a class as bolt",
+        lambda b: b.set_bolt("a", Pass).shuffle_grouping("spout"),
+        ["'a'", "Pass is a class; give an object of it"],
+    ),
+    ("not a spout", lambda b: b.set_spout("a", object()), ["'a'", "object is not a spout", "subclass Spout"]),
+    ("a bolt as spout", lambda b: b.set_spout("a", Rich()), ["'a'", "Rich is not a spout"]),
+    (
+        "a spout as bolt",
+        lambda b: b.set_bolt("a", Words()).shuffle_grouping("spout"),
+        ["'a'", "Words is not a bolt", "BasicBolt or RichBolt"],
+    ),
+    (
+        "transactional spout",
+        lambda b: b.set_spout("a", transactional_spout()),
+        ["'a'", "MemoryTransactionalSpout", "TransactionalTopologyBuilder", "subclass Spout"],
+    ),
+    (
+        "transactional bolt",
+        lambda b: b.set_bolt("a", OfTransactions()).shuffle_grouping("spout"),
+        ["'a'", "OfTransactions", "TransactionalTopologyBuilder", "BasicBolt or RichBolt"],
+    ),
+    (
+        "too many arguments",
+        lambda b: b.set_bolt("a", NeedsMore()).shuffle_grouping("spout"),
+        ["'a'", "NeedsMore.execute(self, tuple, collector)", "write def execute(self, tuple)"],
+    ),
+    (
+        "prepare without collector",
+        lambda b: b.set_bolt("a", OldPrepare()).shuffle_grouping("spout"),
+        ["'a'", "OldPrepare.prepare", "write def prepare(self, config, context, collector)"],
+    ),
+    (
+        "open without collector",
+        lambda b: b.set_spout("a", OldOpen()),
+        ["'a'", "OldOpen.open(self, config)", "write def open(self, config, context, collector)"],
+    ),
+    ("Storm's spelling", lambda b: b.set_spout("a", StormsNames()), ["'a'", "nextTuple", "next_tuple()"]),
+    (
+        "undeclared stream",
+        lambda b: b.set_bolt("a", EmitsElsewhere()).shuffle_grouping("spout"),
+        ["'a'", "'elsewhere'", "declare_stream"],
+    ),
+    (
+        "no output fields",
+        lambda b: b.set_bolt("a", EmitsUndeclared()).shuffle_grouping("spout"),
+        ["'a'", "'default'", "set output_fields = Fields('name', …)"],
+    ),
+    (
+        "does not pickle",
+        lambda b: b.set_spout("a", Locked()),
+        ["Locked does not pickle", "create objects that do not pickle"],
+    ),
+    (
+        "unknown component",
+        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spuot"),
+        ["'a'", "'spuot'", "did you mean 'spout'"],
+    ),
+    (
+        "unknown component of a direct grouping",
+        lambda b: b.set_bolt("a", Pass()).direct_grouping("spuot", "direct"),
+        ["'a'", "'spuot'", "did you mean 'spout'"],
+    ),
+    (
+        "unknown stream",
+        lambda b: b.set_bolt("a", Pass()).shuffle_grouping("spout", "side"),
+        ["'a'", "'side'", "known: 'default'"],
+    ),
+    (
+        "a source without streams",
+        lambda b: (
+            b.set_bolt("silent", Silent()).shuffle_grouping("spout"),
+            b.set_bolt("a", Pass()).shuffle_grouping("silent"),
+        ),
+        ["'a'", "known: none; set its output_fields"],
+    ),
+    (
+        "unknown field",
+        lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields("wrd")),
+        ["'a'", "'wrd'", "did you mean 'word'"],
+    ),
+    ("no fields", lambda b: b.set_bolt("a", Pass()).fields_grouping("spout", Fields()), ["'a'", "names no field"]),
+    (
+        "custom grouping",
+        lambda b: b.set_bolt("a", Pass()).custom_grouping("spout", len),
+        ["'a'", "CustomStreamGrouping"],
+    ),
+    ("bolt without input", lambda b: b.set_bolt("a", Pass()), ["'a'", "no input", "shuffle_grouping('spout')"]),
+    ("zero executors", lambda b: b.set_spout("a", Words(), 0), ["'a'", "parallelism is 0"]),
+    ("negative executors", lambda b: b.set_spout("a", Words(), -1), ["'a'", "parallelism is -1"]),
+    ("text executors", lambda b: b.set_spout("a", Words(), "3"), ["'a'", "parallelism is '3'"]),
+    ("zero tasks", lambda b: b.set_spout("a", Words()).set_num_tasks(0), ["'a'", "number of tasks is 0"]),
+    (
+        "fewer tasks than executors",
+        lambda b: b.set_spout("a", Words(), 4).set_num_tasks(3),
+        ["'a' has 3 tasks for a parallelism of 4", "raise set_num_tasks or lower the parallelism"],
+    ),
+    (
+        "direct stream by another grouping",
+        lambda b: (
+            b.set_bolt("direct", Direct()).shuffle_grouping("spout"),
+            b.set_bolt("a", Silent()).shuffle_grouping("direct", "direct"),
+        ),
+        ["'a'", "stream 'direct' of 'direct' is direct; use direct_grouping"],
+    ),
+    (
+        "direct grouping of another stream",
+        lambda b: b.set_bolt("a", Silent()).direct_grouping("spout"),
+        ["'a'", "stream 'default' of 'spout' is not declared as direct; declare it with direct=True"],
+    ),
+    ("system stream", lambda b: b.set_spout("a", OwnStream()), ["'a'", "'__mine'", "begin with '__'"]),
+    ("fields that are a tuple", lambda b: b.set_spout("a", BadFields()), ["'a'", "('word',)", "Fields('name', …)"]),
+    (
+        "misspelt setting",
+        lambda b: b.set_spout("a", Words()).add_configuration("topology.max.spout.pendin", 3),
+        ["'a'", "topology.max.spout.pendin", "did you mean"],
+    ),
+    (
+        "wrong setting",
+        lambda b: b.set_spout("a", Words()).add_configuration("topology.max.spout.pending", 0),
+        ["'a'", "topology.max.spout.pending is 0"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "says"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
+def test_build_refuses(mistake: Callable[[TopologyBuilder], object], says: list[str]) -> None:
+    """Promise 17: build() refuses a mistake with a message that names the component and the remedy."""
+    b = builder()
+    mistake(b)
+    with pytest.raises(TopologyError) as raised:
+        b.build()
+    for words in says:
+        assert words in str(raised.value)
+    assert "__system" not in str(raised.value)
+
+
+def test_no_spout() -> None:
+    """A topology without a spout is refused; so is one without anything, and one whose bolt comes first says a spout."""
+    b = TopologyBuilder("words")
+    with pytest.raises(TopologyError, match="the topology has no spout; add one by set_spout"):
+        b.build()
+    b.set_bolt("a", Pass()).shuffle_grouping("a")
+    with pytest.raises(TopologyError, match="the topology has no spout; add one by set_spout"):
+        b.build()
+    b.set_bolt("b", Pass())
+    b.set_spout("spout", Words())
+    with pytest.raises(
+        TopologyError, match=r"'b' has no input; add a grouping, for example .shuffle_grouping\('spout'\)"
+    ):
+        b.build()
+
+
+@pytest.mark.parametrize("topology_id", ["", "a/b", None, 3])
+def test_topology_id(topology_id: str) -> None:
+    """An id that can name nothing is refused."""
+    b = TopologyBuilder(topology_id)
+    b.set_spout("spout", Words())
+    with pytest.raises(TopologyError, match="topology id"):
+        b.build()
+
+
+def test_all_mistakes_at_once() -> None:
+    """Several mistakes of a kind are told of in one error."""
+    b = builder()
+    b.set_bolt("a", Pass()).shuffle_grouping("nowhere")
+    b.set_bolt("b", Pass()).shuffle_grouping("spout", "nothing")
+    with pytest.raises(TopologyError) as raised:
+        b.build()
+    assert "'nowhere'" in str(raised.value)
+    assert "'nothing'" in str(raised.value)
+
+
+@pytest.mark.parametrize("component", [Words(), Rich()], ids=lambda component: type(component).__name__)
+def test_plain_components_in_a_transactional_topology(component) -> None:
+    """The other builder says where a component of a plain topology belongs."""
+    is_spout = isinstance(component, Spout)
+    b = TransactionalTopologyBuilder("words", "spout", component if is_spout else transactional_spout(), 1)
+    if not is_spout:
+        b.set_bolt("a", component).shuffle_grouping("spout")
+    with pytest.raises(TopologyError, match="is for plain topologies, which a TopologyBuilder builds"):
+        b.build()

@@ -1,0 +1,33 @@
+"""What a builder returns: a topology that can be run."""
+
+from __future__ import annotations
+
+import attrs
+
+from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plan import Plan
+
+
+class Topology:
+    """A topology that can be run, of either kind."""
+
+    plan: Plan | PlainPlan
+
+    @property
+    def id(self) -> str:
+        """What names it; the coordinator state of a transactional topology is kept under it."""
+        return self.plan.topology_id
+
+
+@attrs.frozen
+class TransactionalTopology(Topology):
+    """What ``TransactionalTopologyBuilder.build()`` returns."""
+
+    plan: Plan
+
+
+@attrs.frozen
+class PlainTopology(Topology):
+    """What ``TopologyBuilder.build()`` returns."""
+
+    plan: PlainPlan
