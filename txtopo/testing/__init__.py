@@ -1,9 +1,11 @@
 """Tools to test topologies, spouts, states and stores; txtopo's own tests use them too.
 
-``run_inline`` runs a topology in this process, without Spark. ``simulation`` runs it through seeded disasters, and
-``checkers`` check every promise in them. ``Scenario`` tests a coordinator event by event. To test your own spout, state
-or store against its contract, subclass a conformance class. ``RecordingCollector`` and ``PlainContext`` replace the
-objects that a bolt receives, and ``running_zookeeper`` starts real servers.
+``run_inline`` runs a transactional topology in this process, without Spark. An ``InlineCluster`` runs plain ones, on
+time that a test moves; ``FeederSpout`` feeds them, and ``complete_topology`` returns all that was emitted.
+``simulation`` runs a topology through seeded disasters, and ``checkers`` check every promise in them. ``Scenario``
+tests a coordinator event by event. To test your own spout, state or store against its contract, subclass a conformance
+class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives, and ``running_zookeeper``
+starts real servers.
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from txtopo.testing.collector import (
         Emitted as Emitted,
         RecordingCollector as RecordingCollector,
+    )
+    from txtopo.testing.complete import (
+        CompletedTopology as CompletedTopology,
+        complete_topology as complete_topology,
     )
     from txtopo.testing.conformance.spout import (
         DataFrameSpoutConformance as DataFrameSpoutConformance,
@@ -38,11 +44,24 @@ if TYPE_CHECKING:
     from txtopo.testing.context import (
         PlainContext as PlainContext,
     )
+    from txtopo.testing.feeders import (
+        AckFailMapTracker as AckFailMapTracker,
+        AckTracker as AckTracker,
+        FeederSpout as FeederSpout,
+        FixedTupleSpout as FixedTupleSpout,
+    )
     from txtopo.testing.inline import (
         run_inline as run_inline,
     )
+    from txtopo.testing.inline_cluster import (
+        InlineCluster as InlineCluster,
+        InlineTopology as InlineTopology,
+    )
     from txtopo.testing.scenario import (
         Scenario as Scenario,
+    )
+    from txtopo.testing.tuples import (
+        make_tuple as make_tuple,
     )
     from txtopo.testing.zookeeper import (
         ZooKeeperEnsemble as ZooKeeperEnsemble,
@@ -63,6 +82,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "Emitted",
             "RecordingCollector",
         ),
+        "txtopo.testing.complete": ("CompletedTopology", "complete_topology"),
         "txtopo.testing.conformance.spout": (
             "DataFrameSpoutConformance",
             "OpaquePartitionedTransactionalSpoutConformance",
@@ -79,8 +99,19 @@ __getattr__, __dir__, __all__ = lazy_names(
             "StorePlace",
         ),
         "txtopo.testing.context": ("PlainContext",),
+        "txtopo.testing.feeders": (
+            "AckFailMapTracker",
+            "AckTracker",
+            "FeederSpout",
+            "FixedTupleSpout",
+        ),
         "txtopo.testing.inline": ("run_inline",),
+        "txtopo.testing.inline_cluster": (
+            "InlineCluster",
+            "InlineTopology",
+        ),
         "txtopo.testing.scenario": ("Scenario",),
+        "txtopo.testing.tuples": ("make_tuple",),
         "txtopo.testing.zookeeper": (
             "ZooKeeperEnsemble",
             "ZooKeeperServer",

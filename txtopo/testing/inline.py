@@ -10,13 +10,14 @@ from txtopo.engine.report import RunReport
 from txtopo.engine.runner import Environment, run_with
 from txtopo.processing.inline_runner import InlineJobRunner
 from txtopo.processing.job_runner import JobRunner
-from txtopo.topology.plan import Plan, Topology
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import TransactionalTopology
 
 __all__ = ["InlineJobRunner", "run_inline"]
 
 
 def run_inline(
-    topology: Topology, config: Config | None = None, *, until: int | None = None, slots: int = 2
+    topology: TransactionalTopology, config: Config | None = None, *, until: int | None = None, slots: int = 2
 ) -> RunReport:
     """Run a topology in this process, without Spark; see :func:`txtopo.run`.
 

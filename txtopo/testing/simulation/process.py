@@ -22,7 +22,7 @@ from txtopo.processing.stage_run import Job, Report
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
 from txtopo.testing.simulation.threads import SimulatedThreads
-from txtopo.topology.plan import Topology
+from txtopo.topology.topology import TransactionalTopology
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World
@@ -120,7 +120,9 @@ class Process:
         """Whether it can make a step."""
         return not self.is_over and not self.is_paused
 
-    def begin(self, topology: Topology, config: Config, environment: Environment, until: int | None) -> None:
+    def begin(
+        self, topology: TransactionalTopology, config: Config, environment: Environment, until: int | None
+    ) -> None:
         """Take the lead, recover, and start the core."""
         run = assembled(topology, config, environment, until=until)
         assembly = self._stack.enter_context(run)

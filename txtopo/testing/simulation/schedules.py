@@ -20,7 +20,7 @@ from txtopo.tasks.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version
 from txtopo.testing.simulation.workloads import RATES, Workload
 from txtopo.testing.simulation.world import Invariant, Subject, World
-from txtopo.topology.plan import Topology
+from txtopo.topology.topology import TransactionalTopology
 
 SHARE = 50
 """The number of seeds that a process takes at a time."""
@@ -58,7 +58,9 @@ class Result:
     elapsed_secs: float
 
 
-def make_subject(topology: Topology, *, until: int | None = None, invariant: Invariant | None = None) -> Subject:
+def make_subject(
+    topology: TransactionalTopology, *, until: int | None = None, invariant: Invariant | None = None
+) -> Subject:
     """Run a topology once without faults, and return it with the result of that run as its oracle.
 
     Args:

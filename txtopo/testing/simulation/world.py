@@ -48,7 +48,8 @@ from txtopo.testing.simulation.process import (
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
 from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
-from txtopo.topology.plan import Plan, Topology
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import TransactionalTopology
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 
@@ -79,7 +80,7 @@ class Subject:
         oracle: what a run without a fault makes; None in that very run.
     """
 
-    topology: Topology
+    topology: TransactionalTopology
     until: int | None = None
     invariant: Invariant | None = None
     oracle: Oracle | None = None
@@ -152,7 +153,7 @@ class World:
         self._tables = TableChecker(oracle, subject.invariant)
         self._attempts = AttemptChecker(self._plan.semantics.policy)
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
-        self._topology = Topology(attrs.evolve(self._plan, states=states))
+        self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
     def run(self) -> None:
         """Make moves until all is committed.

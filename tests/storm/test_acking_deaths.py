@@ -1,0 +1,294 @@
+"""Workers die: what was under way fails, at once, and is processed in the end (DE1-DE4, S12-S14)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+
+import pytest
+
+from tests.storm.bolts import AckBolt, Acking, Identity
+from txtopo import BasicBolt, Fields, Spout, TopologyBuilder
+from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, InlineTopology
+from txtopo.testing.feeders import Shared
+
+
+class Holds(Acking, Shared):
+    """Holds every tuple until it is told to let go."""
+
+    def __init__(self):
+        Shared.__init__(self)
+        self.held = []
+        self.is_holding = True
+
+    def execute(self, tuple):
+        self.held.append(tuple[0])
+        if not self.is_holding:
+            self.collector.ack(tuple)
+
+
+class Replays(FeederSpout):
+    """Emits what failed again."""
+
+    def fail(self, message_id):
+        super().fail(message_id)
+        self.feed_no_wait([message_id], message_id)
+
+
+def test_a_bolts_worker_dies():
+    """DE1, S12: what the worker's bolt had in its hands fails at once, is emitted again, and acked then."""
+    tracker, bolt = AckFailMapTracker(), Holds()
+    feeder = Replays(Fields("num"), tracker)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    with InlineCluster(workers=2) as cluster:
+        running = cluster.submit(builder.build())
+        before = cluster.now()
+        for number in range(20):
+            feeder.feed([number], number)
+        running.tracked_wait(20)
+        bolt.is_holding = False
+        running.kill_worker(1)
+        tracker.assert_failed(*range(20))
+        tracker.assert_acked(*range(20))
+        assert cluster.now() == before
+        running.tracked_wait(20)
+        assert tracker.acked == tracker.failed == Counter(range(20))
+        assert [status.pending + status.tracked for status in running.statuses()] == [0, 0]
+
+
+def test_a_worker_without_these_tuples_dies():
+    """Roots that have not touched the worker that died go on."""
+    tracker, bolt = AckFailMapTracker(), Holds()
+    feeder = FeederSpout(Fields("num"), tracker)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("holds", bolt).shuffle_grouping("spout")
+    with InlineCluster(workers=3) as cluster:
+        running = cluster.submit(builder.build())
+        feeder.feed([1], 1)
+        running.tracked_wait(1)
+        running.kill_worker(2)
+        cluster.advance_time(1)
+        assert (tracker.acked, tracker.failed) == ({}, {})
+        running.kill_worker(1)
+        tracker.assert_failed(1)
+
+
+def test_an_ackers_worker_dies():
+    """DE2, S13: roots of the acker that died are nobody's any more, as its spout died with it; others are acked."""
+    trackers = [AckFailMapTracker(), AckFailMapTracker()]
+    feeders = [FeederSpout(Fields("num"), tracker) for tracker in trackers]
+    bolts = [Holds(), Holds()]
+    builder = TopologyBuilder("dies")
+    for name, feeder in zip("ab", feeders, strict=True):
+        builder.set_spout(f"spout {name}", feeder)
+    for name, bolt in zip("ab", bolts, strict=True):
+        builder.set_bolt(f"bolt {name}", bolt).shuffle_grouping(f"spout {name}")
+    with InlineCluster(workers=2) as cluster:  # a is in the first, b in the second
+        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10})
+        for feeder in feeders:
+            feeder.feed(["before"], "before")
+        running.tracked_wait(2)
+        running.kill_worker(1)
+        for bolt in bolts:
+            bolt.is_holding = False
+        for feeder in feeders:
+            feeder.feed(["after"], "after")
+        running.tracked_wait(2)
+        trackers[0].assert_acked("after")
+        trackers[1].assert_acked("after")
+        assert not trackers[0].failed
+        cluster.advance_time(11)
+        assert (trackers[0].failed, trackers[1].failed) == ({"before": 1}, {})
+        cluster.advance_time(50)
+        assert sum(status.tracked for status in running.statuses()) == 0
+
+
+def test_a_spouts_worker_dies():
+    """DE3, S14: the spout's successor hears nothing of what was emitted before, even if it is processed later."""
+    tracker, bolt = AckFailMapTracker(), HoldsOne()
+    feeder = FeederSpout(Fields("num"), tracker)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    with InlineCluster(workers=2) as cluster:
+        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10})
+        feeder.feed([1], "old")
+        running.tracked_wait(1)
+        running.kill_worker(0)
+        feeder.feed([2], "new")  # the bolt acks both now
+        running.tracked_wait(1)
+        tracker.assert_acked("new")
+        cluster.advance_time(60)
+        assert (tracker.acked, tracker.failed) == ({"new": 1}, {})
+        assert sum(status.tracked for status in running.statuses()) == 0
+
+
+class HoldsOne(Acking):
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.held = []
+
+    def execute(self, tuple):
+        self.held.append(tuple)
+        if len(self.held) == 2:
+            for each in self.held:
+                self.collector.ack(each)
+
+
+def test_counts_of_the_dead():
+    """What tasks counted before their worker died is not forgotten."""
+    tracker = AckFailMapTracker()
+    feeder = FeederSpout(Fields("num"), tracker)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", AckBolt()).shuffle_grouping("spout")
+    with InlineCluster(workers=2) as cluster:
+        running = cluster.submit(builder.build())
+        for number in range(3):
+            feeder.feed([number], number)
+            running.tracked_wait(1)
+            for worker in (0, 1):
+                running.kill_worker(worker)
+        counts = running.statistics()
+    assert (counts["spout"].acked, counts["bolt"].executed) == (3, 3)
+
+
+class Queue(Shared):
+    """A source that takes messages back when the task that they were given to begins anew."""
+
+    def __init__(self, messages, tasks):
+        Shared.__init__(self)
+        self.waiting = deque(messages)
+        self.given = {task: set() for task in range(tasks)}
+        self.acked = Counter()
+        self.delivered = Counter()
+        self.leaves = Counter()
+        """Per message and part, how often the last bolt saw it."""
+        self.too_early = []
+
+    def begin(self, task):
+        self.waiting.extend(sorted(self.given[task]))
+        self.given[task].clear()
+
+    def give(self, task):
+        message = self.waiting.popleft()
+        self.given[task].add(message)
+        self.delivered[message] += 1
+        return message
+
+    def is_over(self):
+        return not self.waiting and not any(self.given.values())
+
+
+class QueueSpout(Spout):
+    output_fields = Fields("message")
+
+    def __init__(self, queue):
+        self.queue = queue
+
+    def open(self, config, context, collector):
+        self.collector, self.task = collector, context.this_task_index
+        self.queue.begin(self.task)
+
+    def next_tuple(self):
+        if self.queue.waiting:
+            message = self.queue.give(self.task)
+            self.collector.emit([message], message_id=message)
+
+    def ack(self, message_id):
+        self.queue.given[self.task].remove(message_id)
+        self.queue.acked[message_id] += 1
+        if not all(self.queue.leaves[message_id, part] for part in range(3)):
+            self.queue.too_early.append(message_id)
+
+    def fail(self, message_id):
+        self.queue.given[self.task].remove(message_id)
+        self.queue.waiting.append(message_id)
+
+    def is_exhausted(self):
+        return self.queue.is_over()
+
+
+class InThree(BasicBolt):
+    output_fields = Fields("message", "part")
+
+    def execute(self, tuple, collector):
+        for part in range(3):
+            collector.emit([tuple["message"], part])
+
+
+class Pairs(Acking):
+    """Holds tuples of any roots and lets two of them go as one, anchored to both; or one alone, if it comes last."""
+
+    output_fields = Fields("pairs")
+
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.held = []
+
+    def execute(self, tuple):
+        self.held.append(tuple)
+        if len(self.held) == 2 or tuple["part"] == 2:
+            self.collector.emit([[(each["message"], each["part"]) for each in self.held]], self.held)
+            for each in self.held:
+                self.collector.ack(each)
+            self.held = []
+
+
+class Leaf(BasicBolt):
+    def __init__(self, queue):
+        self.queue = queue
+
+    def execute(self, tuple, collector):
+        self.queue.leaves.update(tuple["pairs"])
+
+
+def passes(running: InlineTopology, most: int) -> None:
+    for _ in range(most):
+        if not running.run_pass():
+            return
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_everything_dies_again_and_again(seed):
+    """DE4: 300 kills at random: every message is acked, none before its tree was done, and nothing is left over.
+
+    No time passes, so nothing times out: each root that a dead worker touched fails by its death.
+    """
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    queue = Queue(range(600), tasks=3)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", QueueSpout(queue), 3)
+    builder.set_bolt("split", InThree(), 3).shuffle_grouping("spout")
+    builder.set_bolt("same", Identity3(), 2).fields_grouping("split", Fields("message"))
+    builder.set_bolt("pairs", Pairs(), 2).fields_grouping("same", Fields("message"))
+    builder.set_bolt("leaf", Leaf(queue), 2).local_or_shuffle_grouping("pairs")
+    workers = rng.randint(2, 4)
+    cluster = InlineCluster(workers, seed=seed)  # its thread is not started: the test calls the workers itself
+    running = cluster.submit(builder.build(), {"topology.max.spout.pending": 5})
+    kills = 0
+    while kills < 300:
+        passes(running, rng.choice([0, 1, 1, 2, 3, 5]))
+        running.kill_worker(rng.randrange(workers))
+        kills += 1
+        if len(queue.acked) > 500 and kills < 250:
+            queue.waiting.extend(range(1000 + kills * 10, 1010 + kills * 10))
+    passes(running, 100_000)
+    assert running.is_done
+    assert queue.is_over()
+    assert set(queue.acked) == set(queue.delivered) >= set(range(600))
+    assert queue.delivered.total() > len(queue.acked)
+    assert queue.too_early == []
+    assert running.errors == []
+    for _ in range(4):
+        cluster.advance_time(30)
+    assert sum(status.tracked + status.pending for status in running.statuses()) == 0
+    running.stop()
+
+
+class Identity3(Identity):
+    output_fields = Fields("message", "part")

@@ -1,0 +1,775 @@
+"""Storm's tests of plain topologies as such: groupings, ticks, hooks, configuration, metrics, activation.
+
+From integration_test.clj, grouping_test.clj, tick_tuple_test.clj, metrics_test.clj, messaging_test.clj and
+testing4j_test.clj. There is no startup tuple on the system stream, and there are no Kryo decorators.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+
+import pytest
+
+from tests.storm.bolts import AckBolt, AckEveryOther, Acking, GlobalCount, WordCounter, Words
+from txtopo import (
+    BasicBolt,
+    CustomStreamGrouping,
+    Fields,
+    ReportedFailedException,
+    RichBolt,
+    Spout,
+    TaskHook,
+    TopologyBuilder,
+)
+from txtopo.acking.metrics import Counts
+from txtopo.errors import StateAccessError, TopologyError, UserCodeError
+from txtopo.testing import (
+    AckFailMapTracker,
+    AckTracker,
+    FeederSpout,
+    FixedTupleSpout,
+    InlineCluster,
+    complete_topology,
+    make_tuple,
+)
+from txtopo.testing.feeders import Shared
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_basic_topology(workers):
+    """T-BASIC: words are counted by word and in all, in one worker and over frames between several."""
+    builder = TopologyBuilder("word count")
+    builder.set_spout("1", Words(), 3)
+    builder.set_bolt("2", WordCounter(), 4).fields_grouping("1", Fields("word"))
+    builder.set_bolt("3", GlobalCount()).global_grouping("1")
+    builder.set_bolt("4", GlobalCount()).global_grouping("2")
+    words = [["nathan"], ["bob"], ["joey"], ["nathan"]]
+    done = complete_topology(builder.build(), {"1": words}, workers=workers)
+    assert sorted(done.tuples("1")) == [("bob",), ("joey",), ("nathan",), ("nathan",)]
+    assert Counter(done.tuples("2")) == Counter([("nathan", 1), ("nathan", 2), ("bob", 1), ("joey", 1)])
+    assert done.tuples("3") == [(1,), (2,), (3,), (4,)]
+    assert done.tuples("4") == [(1,), (2,), (3,), (4,)]
+
+
+class EmitsTaskIndex(BasicBolt):
+    output_fields = Fields("tid")
+
+    def prepare(self, config, context):
+        self.index = context.this_task_index
+        assert context.component_tasks(context.this_component_id)[self.index] == context.this_task_id
+
+    def execute(self, tuple, collector):
+        collector.emit([self.index])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_tasks_per_executor(workers):
+    """T-MULTITASK: three executors of six tasks: each task gets a tuple by all_grouping."""
+    builder = TopologyBuilder("tasks")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", EmitsTaskIndex(), 3).set_num_tasks(6).all_grouping("1")
+    done = complete_topology(builder.build(), {"1": [["a"]]}, workers=workers)
+    assert sorted(done.tuples("2")) == [(0,), (1,), (2,), (3,), (4,), (5,)]
+
+
+def validated(source: str, fields: Fields, stream: str = "default") -> None:
+    builder = TopologyBuilder("validated")
+    builder.set_spout("1", Words(), 3)
+    builder.set_bolt("2", WordCounter(), 4).fields_grouping(source, fields, stream)
+    complete_topology(builder.build(), {"1": [["nathan"]]})
+
+
+def test_validate_topology_structure():
+    """T-VALID: input from a missing component, stream or field is refused when the topology is built."""
+    validated("1", Fields("word"))
+    for wrong in [("3", Fields("word")), ("1", Fields("non-exists-field")), ("1", Fields("word"), "non-exists-stream")]:
+        with pytest.raises(TopologyError):
+            validated(*wrong)
+
+
+def test_system_stream():
+    """T-SYS: a bolt may subscribe to the system stream; as in newer Storms nothing comes on it."""
+    builder = TopologyBuilder("system")
+    builder.set_spout("1", Words(), 3)
+    bolt = builder.set_bolt("2", IdentityOfAll()).fields_grouping("1", Fields("word"))
+    bolt.global_grouping("1", "__system")
+    done = complete_topology(builder.build(), {"1": [["a"], ["b"], ["c"]]})
+    assert sorted(done.tuples("2")) == [("a",), ("b",), ("c",)]
+
+
+class IdentityOfAll(BasicBolt):
+    output_fields = Fields("val")
+
+    def execute(self, tuple, collector):
+        collector.emit(tuple.values)
+
+
+class NoticesState(Shared):
+    """Whether spouts were opened and bolts prepared."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+
+class OpenTrackedSpout(Spout):
+    output_fields = Fields("val")
+
+    def __init__(self, state):
+        self.state = state
+
+    def open(self, config, context, collector):
+        self.state.events.append("opened")
+
+    def activate(self):
+        self.state.events.append("activated")
+
+    def deactivate(self):
+        self.state.events.append("deactivated")
+
+    def close(self):
+        self.state.events.append("closed")
+
+    def next_tuple(self):
+        pass
+
+
+class PrepareTrackedBolt(AckBolt):
+    def __init__(self, state):
+        self.state = state
+
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.state.events.append("prepared")
+
+    def cleanup(self):
+        self.state.events.append("cleaned up")
+
+
+def test_submit_inactive_topology():
+    """T-INACTIVE: before its activation nothing is opened or prepared; then all is, and what waited is emitted."""
+    tracker, state = AckFailMapTracker(), NoticesState()
+    feeder = FeederSpout(Fields("num"), tracker)
+    builder = TopologyBuilder("inactive")
+    builder.set_spout("1", feeder)
+    builder.set_spout("2", OpenTrackedSpout(state))
+    builder.set_bolt("3", PrepareTrackedBolt(state)).global_grouping("1")
+    with InlineCluster(workers=2) as cluster:
+        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10}, active=False)
+        feeder.feed_no_wait(["a"], 1)
+        cluster.advance_time(9)
+        assert (state.events, tracker.acked) == ([], {})
+        running.activate()
+        cluster.advance_time(12)
+        tracker.assert_acked(1)
+        assert sorted(state.events) == ["activated", "opened", "prepared"]
+        running.deactivate()
+        running.activate()
+        running.stop()
+    assert Counter(state.events) == Counter(
+        {"activated": 2, "opened": 1, "prepared": 1, "deactivated": 2, "closed": 1, "cleaned up": 1}
+    )
+
+
+def test_nothing_to_close():
+    """What was never opened or prepared is never closed or cleaned up either."""
+    state = NoticesState()
+    builder = TopologyBuilder("inactive")
+    builder.set_spout("1", OpenTrackedSpout(state))
+    builder.set_bolt("2", PrepareTrackedBolt(state)).global_grouping("1")
+    with InlineCluster() as cluster:
+        cluster.submit(builder.build(), active=False).stop()
+    assert state.events == []
+
+
+class TellsConfig(BasicBolt):
+    """Emits what it sees of the configuration."""
+
+    output_fields = Fields("conf", "value")
+
+    def prepare(self, config, context):
+        self.config = config
+
+    def execute(self, tuple, collector):
+        collector.emit([tuple[0], self.config.get(tuple[0])])
+
+
+def test_component_specific_config():
+    """T-CONF: a component may change some settings, the others that it names are ignored; its own names pass."""
+    builder = TopologyBuilder("configured")
+    builder.set_spout("fake", Words())
+    bolt = builder.set_bolt("bolt", TellsConfig()).global_grouping("fake")
+    for name, value in {
+        "fake.config": 123,
+        "topology.max.task.parallelism": 2,
+        "topology.max.spout.pending": 30,
+        "topology.message.timeout.secs": 999,
+        "topology.workers": 7,
+    }.items():
+        bolt.add_configuration(name, value)
+    bolt.add_configuration("fake.config2", 987)
+    names = {
+        "fake.config": 123,
+        "fake.config2": 987,
+        "fake.config3": "topology's",
+        "topology.max.task.parallelism": 2,
+        "topology.max.spout.pending": 30,
+        "topology.message.timeout.secs": 40.0,
+        "topology.workers": 1,
+    }
+    config = {
+        "fake.config": "overridden",
+        "fake.config3": "topology's",
+        "topology.message.timeout.secs": 40,
+        "topology.max.task.parallelism": 20,
+        "topology.max.spout.pending": 5,
+        "topology.workers": 1,
+    }
+    done = complete_topology(builder.build(), {"fake": [[name] for name in names]}, config)
+    assert dict(done.tuples("bolt")) == names
+
+
+def test_max_task_parallelism():
+    """A bound for all components, and one of a component's own, limits its tasks."""
+    builder = TopologyBuilder("limited")
+    builder.set_spout("1", Words(), 5)
+    builder.set_bolt("2", EmitsTaskIndex(), 9).all_grouping("1")
+    builder.set_bolt("3", EmitsTaskIndex(), 9).all_grouping("1").add_configuration("topology.max.task.parallelism", 2)
+    done = complete_topology(builder.build(), {"1": [["a"]]}, {"topology.max.task.parallelism": 4})
+    assert sorted(done.tuples("2")) == [(0,), (1,), (2,), (3,)]
+    assert sorted(done.tuples("3")) == [(0,), (1,)]
+
+
+class CountingHook(TaskHook):
+    def __init__(self):
+        self.emits = self.acks = self.fails = self.executes = 0
+
+    def emitted(self, event):
+        self.emits += 1
+
+    def bolt_acked(self, event):
+        self.acks += 1
+
+    def bolt_failed(self, event):
+        self.fails += 1
+
+    def executed(self, event):
+        self.executes += 1
+
+
+class HookedBolt(RichBolt):
+    output_fields = Fields("emit", "ack", "fail", "executed")
+
+    def prepare(self, config, context, collector):
+        self.hook = CountingHook()
+        context.add_task_hook(self.hook)
+        self.collector = collector
+
+    def execute(self, tuple):
+        hook = self.hook
+        self.collector.emit([hook.emits, hook.acks, hook.fails, hook.executes])
+        if hook.acks == hook.fails:
+            self.collector.ack(tuple)
+        else:
+            self.collector.fail(tuple)
+
+
+def test_hooks():
+    """T-HOOKS: a hook sees emissions (the message of an ack or failure is one), acks, failures and executions."""
+    builder = TopologyBuilder("hooked")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", HookedBolt()).shuffle_grouping("1")
+    done = complete_topology(builder.build(), {"1": [[1]] * 4})
+    assert done.tuples("2") == [(0, 0, 0, 0), (2, 1, 0, 1), (4, 1, 1, 2), (6, 2, 1, 3)]
+
+
+class SpoutHook(TaskHook, Shared):
+    def __init__(self):
+        Shared.__init__(self)
+        self.events = []
+
+    def prepare(self, config, context):
+        self.events.append(("prepared", context.this_component_id, config["my.setting"]))
+
+    def emitted(self, event):
+        self.events.append(("emitted", event.values, event.stream, event.to_tasks))
+
+    def spout_acked(self, event):
+        self.events.append(("acked", event.message_id, event.latency_secs))
+
+    def spout_failed(self, event):
+        self.events.append(("failed", event.message_id, event.latency_secs))
+
+    def cleanup(self):
+        self.events.append(("cleaned up",))
+
+
+class HookedFeeder(FeederSpout):
+    def __init__(self, fields, tracker, hook):
+        super().__init__(fields, tracker)
+        self.hook = hook
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        context.add_task_hook(self.hook)
+        with pytest.raises(StateAccessError, match="a plain topology has no states"):
+            context.state("totals")
+        with pytest.raises(TopologyError, match="no component 'nowhere'; there are: '1', '2'"):
+            context.component_tasks("nowhere")
+
+
+def test_spout_hooks():
+    """A spout's hook sees its emissions, and its acks and failures with how long they took."""
+    hook = SpoutHook()
+    tracker = AckFailMapTracker()
+    feeder = HookedFeeder(Fields("val"), tracker, hook)
+    builder = TopologyBuilder("hooked")
+    builder.set_spout("1", feeder)
+    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
+    with InlineCluster() as cluster:
+        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10, "my.setting": 7})
+        feeder.feed(["a"], 1)
+        feeder.feed(["b"], 2)
+        cluster.advance_time(10)
+        tracker.assert_failed(2)
+        running.stop()
+    assert hook.events[0] == ("prepared", "1", 7)
+    assert [event for event in hook.events if event[0] == "emitted"] == [
+        ("emitted", ("a",), "default", [2]),
+        ("emitted", ("b",), "default", [2]),
+    ]
+    assert [event for event in hook.events if event[0] in {"acked", "failed"}] == [
+        ("acked", 1, 0.0),
+        ("failed", 2, 10.0),
+    ]
+    assert hook.events[-1] == ("cleaned up",)
+
+
+class ReportsErrors(Acking):
+    def execute(self, tuple):
+        for _ in range(tuple[0]):
+            self.collector.report_error(RuntimeError("survived"))
+        self.collector.ack(tuple)
+
+
+def test_throttled_errors():
+    """T-THROTTLE: in an interval only so many errors are reported; the next interval begins with an error."""
+    feeder = FeederSpout(Fields("num"), AckTracker())
+    builder = TopologyBuilder("errors")
+    builder.set_spout("1", feeder)
+    builder.set_bolt("2", ReportsErrors()).shuffle_grouping("1")
+    settings = {"topology.error.throttle.interval.secs": 10, "topology.max.error.report.per.interval": 4}
+    reported = []
+    with InlineCluster() as cluster:
+        running = cluster.submit(builder.build(), settings)
+        for number, later in [(1, 0), (1, 0), (1, 0), (1, 0), (1, 9), (1, 2), (1, 0)]:
+            feeder.feed([number])
+            running.tracked_wait(1)
+            reported.append(sum(status.reported_errors for status in running.statuses()))
+            cluster.advance_time(later)
+    assert reported == [1, 2, 3, 4, 4, 4, 5]
+
+
+class CountsBytes(BasicBolt):
+    output_fields = Fields("key", "count")
+
+    def prepare(self, config, context):
+        self.counts = Counter()
+
+    def execute(self, tuple, collector):
+        self.counts[bytes(tuple[0])] += 1
+        collector.emit([bytes(tuple[0]), self.counts[bytes(tuple[0])]])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_fields_grouping(kind):
+    """T-FIELD: keys of equal content go to the same task, from four spout tasks in two workers."""
+    builder = TopologyBuilder("grouped")
+    builder.set_spout("1", Words(), 4)
+    builder.set_bolt("2", CountsBytes(), 6).fields_grouping("1", Fields("word"))
+    words = [[kind(word)] for _ in range(24) for word in (b"a", b"b")]
+    done = complete_topology(builder.build(), {"1": words})
+    expected = Counter((word, count) for word in (b"a", b"b") for count in range(1, 25))
+    assert Counter(done.tuples("2")) == expected
+
+
+class FirstN(CustomStreamGrouping):
+    def __init__(self, n):
+        self.n = n
+
+    def prepare(self, context, stream, target_tasks):
+        self.tasks = target_tasks[: self.n]
+
+    def choose_tasks(self, source_task, values):
+        return self.tasks
+
+
+def test_custom_groupings():
+    """T-CUSTOM: the first two of four tasks, and the first three of six."""
+    builder = TopologyBuilder("custom")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", IdentityOfAll(), 4).custom_grouping("1", FirstN(2))
+    builder.set_bolt("3", IdentityOfAll(), 6).custom_grouping("1", FirstN(3))
+    done = complete_topology(builder.build(), {"1": [["a"], ["b"]]})
+    assert sorted(done.tuples("2")) == [("a",)] * 2 + [("b",)] * 2
+    assert sorted(done.tuples("3")) == [("a",)] * 3 + [("b",)] * 3
+
+
+class SendsDirectly(RichBolt):
+    """Sends each word to the task that its number says, on a direct stream."""
+
+    def declare_output_fields(self, declarer):
+        declarer.declare_stream("direct", Fields("word"), direct=True)
+
+    def prepare(self, config, context, collector):
+        self.collector, self.tasks = collector, context.component_tasks("3")
+
+    def execute(self, tuple):
+        self.collector.emit_direct(self.tasks[int(tuple[0])], [tuple[0]], tuple, "direct")
+        self.collector.ack(tuple)
+
+
+def test_direct_grouping():
+    """The emitter names a task, by the ids that the context says; the tuple tree is tracked as any other."""
+    builder = TopologyBuilder("direct")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", SendsDirectly()).shuffle_grouping("1")
+    builder.set_bolt("3", EmitsTaskIndex(), 4).direct_grouping("2", "direct")
+    done = complete_topology(builder.build(), {"1": [["2"], ["0"], ["2"]]})
+    assert sorted(done.tuples("3")) == [(0,), (2,), (2,)]
+    assert done.statistics["1"].acked == 3
+
+
+class CountsSeen(GlobalCount):
+    pass
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_local_transport(workers):
+    """T-LOCALTRANSPORT: 24 tuples are 24 results, within one worker and between two."""
+    builder = TopologyBuilder("transport")
+    builder.set_spout("1", Words(), 2)
+    builder.set_bolt("2", CountsSeen(), 6).shuffle_grouping("1")
+    done = complete_topology(builder.build(), {"1": [["a"], ["b"]] * 12}, workers=workers)
+    assert len(done.tuples("2")) == 24
+
+
+def test_ticks_of_a_topology():
+    """T-TICK1: ticks for all components: nothing breaks, in spouts and system components neither."""
+    feeder = FeederSpout(Fields("val"), AckTracker())
+    builder = TopologyBuilder("ticks")
+    builder.set_spout("1", feeder)
+    builder.set_bolt("2", AckBolt(), 2).shuffle_grouping("1")
+    with InlineCluster(workers=2) as cluster:
+        running = cluster.submit(builder.build(), {"topology.tick.tuple.freq.secs": 1})
+        cluster.advance_time(2)
+        assert running.errors == []
+        assert running.statistics()["2"].executed == 4
+
+
+class KeepsTuples(Acking, Shared):
+    def __init__(self):
+        Shared.__init__(self)
+        self.seen = []
+
+    def execute(self, tuple):
+        self.seen.append((tuple.source_component, tuple.source_stream, list(tuple.values)))
+        self.collector.ack(tuple)
+
+
+def test_tick_tuples():
+    """T-TICK2: a tick in each 30 s, and nothing else but what was fed."""
+    feeder, bolt = FeederSpout(Fields("val"), tracker := AckFailMapTracker()), KeepsTuples()
+    builder = TopologyBuilder("ticks")
+    builder.set_spout("1", feeder)
+    builder.set_bolt("2", bolt).shuffle_grouping("1").add_configuration("topology.tick.tuple.freq.secs", 30)
+    with InlineCluster() as cluster:
+        cluster.submit(builder.build())
+        feeder.feed(["val"], 1)
+        tracker.assert_acked(1)
+        ticks = []
+        for _ in range(3):
+            cluster.advance_time(30)
+            ticks.append(bolt.seen.count(("__system", "__tick", [30.0])))
+    assert ticks == [1, 2, 3]
+    assert [each for each in bolt.seen if each[1] != "__tick"] == [("1", "default", ["val"])]
+
+
+def test_metrics():
+    """T-METR1: emissions, transfers, executions and acks are counted exactly."""
+    feeder, tracker = FeederSpout(Fields("val"), None), AckTracker()
+    feeder.tracker = tracker
+    builder = TopologyBuilder("metrics")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", AckBolt()).shuffle_grouping("spout")
+    with InlineCluster() as cluster:
+        running = cluster.submit(builder.build())
+        for fed, total in [(1, 1), (0, 1), (2, 3)]:
+            for _ in range(fed):
+                feeder.feed(["a"])
+            running.tracked_wait(fed)
+            cluster.advance_time(60)
+            found = running.statistics()
+            assert found["spout"] == Counts({"default": total}, total, acked=total)
+            assert found["bolt"] == Counts(executed=total, acked=total)
+
+
+def test_metrics_of_what_is_not_acked():
+    """T-METR2: tuples that a bolt neither acks nor fails are emitted and executed, no more."""
+    feeder = FeederSpout(Fields("val"), AckTracker())
+    builder = TopologyBuilder("metrics")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", AckEveryOther()).shuffle_grouping("spout")
+    found = []
+    with InlineCluster() as cluster:
+        running = cluster.submit(builder.build(), {"topology.enable.message.timeouts": False})
+        for fed in (1, 1, 0, 1):
+            for _ in range(fed):
+                feeder.feed(["a"])
+            running.tracked_wait(fed)
+            cluster.advance_time(5)
+            counts = running.statistics()
+            found.append((counts["spout"].acked, counts["spout"].emitted["default"], counts["bolt"].executed))
+            assert (counts["spout"].failed, counts["bolt"].failed) == (0, 0)
+    assert found == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 3, 3)]
+
+
+def test_metrics_of_timeouts():
+    """T-METR3: a timeout is a failure of the spout, not of the bolt."""
+    feeder = FeederSpout(Fields("val"), tracker := AckFailMapTracker())
+    builder = TopologyBuilder("metrics")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("bolt", AckEveryOther()).shuffle_grouping("spout")
+    with InlineCluster() as cluster:
+        running = cluster.submit(builder.build(), {"topology.message.timeout.secs": 10})
+        for message_id in (1, 2, 3):
+            feeder.feed(["a"], message_id)
+        cluster.advance_time(9)
+        tracker.assert_acked(1, 3)
+        assert not tracker.is_failed(2)
+        cluster.advance_time(30)
+        tracker.assert_failed(2)
+        counts = running.statistics()
+    assert counts["spout"] == Counts({"default": 3}, 3, acked=2, failed=1)
+    assert counts["bolt"] == Counts(executed=3, acked=2)
+
+
+def test_ackers_are_seen():
+    """S18: the ackers are a component of their own in the statistics."""
+    builder = TopologyBuilder("metrics")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", AckBolt()).shuffle_grouping("1")
+    done = complete_topology(builder.build(), {"1": [["a"]] * 3}, {"topology.ackers": 2}, workers=1)
+    assert 4 <= done.statistics["__acker"].executed <= 9
+
+
+def test_tuples_of_tests():
+    """T-TUPLE: a tuple for a test has a stream, a component and fields; each can be given."""
+    plain = make_tuple(["james", "bond"])
+    assert (plain.source_stream, plain.source_component, list(plain.fields)) == (
+        "default",
+        "component",
+        ["field1", "field2"],
+    )
+    given = make_tuple(["james", "bond"], fields=("fname", "lname"), component="1", stream="test-stream", task=7)
+    assert (given.source_stream, given.source_component, given.source_task) == ("test-stream", "1", 7)
+    assert (given["fname"], given[1], list(given), len(given)) == ("james", "bond", ["james", "bond"], 2)
+    assert ("lname" in given, given.select(Fields("lname", "fname"))) == (True, ["bond", "james"])
+    with pytest.raises(ValueError, match="2 values for the 1 fields fname"):
+        make_tuple(["james", "bond"], fields=["fname"])
+    with pytest.raises(AttributeError, match="no attempt"):
+        _ = given.attempt
+
+
+class Several(Spout):
+    def declare_output_fields(self, declarer):
+        declarer.declare(Fields("word"))
+        declarer.declare_stream("side", Fields("word", "n"))
+
+    def next_tuple(self):
+        pass
+
+
+def test_complete_topology_with_streams():
+    """Spouts may be mocked by stream; what comes on a stream that nobody subscribes to is captured, too."""
+    builder = TopologyBuilder("streams")
+    builder.set_spout("1", Several())
+    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
+    done = complete_topology(builder.build(), {"1": {"default": [["a"]], "side": [["b", 1], ["c", 2]]}})
+    assert (done.tuples("1"), done.tuples("1", "side"), done.tuples("2")) == ([("a",)], [("b", 1), ("c", 2)], [("a",)])
+    with pytest.raises(TopologyError, match="no stream 'side' of '2' was captured"):
+        done.tuples("2", "side")
+
+
+def test_complete_topology_of_nothing():
+    """A spout mocked with no tuples ends at once, and so does the topology."""
+    builder = TopologyBuilder("nothing")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", GlobalCount()).global_grouping("1")
+    assert complete_topology(builder.build(), {"1": []}).tuples("2") == []
+
+
+def test_complete_topology_with_its_own_spout():
+    """A spout that says when it is exhausted need not be mocked; tasks share its tuples out."""
+    builder = TopologyBuilder("own")
+    builder.set_spout("1", FixedTupleSpout([[number] for number in range(10)], Fields("num")), 3)
+    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
+    done = complete_topology(builder.build())
+    assert sorted(done.tuples("2")) == [(number,) for number in range(10)]
+
+
+def test_complete_topology_refuses():
+    """A spout that never ends, an unknown spout or stream, and another kind of topology are refused by name."""
+    builder = TopologyBuilder("refused")
+    builder.set_spout("1", Words())
+    builder.set_spout("endless", Words())
+    builder.set_bolt("2", IdentityOfAll()).shuffle_grouping("1")
+    topology = builder.build()
+    with pytest.raises(TopologyError, match="spout 'endless' never ends: Words has no is_exhausted"):
+        complete_topology(topology, {"1": [["a"]]})
+    with pytest.raises(TopologyError, match="no spout '2' to mock; there are: '1', 'endless'"):
+        complete_topology(topology, {"2": [["a"]]})
+    with pytest.raises(TopologyError, match="spout '1' has no stream 'side' to mock; its streams are: 'default'"):
+        complete_topology(topology, {"1": {"side": [["a"]]}})
+    with pytest.raises(TopologyError, match="complete_topology runs plain topologies"):
+        complete_topology("topology")  # type: ignore[arg-type]
+    with (
+        InlineCluster() as cluster,
+        pytest.raises(TopologyError, match="an InlineCluster runs plain topologies"),
+    ):
+        cluster.submit("topology")  # type: ignore[arg-type]
+
+
+def test_complete_topology_with_timeouts():
+    """What is never acked times out in simulated time, so that the topology ends all the same."""
+    builder = TopologyBuilder("forgetful")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
+    done = complete_topology(builder.build(), {"1": [["a"]] * 5})
+    assert (done.statistics["1"].acked, done.statistics["1"].failed) == (3, 2)
+
+
+class OnTicks(Acking):
+    """Acks what it has at each tick."""
+
+    output_fields = Fields("count")
+
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.held = []
+
+    def execute(self, tuple):
+        self.held.append(tuple)
+        if tuple.source_stream == "__tick":
+            if len(self.held) > 1:
+                self.collector.emit([len(self.held) - 1], self.held)
+            for each in self.held:
+                self.collector.ack(each)
+            self.held = []
+
+
+def test_complete_topology_with_ticks():
+    """Ticks come while nothing else happens, so a bolt that works on ticks ends, too."""
+    builder = TopologyBuilder("ticks")
+    builder.set_spout("1", Words())
+    declarer = builder.set_bolt("2", OnTicks()).shuffle_grouping("1")
+    declarer.add_configuration("topology.tick.tuple.freq.secs", 5)
+    done = complete_topology(builder.build(), {"1": [["a"]] * 3})
+    assert done.tuples("2") == [(3,)]
+    assert done.statistics["1"].acked == 3
+
+
+class Broken(BasicBolt):
+    def execute(self, tuple, collector):
+        if tuple[0] == "reported":
+            raise ReportedFailedException("no")
+        raise LookupError("not found")
+
+
+def test_complete_topology_with_exceptions():
+    """FailedException fails tuples; the first other exception ends it and is raised."""
+    builder = TopologyBuilder("broken")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", Broken()).shuffle_grouping("1")
+    topology = builder.build()
+    assert complete_topology(topology, {"1": [["reported"]]}).statistics["1"].failed == 1
+    with pytest.raises(UserCodeError, match="LookupError: not found"):
+        complete_topology(topology, {"1": [["broken"]]})
+
+
+class Slow(Acking):
+    """Writes in a thread of its own, and acks then."""
+
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.context = context
+
+    def execute(self, tuple):
+        def written(done):
+            if done.exception() is not None:
+                self.collector.fail(tuple)
+            else:
+                assert done.result() != threading.get_ident()
+                self.collector.ack(tuple)
+
+        self.context.offload(lambda: write(tuple[0]), written)
+
+
+def write(word):
+    if word == "failed":
+        raise OSError("disk full")
+    if word == "slow":
+        threading.Event().wait(0.05)
+    return threading.get_ident()
+
+
+def test_slow_calls():
+    """Simulated time waits for a slow call in a thread of its own, so that its tuple does not time out."""
+    builder = TopologyBuilder("slow")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", Slow(), 2).shuffle_grouping("1")
+    words = [["a"], ["slow"], ["failed"], ["b"], ["slow"]]
+    done = complete_topology(builder.build(), {"1": words}, {"topology.message.timeout.secs": 0.5})
+    assert (done.statistics["1"].acked, done.statistics["1"].failed) == (4, 1)
+
+
+class BreaksLate(Acking):
+    def prepare(self, config, context, collector):
+        super().prepare(config, context, collector)
+        self.context = context
+
+    def execute(self, tuple):
+        self.context.offload(lambda: 1, lambda done: done.result() / 0)
+
+
+def test_exceptions_after_slow_calls():
+    """What is raised at the end of a slow call ends the worker, and names the component, as in execute."""
+    builder = TopologyBuilder("slow")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", BreaksLate()).shuffle_grouping("1")
+    with pytest.raises(UserCodeError, match="task 2: ZeroDivisionError") as raised:
+        complete_topology(builder.build(), {"1": [["a"]]})
+    assert raised.value.component == "2"
+
+
+def test_complete_topology_that_never_ends():
+    """With timeouts disabled what is never acked keeps it from ending; it says how many roots are pending."""
+    builder = TopologyBuilder("stuck")
+    builder.set_spout("1", Words())
+    builder.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
+    with pytest.raises(TimeoutError, match=r"'stuck' has not ended within .*; roots pending: 1"):
+        complete_topology(
+            builder.build(), {"1": [["a"]] * 2}, {"topology.enable.message.timeouts": False}, timeout_secs=0.05
+        )
+
+
+def test_runs_are_repeatable():
+    """The same topology emits the same tuples in the same order, run after run."""
+    builder = TopologyBuilder("repeatable")
+    builder.set_spout("1", Words(), 3)
+    builder.set_bolt("2", EmitsTaskIndex(), 5).shuffle_grouping("1")
+    topology = builder.build()
+    runs = [complete_topology(topology, {"1": [["a"]] * 20}, workers=1) for _ in range(3)]
+    assert all(one.tuples("2") == other.tuples("2") for one, other in itertools.pairwise(runs))

@@ -1,0 +1,90 @@
+"""The assignment: which tasks of a plain topology are in which worker, and which ackers track whose roots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import attrs
+
+from txtopo.topology.plain_plan import PlainComponent, PlainPlan
+
+ACKER = "__acker"
+"""The component that ackers are tasks of."""
+
+
+@attrs.frozen
+class Executor:
+    """Some tasks of a component that stay together: their pending roots are limited together."""
+
+    component: str
+    tasks: tuple[int, ...]
+    worker: int
+
+
+@attrs.frozen(slots=False)
+class Assignment:
+    """Where the tasks of a topology are.
+
+    Args:
+        workers: how many workers there are; they are numbered from 0.
+        executors: the executors of all components, those of :data:`ACKER` last.
+    """
+
+    workers: int
+    executors: tuple[Executor, ...]
+
+    @cached_property
+    def worker_of(self) -> Mapping[int, int]:
+        """The worker of each task."""
+        return {task: executor.worker for executor in self.executors for task in executor.tasks}
+
+    @cached_property
+    def acker_tasks(self) -> tuple[int, ...]:
+        """The tasks of the ackers, by the ackers' numbers: 0 and up."""
+        return tuple(task for executor in self.executors if executor.component == ACKER for task in executor.tasks)
+
+    @cached_property
+    def is_acking(self) -> bool:
+        """Whether tuple trees are tracked."""
+        return bool(self.acker_tasks)
+
+    def ackers_of(self, worker: int) -> list[int]:
+        """Return the numbers of the ackers in a worker."""
+        return [number for number, task in enumerate(self.acker_tasks) if self.worker_of[task] == worker]
+
+    def executors_of(self, worker: int) -> tuple[Executor, ...]:
+        """Return the executors in a worker."""
+        return tuple(executor for executor in self.executors if executor.worker == worker)
+
+
+def assign(plan: PlainPlan, workers: int, ackers: int | None) -> Assignment:
+    """Deal the executors out to the workers in turn, and give each worker with spouts its ackers.
+
+    A root's acker is in the worker of its spout task, so that the two die together. Hence every worker with spouts
+    has an acker at least, and no other worker has one.
+
+    Args:
+        plan: the plan.
+        workers: how many workers there are.
+        ackers: how many ackers are asked for; None: one for each worker with spouts; 0: tuple trees are not tracked.
+    """
+    shares = [(component.id, tasks) for component in plan.components for tasks in _split(component)]
+    executors = [Executor(component, tasks, index % workers) for index, (component, tasks) in enumerate(shares)]
+    spouts = {component.id for component in plan.spouts}
+    homes = sorted({executor.worker for executor in executors if executor.component in spouts})
+    wanted = len(homes) if ackers is None else 0 if ackers == 0 else max(ackers, len(homes))
+    first = 1 + max(task for component in plan.components for task in component.tasks)
+    trackers = [Executor(ACKER, (first + i,), homes[i % len(homes)]) for i in range(wanted)]
+    return Assignment(workers, (*executors, *trackers))
+
+
+def _split(component: PlainComponent) -> list[tuple[int, ...]]:
+    """Share out a component's tasks, as evenly as can be, over its executors."""
+    least, more = divmod(len(component.tasks), component.parallelism)
+    sizes = [least + (index < more) for index in range(component.parallelism)]
+    shares, start = [], 0
+    for size in sizes:
+        shares.append(component.tasks[start : start + size])
+        start += size
+    return shares

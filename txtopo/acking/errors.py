@@ -1,0 +1,62 @@
+"""Errors of components: those that they report and survive, not too many at a time, and those that end a worker."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+
+import attrs
+
+from txtopo.errors import TxtopoError, UserCodeError
+
+log = logging.getLogger("txtopo.user")
+
+
+def blamed(error: Exception, component: str, task: int) -> TxtopoError:
+    """Return an exception of a component's code as one that names the component and the task."""
+    if isinstance(error, TxtopoError):
+        error.component = error.component or component
+        return error
+    return UserCodeError(
+        f"task {task}: {type(error).__name__}: {error}; raise FailedException to fail a tuple",
+        component=component,
+        cause="".join(traceback.format_exception(error)),
+    )
+
+
+@attrs.define(eq=False)
+class ErrorReporter:
+    """Reports the errors of one task, at most some in an interval.
+
+    Args:
+        component: the component.
+        task: the task's id.
+        clock: tells the time, in seconds.
+        interval_secs: how long an interval is; it begins with an error.
+        interval_max: how many errors are reported in one.
+    """
+
+    component: str
+    task: int
+    clock: Callable[[], float]
+    interval_secs: float
+    interval_max: int
+    reported: int = 0
+    """Errors that were reported."""
+    last: str = ""
+    """The last one."""
+    _began: float | None = None
+    _in_interval: int = 0
+
+    def report(self, error: BaseException) -> None:
+        """Report an error, unless the interval has had its share."""
+        now = self.clock()
+        if self._began is None or now - self._began > self.interval_secs:
+            self._began, self._in_interval = now, 0
+        self._in_interval += 1
+        if self._in_interval > self.interval_max:
+            return
+        self.reported += 1
+        self.last = f"{type(error).__name__}: {error}"
+        log.error("component %r, task %d: %s", self.component, self.task, self.last, exc_info=error)

@@ -1,0 +1,41 @@
+"""Complete latencies: how long roots took from their emission to their ack, as a histogram of fixed size."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+_STEPS = 16
+"""Buckets for each doubling: a quantile is exact to 4.5 %."""
+
+_LEAST_SECS = 1e-6
+
+
+class LatencyHistogram:
+    """Counts durations in buckets that grow by a sixteenth of a doubling each."""
+
+    def __init__(self) -> None:
+        self.buckets: Counter[int] = Counter()
+
+    def add(self, secs: float) -> None:
+        """Count a duration, in seconds."""
+        self.buckets[int(math.log2(max(secs, _LEAST_SECS) / _LEAST_SECS) * _STEPS)] += 1
+
+    def quantile(self, share: float) -> float | None:
+        """Return the duration, in seconds, that a share of all are not longer than; None if there are none."""
+        wanted = share * self.buckets.total()
+        seen = 0
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if seen >= wanted:
+                return _LEAST_SECS * math.exp2((bucket + 1) / _STEPS)
+        return None
+
+    @classmethod
+    def sum(cls, histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
+        """Return a histogram of all the durations of several."""
+        summed = cls()
+        for each in histograms:
+            summed.buckets.update(each.buckets)
+        return summed

@@ -1,0 +1,69 @@
+"""The roots that a spout task waits for, and their timeouts.
+
+Storm rotates two buckets, so a root fails between one and two timeouts after it was emitted. Here every root has the
+same timeout, so they expire in the order in which they were put; a dictionary keeps that order. Looking for expired
+roots costs nothing for those that wait, and a root fails as exactly as somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class PendingRoot:
+    """A root that is neither acked nor failed."""
+
+    __slots__ = ("emitted_at", "message_id", "since", "stream")
+
+    def __init__(self, message_id: Any, stream: str, emitted_at: float) -> None:
+        self.message_id = message_id
+        self.stream = stream
+        self.emitted_at = emitted_at
+        self.since = emitted_at
+        """When its timeout began: at its emission, or at its last reset."""
+
+
+class PendingRoots:
+    """The pending roots of one spout task.
+
+    Args:
+        timeout_secs: after how long a root fails; None: never.
+    """
+
+    def __init__(self, timeout_secs: float | None) -> None:
+        self.roots: dict[int, PendingRoot] = {}
+        """By root id, those whose timeout began first in front."""
+        self._timeout_secs = timeout_secs
+
+    def __len__(self) -> int:
+        return len(self.roots)
+
+    def __contains__(self, root: object) -> bool:
+        return root in self.roots
+
+    def settle(self, root: int) -> PendingRoot | None:
+        """Remove a root and return it; None if it was settled before."""
+        return self.roots.pop(root, None)
+
+    def reset(self, root: int, now: float) -> None:
+        """Begin the timeout of a root anew, if it is pending."""
+        pending = self.roots.pop(root, None)
+        if pending is not None:
+            pending.since = now
+            self.roots[root] = pending
+
+    def expire(self, now: float) -> list[tuple[int, PendingRoot]]:
+        """Remove the roots whose timeout has passed and return them, oldest first."""
+        expired = list(self._expired(now))
+        for root, _ in expired:
+            del self.roots[root]
+        return expired
+
+    def _expired(self, now: float) -> Iterator[tuple[int, PendingRoot]]:
+        if self._timeout_secs is None:
+            return
+        for root, pending in self.roots.items():
+            if pending.since + self._timeout_secs > now:
+                return
+            yield root, pending

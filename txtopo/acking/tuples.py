@@ -1,0 +1,56 @@
+"""Tuples of plain topologies: what a bolt receives, with its place in the tuple trees that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo.api.tuples import Tuple, TupleSource
+from txtopo.attempts import TransactionAttempt
+
+
+class _Settled:
+    """Stands where a tuple's roots were, once it was acked or failed."""
+
+    def __repr__(self) -> str:
+        return "settled"
+
+
+SETTLED = _Settled()
+
+Roots = int | tuple[int, ...] | _Settled
+"""The roots of a tuple: 0 for none, the root itself for one, a tuple for several."""
+
+Edges = int | dict[int, int]
+"""The edge id of a tuple; of a tuple with several roots, one for each root."""
+
+
+class TreeTuple(Tuple):
+    """A tuple with its place in tuple trees.
+
+    Most tuples have one root, so that case is the cheap one: two plain numbers. While the tuple is worked on,
+    ``edges`` gathers the XOR of its own edge id and those of the tuples that were anchored to it, and ``mask`` the
+    workers that these were sent to: just what its ack will say.
+    """
+
+    __slots__ = ("edges", "mask", "roots")
+
+    roots: Roots
+    edges: Edges
+    mask: int
+
+    def __init__(self, values: Sequence[Any], source: TupleSource, roots: Roots, edges: Edges) -> None:
+        self.values = values
+        self.source = source
+        self.roots = roots
+        self.edges = edges
+        self.mask = 0
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """A tuple of a plain topology belongs to no attempt.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError("a tuple of a plain topology has no attempt: there are no transactions")

@@ -1,0 +1,480 @@
+"""A worker: the spout, bolt and acker tasks of one process, and the loop that calls them, one pass at a time.
+
+It knows no clock, no thread and no socket. Whoever runs it (a Spark task, an in-process cluster, the simulator) has
+these duties:
+
+1. Call :meth:`Worker.run_pass` again and again, at once if it returns True; otherwise after :meth:`Worker.idle_secs`,
+   or as soon as there is something to receive.
+2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
+   them.
+3. Deliver what ``send`` is called with to that incarnation of the worker, or to none. Losing frames is safe: their
+   roots time out.
+4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
+   numbers, and before any frame of the successor is received.
+5. If any method raises, end the process. Its tasks start afresh elsewhere, as another incarnation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from typing import Any
+
+import attrs
+
+from txtopo.acking.acker import Acker, Outcome
+from txtopo.acking.assignment import ACKER, Assignment
+from txtopo.acking.frames import Frame, decode, encode
+from txtopo.acking.ids import acker_of
+from txtopo.acking.latency import LatencyHistogram
+from txtopo.acking.metrics import Counts
+from txtopo.acking.offload import POLL_SECS, Offloading
+from txtopo.acking.outbox import Outbox
+from txtopo.acking.queues import TaskQueue
+from txtopo.acking.tasks import BoltTask, SpoutTask, Surroundings, tuple_sources
+from txtopo.acking.tuples import TreeTuple
+from txtopo.api.spout import SpoutWaitStrategy
+from txtopo.api.tuples import TupleSource
+from txtopo.config import Config
+from txtopo.errors import UserCodeError
+from txtopo.topology.plain_plan import PlainKind, PlainPlan
+
+SPOUT_CALLS_MAX = 64
+"""How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
+
+LOOK_SECS = 0.25
+"""How often a worker looks for roots whose timeout has passed, and for ticks that are due."""
+
+SPILL_FACTOR = 2
+"""At how many times the watermark queues go to files: the spouts have paused before, so it is what was under way."""
+
+
+@attrs.frozen
+class WorkerStatus:
+    """What a worker says of itself.
+
+    Args:
+        worker: its number.
+        counts: of each task, its component and what it has counted.
+        pending: roots that are pending.
+        latencies: complete latencies of the roots that were acked.
+        tracked: trees that its ackers hold.
+        reported_errors: errors that its tasks have reported.
+        last_error: the last of them.
+    """
+
+    worker: int
+    counts: tuple[tuple[str, Counts], ...]
+    pending: int
+    latencies: LatencyHistogram
+    tracked: int
+    reported_errors: int
+    last_error: str
+
+
+@attrs.define(eq=False)
+class _SpoutExecutor:
+    """Tasks of a spout that stay together: their pending roots are limited together."""
+
+    tasks: list[SpoutTask]
+    pending_max: int
+    wait: SpoutWaitStrategy | None
+    streak: int = 0
+    """Passes in a row in which no task emitted."""
+    wait_secs: float | None = None
+    """How long the spout wants to wait now; None: until something happens."""
+
+    def run(self, *, is_throttled: bool) -> bool:
+        """Call the tasks while they emit, and return whether any of them did."""
+        emitted = False
+        for _ in range(0 if is_throttled else SPOUT_CALLS_MAX):
+            if sum(len(task.pending) for task in self.tasks) >= self.pending_max:
+                break
+            if not sum([task.next_tuple() for task in self.tasks]):  # all of them, whichever emits
+                break
+            emitted = True
+        self.streak = 0 if emitted else self.streak + 1
+        self.wait_secs = None if emitted or self.wait is None else self._asked_to_wait(self.wait)
+        return emitted
+
+    def _asked_to_wait(self, wait: SpoutWaitStrategy) -> float:
+        with self.tasks[0].user_code():
+            return wait.empty_emit(self.streak)
+
+
+@attrs.define(eq=False)
+class _Ticks:
+    """The ticks of the tasks of one bolt."""
+
+    tasks: list[BoltTask]
+    every_secs: float
+    due_at: float
+    source: TupleSource
+
+    def send(self, now: float) -> bool:
+        """Put a tick into the queues of the tasks if one is due, and return whether it is."""
+        if now < self.due_at:
+            return False
+        self.due_at += self.every_secs * (
+            1 + (now - self.due_at) // self.every_secs
+        )  # those that were missed are not sent
+        for task in self.tasks:
+            task.queue.newest.append(TreeTuple((self.every_secs,), self.source, 0, 0))
+        return True
+
+
+class Worker:
+    """The tasks of one worker.
+
+    Args:
+        plan: the plan.
+        assignment: where its tasks are.
+        worker: the number of this worker.
+        config: the configuration, as it is for plain topologies.
+        incarnations: of each worker, the number of its incarnation, counted over the whole run. Lower numbers that are
+            not among them are of incarnations that have died.
+        make_object: makes a task's object, given the component's id.
+        send: is called with the number of another worker and a frame for it.
+        clock: tells the time, in seconds.
+        rng: draws ids, and shuffles.
+
+    Raises:
+        UserCodeError: a task's object cannot be made or prepared.
+    """
+
+    def __init__(  # noqa: PLR0913 - all the world that it knows
+        self,
+        plan: PlainPlan,
+        assignment: Assignment,
+        worker: int,
+        config: Config,
+        incarnations: Mapping[int, int],
+        *,
+        make_object: Callable[[str], Any],
+        send: Callable[[int, bytes], None],
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.number = worker
+        self._send = send
+        self._clock = clock
+        self._worker_of = assignment.worker_of
+        executors = assignment.executors_of(worker)
+        bolts = [e for e in executors if e.component != ACKER and plan.by_id[e.component].kind is not PlainKind.SPOUT]
+        self._sources = tuple_sources(plan)
+        numbers = {id(source): number for number, source in enumerate(self._sources)}
+        self._queues = {task: TaskQueue(self._sources, numbers) for executor in bolts for task in executor.tasks}
+        self._outbox = Outbox(
+            {task: queue.newest for task, queue in self._queues.items()},
+            assignment.worker_of,
+            tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
+        )
+        self._around = Surroundings(
+            plan=plan,
+            assignment=assignment,
+            worker=worker,
+            config=config,
+            outbox=self._outbox,
+            queues=self._queues,
+            sources=self._sources,
+            clock=clock,
+            rng=rng,
+            make_object=make_object,
+            offloading=Offloading(),
+        )
+        self._spill_at = SPILL_FACTOR * config.worker_watermark_bytes
+        self._known = max(incarnations.values())
+        self._not_yet: deque[Frame] = deque()
+        dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
+        self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
+        self._acker_messages = dict.fromkeys(self._ackers, 0)
+        self._bolt_executors = bolts
+        self._bolts: list[BoltTask] = []
+        self._ticks: list[_Ticks] = []
+        self._spouts = [
+            _SpoutExecutor([SpoutTask(self._around, plan.by_id[e.component], task) for task in e.tasks], 0, None)
+            for e in executors
+            if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
+        ]
+        for executor in self._spouts:
+            of_component = executor.tasks[0].config
+            executor.pending_max = of_component["topology.max.spout.pending"] * len(executor.tasks)
+            executor.wait = of_component["topology.spout.wait.strategy"]
+        self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
+        self._is_active = self._was_active = self._is_throttled = False
+        self._current: BoltTask | SpoutTask | None = None
+        self._timeout_secs = config.message_timeout_secs
+        self._look_at = self._rotate_at = clock()
+        self._set_bits(incarnations)
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
+        if is_active and not self._was_active:
+            self._was_active = True
+            self._prepare_bolts()
+        self._is_active = is_active
+        for task in self._spout_tasks.values():
+            task.set_active(is_active=is_active)
+
+    def receive(self, data: bytes) -> None:
+        """Take a frame of another worker.
+
+        It waits if its sender knew of a death that this worker has not learned of yet. Else this could happen:
+
+        1. Worker 0 dies, and worker 1 learns of it. The successor of 0 emits a root to 1.
+        2. Worker 1 sends a tuple of it to worker 2, which acks it: to the worker 0 that has died.
+        3. Worker 2 learns of the death. The root waits for its timeout.
+
+        Raises:
+            ValueError: it is no frame.
+        """
+        self._not_yet.append(decode(data))
+        self._take_known()
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
+        """Learn that another worker died and that another incarnation takes its place.
+
+        What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
+
+        Args:
+            worker: its number.
+            dead: the incarnation that died.
+            successor: the one that follows.
+        """
+        for columns in self._outbox.columns:
+            if self._worker_of[columns.task] == worker:
+                columns.values, columns.roots, columns.edges = [], [], []
+        self._set_bits({worker: successor})
+        self._known = max(self._known, successor)
+        self._take_known()
+        for acker in self._ackers.values():
+            acker.worker_died(1 << dead)
+
+    def run_pass(self) -> bool:
+        """Give every task its turn once, and send what they emitted; return whether anything was done.
+
+        Raises:
+            UserCodeError: a spout or bolt raised an exception that is not a FailedException.
+        """
+        has_worked = False
+        for bolt in self._bolts:
+            if bolt.queue:
+                self._current = bolt
+                bolt.run()
+                has_worked = True
+        if self._is_active:
+            for executor in self._spouts:
+                self._current = executor.tasks[0]
+                has_worked |= executor.run(is_throttled=self._is_throttled)
+        self._current = None
+        has_worked |= self._around.offloading.run_done()
+        has_worked |= self._flush()
+        now = self._clock()
+        self._spill()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECS
+            has_worked |= self._look(now)
+        return has_worked
+
+    def idle_secs(self) -> float:
+        """Return how long nothing has to be done unless something is received."""
+        waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
+        if self._around.offloading.under_way:
+            waits.append(POLL_SECS)
+        return min([LOOK_SECS, *(each for each in waits if each is not None)])
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        """Stop calling the spouts for now, because too much waits here or in another worker; or call them again."""
+        self._is_throttled = is_throttled
+
+    def is_done(self) -> bool:
+        """Return whether all spout tasks are exhausted, with nothing pending."""
+        return all(task.is_done for task in self._spout_tasks.values())
+
+    def is_idle(self) -> bool:
+        """Return whether no tuple waits to be executed, and nothing to be sent."""
+        return (
+            self._outbox.is_empty
+            and not self._around.offloading.under_way
+            and not self._not_yet
+            and not any(self._queues.values())
+            and not any(task.collector.inits for task in self._spout_tasks.values())
+        )
+
+    def offloaded(self) -> int:
+        """Return how many slow calls are under way."""
+        return self._around.offloading.under_way
+
+    def pending(self) -> int:
+        """Return how many roots are pending."""
+        return sum(len(task.pending) for task in self._spout_tasks.values())
+
+    def queued_bytes(self) -> int:
+        """Return about how many bytes the tuples that wait take, in memory and in files."""
+        return sum(queue.memory_bytes() + queue.file_bytes for queue in self._queues.values())
+
+    def busy_with(self) -> str:
+        """Return which task the loop is in; for another thread."""
+        task = self._current
+        return "" if task is None else f"task {task.id} of {task.component.id!r}"
+
+    def status(self) -> WorkerStatus:
+        """Return what there is to say of this worker."""
+        tasks = [*self._bolts, *self._spout_tasks.values()]
+        spouts = self._spout_tasks.values()
+        return WorkerStatus(
+            worker=self.number,
+            counts=(
+                *((task.component.id, task.counts) for task in tasks),
+                *((ACKER, Counts(executed=count)) for count in self._acker_messages.values()),
+            ),
+            pending=self.pending(),
+            latencies=LatencyHistogram.sum(task.latencies for task in spouts),
+            tracked=sum(map(len, self._ackers.values())),
+            reported_errors=sum(task.errors.reported for task in tasks),
+            last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
+        )
+
+    def close(self) -> None:
+        """Close the spouts and clean the bolts up, if they were ever opened and prepared."""
+        for task in [*self._spout_tasks.values(), *self._bolts]:
+            task.close()
+        self._around.offloading.close()
+        for queue in self._queues.values():
+            queue.close()
+
+    def _prepare_bolts(self) -> None:
+        plan = self._around.plan
+        now = self._clock()
+        for executor in self._bolt_executors:
+            tasks = [BoltTask(self._around, plan.by_id[executor.component], task) for task in executor.tasks]
+            self._bolts.extend(tasks)
+            every_secs = tasks[0].config["topology.tick.tuple.freq.secs"]
+            if every_secs is not None:
+                self._ticks.append(_Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
+
+    def _set_bits(self, incarnations: Mapping[int, int]) -> None:
+        """Take note of the bits of incarnations: as many as there are starts of workers; an int has room for all."""
+        for task, worker in self._worker_of.items():
+            if worker in incarnations and worker != self.number:
+                self._outbox.bit_of[task] = 1 << incarnations[worker]
+
+    def _take_known(self) -> None:
+        while self._not_yet and self._not_yet[0].known <= self._known:
+            self._take(self._not_yet.popleft())
+
+    def _take(self, frame: Frame) -> None:
+        for columns in frame.tuples:
+            self._queues[columns.task].newest.extend(
+                map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
+            )
+        if frame.acks[0] or frame.failed or frame.reset:
+            self._tell_ackers(frame)
+
+    def _flush(self) -> bool:
+        """Send what the tasks emitted, acked and failed; return whether there was anything."""
+        if self._ackers:
+            self._tell_inits()
+        frames = self._outbox.take_frames()
+        for worker, frame in frames.items():
+            if worker == self.number:
+                self._tell_ackers(frame)
+            else:
+                self._send(worker, self._encode(frame))
+        return bool(frames) | self._settle()
+
+    def _encode(self, frame: Frame) -> bytes:
+        frame.known = self._known
+        try:
+            return encode(frame)
+        except Exception as error:  # whatever a user's value raises while it is pickled
+            for columns in frame.tuples:
+                alone = Frame([columns])
+                try:
+                    encode(alone)
+                except Exception:  # noqa: BLE001 - found: these are the tuples to name
+                    source = self._sources[columns.source]
+                    raise UserCodeError(
+                        f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
+                        f"({error}); tuples travel between workers: emit plain values",
+                        component=source.component,
+                    ) from None
+            raise
+
+    def _spill(self) -> None:
+        """Write queues to files, the longest first, while they take more memory than they may."""
+        taken = {queue: queue.memory_bytes() for queue in self._queues.values()}
+        left = sum(taken.values())
+        while left > self._spill_at and taken:
+            longest = max(taken, key=taken.__getitem__)
+            left -= taken.pop(longest)
+            longest.spill()
+            left += longest.memory_bytes()
+
+    def _tell_inits(self) -> None:
+        for task in self._spout_tasks.values():
+            inits = task.collector.inits
+            if not inits:
+                continue
+            by_acker: dict[int, list[int]] = {}
+            for root in inits:
+                by_acker.setdefault(acker_of(root), []).append(root)
+            for number, roots in by_acker.items():
+                values, masks = zip(*map(inits.__getitem__, roots), strict=True)
+                self._ackers[number].init(roots, values, masks, task.id)
+                self._acker_messages[number] += len(roots)
+            inits.clear()
+
+    def _tell_ackers(self, frame: Frame) -> None:
+        """Give the ackers here what a frame has for them. Messages for an acker that is not here are stale."""
+        if len(self._ackers) == 1 and frame.acks[0]:
+            ((number, acker),) = self._ackers.items()
+            acker.ack(*frame.acks)
+            self._acker_messages[number] += len(frame.acks[0])
+        elif frame.acks[0]:
+            for number, acker in self._ackers.items():
+                mine = [each for each in zip(*frame.acks, strict=True) if acker_of(each[0]) == number]
+                if mine:
+                    acker.ack(*zip(*mine, strict=True))
+                    self._acker_messages[number] += len(mine)
+        for number, acker in self._ackers.items():
+            failed = [root for root in frame.failed if acker_of(root) == number]
+            reset = [root for root in frame.reset if acker_of(root) == number]
+            acker.fail(failed)
+            acker.reset(reset)
+            self._acker_messages[number] += len(failed) + len(reset)
+
+    def _settle(self) -> bool:
+        """Tell the spout tasks what became of their roots; return whether anything did."""
+        has_settled = False
+        for acker in self._ackers.values():
+            if not acker.settled:
+                continue
+            has_settled = True
+            acked: dict[int, list[int]] = {}
+            for settlement in acker.take_settled():
+                task = self._spout_tasks[settlement.spout_task]
+                if settlement.outcome is Outcome.ACKED:
+                    acked.setdefault(settlement.spout_task, []).append(settlement.root)
+                elif settlement.outcome is Outcome.FAILED:
+                    task.fail([settlement.root])
+                else:
+                    task.pending.reset(settlement.root, self._clock())
+            for number, roots in acked.items():
+                self._spout_tasks[number].ack(roots)
+        return has_settled
+
+    def _look(self, now: float) -> bool:
+        """Fail the roots whose timeout has passed, and send the ticks that are due."""
+        expired = [root for task in self._spout_tasks.values() for root in task.expire()]
+        if expired:
+            for number, acker in self._ackers.items():
+                acker.forget([root for root in expired if acker_of(root) == number])
+        if now - self._rotate_at >= self._timeout_secs:
+            self._rotate_at = now
+            for acker in self._ackers.values():
+                acker.rotate()
+        sent = [ticks.send(now) for ticks in self._ticks]
+        return any(sent) or bool(expired)

@@ -1,0 +1,36 @@
+"""Tuples for tests of bolts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo.acking.tuples import TreeTuple
+from txtopo.api.fields import Fields
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
+
+
+def make_tuple(
+    values: Sequence[Any],
+    *,
+    fields: Fields | Sequence[str] | None = None,
+    component: str = "component",
+    stream: str = DEFAULT_STREAM,
+    task: int = 1,
+) -> Tuple:
+    """Return a tuple as a bolt of a plain topology gets it; it belongs to no tree.
+
+    Args:
+        values: its values.
+        fields: their names; field1, field2 … unless given.
+        component: the component that it comes from.
+        stream: the stream.
+        task: the task.
+
+    Raises:
+        ValueError: there are not as many fields as values.
+    """
+    names = [f"field{number}" for number in range(1, len(values) + 1)] if fields is None else list(fields)
+    if len(names) != len(values):
+        raise ValueError(f"{len(values)} values for the {len(names)} fields {', '.join(names)}")
+    return TreeTuple(tuple(values), TupleSource(component, stream, task, Fields(*names)), 0, 0)
