@@ -17,12 +17,16 @@ if TYPE_CHECKING:
         DataFrameBolt as DataFrameBolt,
         ICommitter as ICommitter,
         OutputFieldsDeclarer as OutputFieldsDeclarer,
+        RichBolt as RichBolt,
     )
     from txtopo.api.collector import (
         BasicOutputCollector as BasicOutputCollector,
         BatchOutputCollector as BatchOutputCollector,
+        OutputCollector as OutputCollector,
+        SpoutOutputCollector as SpoutOutputCollector,
     )
     from txtopo.api.context import (
+        TaskHook as TaskHook,
         TopologyContext as TopologyContext,
     )
     from txtopo.api.fields import (
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
         PartitionedCoordinator as PartitionedCoordinator,
         PartitionedEmitter as PartitionedEmitter,
         PartitionedTransactionalSpout as PartitionedTransactionalSpout,
+        Spout as Spout,
+        SpoutWaitStrategy as SpoutWaitStrategy,
         TransactionalSpout as TransactionalSpout,
     )
     from txtopo.api.state import (
@@ -58,6 +64,11 @@ if TYPE_CHECKING:
     )
     from txtopo.config import (
         Config as Config,
+    )
+    from txtopo.engine.plain_run import (
+        PlainReport as PlainReport,
+        RunningTopology as RunningTopology,
+        start as start,
     )
     from txtopo.engine.report import (
         Progress as Progress,
@@ -78,8 +89,13 @@ if TYPE_CHECKING:
         BoltDeclarer as BoltDeclarer,
         ComponentDeclarer as ComponentDeclarer,
     )
-    from txtopo.topology.plan import (
+    from txtopo.topology.plain_builder import (
+        TopologyBuilder as TopologyBuilder,
+    )
+    from txtopo.topology.topology import (
+        PlainTopology as PlainTopology,
         Topology as Topology,
+        TransactionalTopology as TransactionalTopology,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -92,9 +108,15 @@ __getattr__, __dir__, __all__ = lazy_names(
             "DataFrameBolt",
             "ICommitter",
             "OutputFieldsDeclarer",
+            "RichBolt",
         ),
-        "txtopo.api.collector": ("BasicOutputCollector", "BatchOutputCollector"),
-        "txtopo.api.context": ("TopologyContext",),
+        "txtopo.api.collector": (
+            "BasicOutputCollector",
+            "BatchOutputCollector",
+            "OutputCollector",
+            "SpoutOutputCollector",
+        ),
+        "txtopo.api.context": ("TaskHook", "TopologyContext"),
         "txtopo.api.fields": ("Fields",),
         "txtopo.api.groupings": ("CustomStreamGrouping",),
         "txtopo.api.reduction": ("Combiner",),
@@ -107,6 +129,8 @@ __getattr__, __dir__, __all__ = lazy_names(
             "PartitionedCoordinator",
             "PartitionedEmitter",
             "PartitionedTransactionalSpout",
+            "Spout",
+            "SpoutWaitStrategy",
             "TransactionalSpout",
         ),
         "txtopo.api.state": (
@@ -117,6 +141,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "txtopo.api.tuples": ("Tuple",),
         "txtopo.attempts": ("TransactionAttempt",),
         "txtopo.config": ("Config",),
+        "txtopo.engine.plain_run": ("PlainReport", "RunningTopology", "start"),
         "txtopo.engine.report": (
             "Progress",
             "RunReport",
@@ -132,7 +157,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "BoltDeclarer",
             "ComponentDeclarer",
         ),
-        "txtopo.topology.plan": ("Topology",),
+        "txtopo.topology.plain_builder": ("TopologyBuilder",),
+        "txtopo.topology.topology": ("PlainTopology", "Topology", "TransactionalTopology"),
     },
-    former={"OutputCollector": "BatchOutputCollector"},
 )

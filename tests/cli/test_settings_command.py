@@ -31,9 +31,9 @@ def test_a_setting_is_told_in_full(command_line, name):
     result = command_line("settings", name)
     assert result.stdout.splitlines() == [
         "topology.max.spout.pending (a setting of Storm's)",
-        "  meaning       the window: maximum number of transactions begun and not yet committed",
+        f"  meaning       {SETTINGS['topology.max.spout.pending'].purpose}",
         "  value         an integer of at least 1",
-        "  default       768",
+        "  default       768; in a plain topology 500",
         "  in Python     Config(max_spout_pending=…)",
         "  command line  --set max_spout_pending=…",
     ]

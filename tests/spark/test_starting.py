@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from txtopo.spark.starting import PartingWords, is_chatter, why_it_did_not_start
+from txtopo.spark.starting import PartingWords, why_it_did_not_start
 
 DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 
@@ -46,24 +46,6 @@ def test_jvm_that_dies(output: str, cause: str, hint: str) -> None:
     assert line.startswith(f"Spark did not start: {cause}")
     assert hint in line
     assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (":: resolving dependencies :: org.apache.spark#spark-submit-parent;1.0\n", True),
-        ("\t\t:::: WARNINGS\n", True),
-        (
-            "\tHost repository.invalid not found. url=https://repository.invalid/org/apache/apache/33/apache-33.jar\n",
-            True,
-        ),
-        ("\t\t:: a#b;4.1.0: not found\n", False),
-        ("26/11/22 17:00:00 WARN SparkConf: something to read\n", False),
-    ],
-)
-def test_what_ivy_says(line: str, expected: bool) -> None:
-    """A repository that Ivy cannot reach, while another has the JARs, is nobody's concern; a missing JAR is."""
-    assert is_chatter(line.encode()) is expected
 
 
 @pytest.mark.parametrize(

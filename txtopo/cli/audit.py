@@ -69,7 +69,7 @@ def _journal(target: Path | Target) -> tuple[Path, AnySpout | None]:
     """Return a topology's journal, and its spout if ``target`` is a topology."""
     if isinstance(target, Path):
         return find_journal(metadata_dir_below(target)), None
-    plan = target.topology.plan
+    plan = target.plan
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
     return find_journal(metadata_dir, target.topology.id), spout_as_written(plan.spout.component)
 

@@ -108,7 +108,7 @@ def _metadata_dir(target: Path | Target) -> tuple[Path, str | None]:
             if any(metadata_dir.glob("run-*.json")):  # exists even without a journal
                 return metadata_dir, None
         return metadata_dir_below(target), None
-    return metadata_dir_of(target.topology.plan, target.config), target.topology.id
+    return metadata_dir_of(target.plan, target.config), target.topology.id
 
 
 def _lines(known: _Known, txid: int) -> list[str]:

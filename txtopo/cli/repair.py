@@ -54,7 +54,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
     subject = _subject(target)
     with contextlib.ExitStack() as stack:
-        store = make_store(target.topology.plan, target.config)
+        store = make_store(target.plan, target.config)
         stack.callback(store.close)
         coordinator_state = _lead(store, subject, stack, 1)
         diagnosis = diagnose(subject, coordinator_state)
@@ -67,7 +67,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
         _agree(diagnosis, plan, is_agreed=yes)
         if coordinator_state.epoch < diagnosis.epoch_min:
             stack.pop_all().close()
-            store = make_store(target.topology.plan, target.config)
+            store = make_store(target.plan, target.config)
             stack.callback(store.close)
             coordinator_state = _lead(store, subject, stack, diagnosis.epoch_min)
             again = _choose(diagnose(subject, coordinator_state), is_accepting=is_accepting, is_anew=is_anew)
@@ -78,7 +78,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
 
 
 def _subject(target: Target) -> RepairSubject:
-    plan, metadata_dir = target.topology.plan, metadata_dir_of(target.topology.plan, target.config)
+    plan, metadata_dir = target.plan, metadata_dir_of(target.plan, target.config)
     states = states_of(plan, target.config)
     return RepairSubject(
         topology_id=plan.topology_id,

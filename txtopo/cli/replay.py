@@ -36,7 +36,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int) -> None:
     If they are not, the command names the first component whose output differs (a spout whose source is not repeatable,
     or a bolt that is not deterministic), and the exit status is 1. The topology may be running meanwhile.
     """
-    plan, config = target.topology.plan, target.config
+    plan, config = target.plan, target.config
     parts = read_journal(find_journal(metadata_dir_with_journal(metadata_dir_of(plan, config)), plan.topology_id))
     prototypes = prototypes_of(plan)
     with user_output_logged(), _runner(plan, config, prototypes) as runner:

@@ -13,16 +13,19 @@ from rich.console import Console
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from txtopo.cli.command import Command, WholeNumber
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.display.acked import AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import Target, takes_target
 from txtopo.config import Config
+from txtopo.engine.plain_run import PlainReport
 from txtopo.engine.report import Progress
 from txtopo.engine.runner import run as run_topology
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
+from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,
@@ -45,7 +48,7 @@ LOG_LEVELS = {
     help="The lowest level of log records of spouts and bolts to show; 'print' shows printed lines and warnings.",
 )
 def run(target: Target, until: int | None, log_level: str) -> None:
-    """Run a topology until its input is exhausted.
+    """Run a topology, transactional or plain, until its input is exhausted.
 
     MODULE is searched for in the current folder first. ATTRIBUTE is a topology or a function that returns one;
     the default is 'topology'. --set also sets the function's parameters. If a run was stopped or killed, the same
@@ -54,6 +57,9 @@ def run(target: Target, until: int | None, log_level: str) -> None:
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
+    if isinstance(target.topology, PlainTopology):
+        _run_plain(target, target.topology, until, console)
+        return
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
         display = LiveDisplay(console, target.config.max_spout_pending)
@@ -65,7 +71,11 @@ def run(target: Target, until: int | None, log_level: str) -> None:
 
     with display, interrupts:
         report = run_topology(
-            target.topology, target.config, until=until, on_progress=on_progress, on_stage=display.stage
+            TransactionalTopology(target.plan),
+            target.config,
+            until=until,
+            on_progress=on_progress,
+            on_stage=display.stage,
         )
     display.finish(report)
     if is_stopped_early(report):
@@ -73,6 +83,22 @@ def run(target: Target, until: int | None, log_level: str) -> None:
         again = shlex.join(["txtopo", "run", *target.words, *options])
         console.print(f"stopped; to continue: {again}", soft_wrap=True)
         return
+    target.call_hook("show_results", console)
+
+
+def _run_plain(target: Target, topology: PlainTopology, until: int | None, console: Console) -> None:
+    if until is not None:
+        raise CommandLineError(f"{topology.id!r} is a plain topology, which has no transactions: leave --until out")
+    display = AckedDisplay(console) if console.is_terminal and not console.is_dumb_terminal else AckedLines()
+    interrupts = Interrupts(display.stopping)
+
+    def on_progress(report: PlainReport) -> None:
+        interrupts.wrap_handlers()
+        display.update(report)
+
+    with display, interrupts:
+        report = run_topology(topology, target.config, on_progress=on_progress, on_stage=display.stage)
+    display.finish(report)
     target.call_hook("show_results", console)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import click
 from rich.console import Console
 from rich.table import Table
@@ -69,7 +70,7 @@ def in_full(setting: Setting) -> str:
             f"{setting.name} ({origin})",
             f"  meaning       {setting.purpose}",
             f"  value         {setting.kind.words}",
-            f"  default       {default_text(setting)}",
+            f"  default       {default_text(setting)}{_plain_default(setting)}",
             f"  in Python     Config({setting.keyword}=…)",
             f"  command line  --set {setting.keyword}=…",
         ]
@@ -86,9 +87,17 @@ def default_text(setting: Setting) -> str:
     return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
 
 
+def _plain_default(setting: Setting) -> str:
+    """Say what the default is in a plain topology, where that is another one."""
+    if setting.plain_default == setting.default:
+        return ""
+    return f"; in a plain topology {default_text(attrs.evolve(setting, default=setting.plain_default))}"
+
+
 def _row(setting: Setting) -> str:
     name = f"**`{setting.name}`**" if setting.is_storms else f"`{setting.name}`"
-    cells = (f"`{setting.keyword}`", name, setting.kind.words, f"`{default_text(setting)}`", setting.purpose)
+    default = f"`{default_text(setting)}`{_plain_default(setting)}"
+    cells = (f"`{setting.keyword}`", name, setting.kind.words, default, setting.purpose)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -24,6 +24,7 @@ from txtopo.testing.simulation.schedules import (
 )
 from txtopo.testing.simulation.workloads import RATES, Workload
 from txtopo.testing.simulation.world import Subject
+from txtopo.topology.topology import TransactionalTopology
 
 INVARIANT = "check_state"
 UNTIL = 12
@@ -100,10 +101,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
 
 
 def _subject(target: Target, until: int) -> Subject:
-    plan = target.topology.plan
+    plan = target.plan
     if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
-    return make_subject(target.topology, until=until, invariant=getattr(target.module, INVARIANT, None))
+    return make_subject(TransactionalTopology(plan), until=until, invariant=getattr(target.module, INVARIANT, None))
 
 
 def _workloads(kinds: tuple[str, ...]) -> tuple[type[Workload], ...]:

@@ -22,7 +22,8 @@ from txtopo.cli.command import CommandLineError, YourCodeError
 from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, settable_parameters
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TxtopoError
-from txtopo.topology.plan import Topology
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import Topology, TransactionalTopology
 
 DEFAULT_ATTRIBUTE = "topology"
 
@@ -38,6 +39,20 @@ class Target:
     config: Config
     arguments: dict[str, Any]
     """The arguments of the topology's function, including defaults."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of a transactional topology.
+
+        Raises:
+            ConfigError: the topology is a plain one.
+        """
+        if not isinstance(self.topology, TransactionalTopology):
+            raise ConfigError(
+                f"{self.topology.id!r} is a plain topology, which has no transactions; this command is for "
+                "transactional ones"
+            )
+        return self.topology.plan
 
     def call_hook(self, name: str, *positional: Any) -> None:
         """Call a function of the module, if it exists, with those arguments that it accepts."""

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
@@ -26,10 +26,11 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.commit.groups import GroupCommitter, Journal
-from txtopo.config import Config
+from txtopo.config import Config, TopologyKind
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.engine.plain_run import PlainReport, start
 from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.run_loop import Parts, RunLoop
 from txtopo.engine.snapshot import SnapshotWriter, snapshot_path
@@ -54,7 +55,8 @@ from txtopo.tasks.context import TaskContext
 from txtopo.tasks.factory import TaskFactory, prototypes_of
 from txtopo.tasks.garbage import seldom_collected
 from txtopo.tasks.user_output import user_output_logged
-from txtopo.topology.plan import Plan, Topology
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,25 +113,48 @@ class Assembly:
     start: Recovered
 
 
-def run(  # noqa: PLR0913 - keyword arguments of the main entry point
-    topology: Topology,
+@overload
+def run(
+    topology: TransactionalTopology,
     config: Config | Mapping[str, Any] | None = None,
     *,
     spark: SparkSession | None = None,
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
-) -> RunReport:
-    """Run a topology until its spout is exhausted, ``until`` is committed, or a stop is requested.
+) -> RunReport: ...
+
+
+@overload
+def run(
+    topology: PlainTopology,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[PlainReport], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> PlainReport: ...
+
+
+def run(  # noqa: PLR0913 - keyword arguments of the main entry point
+    topology: Topology,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    until: int | None = None,
+    on_progress: Callable[[Any], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> RunReport | PlainReport:
+    """Run a topology until its spouts are exhausted, ``until`` is committed, or a stop is requested.
 
     If a run was killed, start it again with the same states and configuration, and it continues where it was. SIGINT
     and SIGTERM request an orderly stop: the commit group in flight is still committed.
 
     Args:
-        topology: the result of ``TransactionalTopologyBuilder.build()``.
+        topology: the result of ``TransactionalTopologyBuilder.build()`` or ``TopologyBuilder.build()``.
         config: the configuration; missing settings get their defaults.
         spark: the session to use; by default the active one, or a new one that is stopped at the end.
-        until: the last txid to commit; None for all.
+        until: the last txid to commit; None for all. For a transactional topology only.
         on_progress: called with the progress several times a second, in the calling thread.
         on_stage: called before that with the name of each step: ``looking at the input``, ``recovering`` …
 
@@ -146,6 +171,15 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     from txtopo.spark.session import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
 
     config = config if isinstance(config, Config) else Config(config)
+    if isinstance(topology, PlainTopology):
+        if until is not None:
+            raise ConfigError(
+                f"{topology.id!r} is a plain topology, which has no transactions to run until: leave it out"
+            )
+        with start(topology, config, spark=spark, on_stage=on_stage) as running, _stop_on_signals(running.stop):
+            return running.wait(on_progress=on_progress)
+    assert isinstance(topology, TransactionalTopology), "there are two kinds"
+    config = config.of_kind(TopologyKind.TRANSACTIONAL)
     check_spark(config, spark, delta_users=topology.plan.delta_users)
 
     @contextlib.contextmanager
@@ -167,7 +201,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
 
 
 def run_with(
-    topology: Topology,
+    topology: TransactionalTopology,
     config: Config,
     environment: Environment,
     *,
@@ -176,13 +210,13 @@ def run_with(
 ) -> RunReport:
     """Run a topology in an environment; see :func:`run`."""
     run = assembled(topology, config, environment, until=until, on_progress=on_progress)
-    with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.run_loop):
+    with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.run_loop.request_stop):
         return assembly.run_loop.run(assembly.start)
 
 
 @contextlib.contextmanager
 def assembled(
-    topology: Topology,
+    topology: TransactionalTopology,
     config: Config,
     environment: Environment,
     *,
@@ -395,14 +429,14 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
 
 
 @contextlib.contextmanager
-def _stop_on_signals(run_loop: RunLoop) -> Iterator[None]:
+def _stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
     """Treat SIGINT and SIGTERM as requests to stop, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        run_loop.request_stop()
+        request_stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -117,7 +117,7 @@ class StartOutput:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 with self._lock:
-                    if is_chatter(line):
+                    if _CHATTER.search(line):
                         continue
                     if self._is_starting:
                         self._lines.append(line)

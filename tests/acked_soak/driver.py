@@ -1,0 +1,20 @@
+"""The driver of a soak, a process of its own: ``python -m tests.acked_soak.driver HOST PORT FOLDER``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from tests.acked_soak.topology import soak_topology
+from txtopo import Config, run
+
+if __name__ == "__main__":
+    host, port, folder = sys.argv[1:4]
+    logging.basicConfig(level=logging.ERROR)
+    settings = {
+        "topology.workers": 2,
+        "topology.worker.max.restarts": 1_000_000,
+        "spark.driver.memory": "1g",
+    }
+    run(soak_topology((host, int(port)), Path(folder)), Config(settings))

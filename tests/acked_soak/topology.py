@@ -1,0 +1,77 @@
+"""A word count whose bolts write down what they did, and when."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo import (
+    BasicBolt,
+    BasicOutputCollector,
+    Fields,
+    OutputCollector,
+    PlainTopology,
+    RichBolt,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+)
+from txtopo.testing.redelivering_queue import QueueSpout
+
+WORDS = 5
+"""Words of a message: a tree has a tuple for each, and one more."""
+
+
+class Split(BasicBolt):
+    """Splits a message into its words."""
+
+    output_fields = Fields("number", "position")
+
+    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
+        """Emit a tuple for each word."""
+        for position in range(WORDS):
+            collector.emit((tuple["number"], position))
+
+
+class Record(RichBolt):
+    """Writes down each word with the time, and acks it then.
+
+    Args:
+        folder: takes a file from each process and task.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
+        """Open a file of this process's own."""
+        del config
+        self._collector = collector
+        path = self._folder / f"{os.getpid()}-{context.this_task_id}-{time.monotonic_ns()}"
+        self._file = path.open("w", buffering=1)
+
+    def execute(self, tuple: Tuple) -> None:
+        """Write a line; it is the kernel's before the tuple is acked, so a kill takes nothing back."""
+        self._file.write(f"{tuple['number']} {tuple['position']} {time.monotonic_ns()}\n")
+        self._collector.ack(tuple)
+
+    def cleanup(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def soak_topology(address: tuple[str, int], folder: Path) -> PlainTopology:
+    """Return the topology.
+
+    Args:
+        address: of the queue of messages.
+        folder: for what the bolts write down.
+    """
+    builder = TopologyBuilder("acked-soak")
+    builder.set_spout("messages", QueueSpout(address, Fields("number"), is_endless=True), 2)
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("messages")
+    builder.set_bolt("record", Record(folder), 2).fields_grouping("split", Fields("number", "position"))
+    return builder.build()

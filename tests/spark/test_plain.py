@@ -1,0 +1,154 @@
+"""Plain topologies on Spark: long-running workers, killed and stopped, with every root acked in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.plain_topologies import SENTENCES, broken, slow, word_count
+from txtopo import Config, RunningTopology, run, start
+from txtopo.errors import ConfigError, UserCodeError
+
+WAIT_SECS = 60.0
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {WAIT_SECS:g} s"
+        time.sleep(0.02)
+
+
+def counted(folder: Path) -> Counter[str]:
+    """Return what the counting tasks wrote."""
+    counts: Counter[str] = Counter()
+    for path in folder.iterdir():
+        for line in path.read_text().splitlines():
+            word, count = line.split()
+            counts[word] += int(count)
+    return counts
+
+
+def expected(count: int) -> Counter[str]:
+    """Return the words of so many sentences, each task's."""
+    words: Counter[str] = Counter()
+    for number in range(count):
+        words.update(SENTENCES[number % len(SENTENCES)].split())
+    return Counter({word: 2 * times for word, times in words.items()})
+
+
+def pids(folder: Path) -> list[int]:
+    """Return the processes of the two slow tasks."""
+    return [int((folder / f"pid-{task}").read_text()) for task in range(2)]
+
+
+def test_word_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Two workers count every word once if nothing fails, and the run ends by itself."""
+    report = run(word_count(tmp_path, 1_000), Config({"topology.workers": 2}), spark=spark)
+    assert counted(tmp_path) == expected(1_000)
+    assert (report.emitted, report.acked, report.failed, report.pending) == (2_000, 2_000, 0, 0)
+    assert report.components["count"].executed == sum(expected(1_000).values())
+    assert report.reason == "every spout is exhausted"
+    assert report.latency_p50_secs is not None
+
+
+def test_failures_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    """A tuple that a bolt fails comes again: every root is acked in the end."""
+    report = run(word_count(tmp_path, 500, failing_every=50), Config({"topology.workers": 2}), spark=spark)
+    assert report.acked == 1_000
+    assert report.failed == report.emitted - 1_000 >= 10
+
+
+def test_without_ackers(spark: SparkSession, tmp_path: Path) -> None:
+    """Without ackers every root is acked at once, and all tuples are worked on all the same."""
+    report = run(word_count(tmp_path, 500), Config({"topology.workers": 2, "topology.ackers": 0}), spark=spark)
+    assert report.acked == 1_000
+    assert counted(tmp_path) == expected(500)
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
+def test_worker_dies(spark: SparkSession, tmp_path: Path, kill: signal.Signals) -> None:
+    """A worker that is killed or stands still is replaced; the other goes on, the same process, and roots are acked."""
+    with start(slow(tmp_path, 0.001), Config({"topology.workers": 2}), spark=spark) as running:
+        wait_for(lambda: running.report().acked > 100, "acks")
+        victim, survivor = pids(tmp_path)
+        os.kill(victim, kill)
+        wait_for(lambda: pids(tmp_path)[0] != victim, "successor")
+        before = running.report().acked
+        wait_for(lambda: running.report().acked > before + 200, "more acks")
+        assert pids(tmp_path)[1] == survivor
+        wait_for(lambda: running.report().failed > 0, "failures of the roots that touched the dead worker")
+        assert running.report().restarts == 1
+        running.stop()
+        assert running.wait().pending == 0
+
+
+def test_bug_in_a_bolt(spark: SparkSession) -> None:
+    """A bug ends its worker; after some restarts the run ends by an error that names component and task."""
+    with pytest.raises(
+        UserCodeError, match=r"component 'broken'.*task 2: ValueError: cannot work on 'the cow"
+    ) as raised:
+        run(broken(), Config({"topology.worker.max.restarts": 1}), spark=spark)
+    assert "plain_topologies.py" in str(raised.value)
+
+
+def test_stop_and_pause(spark: SparkSession, tmp_path: Path) -> None:
+    """Deactivated spouts emit nothing; a stop waits for what is pending."""
+    with start(slow(tmp_path, 0.0), spark=spark) as running:
+        wait_for(lambda: running.report().acked > 10, "acks")
+        running.deactivate()
+        wait_for(lambda: running.report().pending == 0, "rest")
+        emitted = wait_until_still(running)
+        running.activate()
+        wait_for(lambda: running.report().emitted > emitted, "tuples again")
+        running.stop()
+        report = running.wait()
+    assert report.reason == "stopped"
+    assert (report.pending, report.emitted) == (0, report.acked)
+
+
+def wait_until_still(running: RunningTopology) -> int:
+    """Wait until nothing is emitted between two looks; return how much was."""
+    seen = [-2, -1]
+
+    def is_still() -> bool:
+        time.sleep(1.2)  # longer than workers keep their counts to themselves
+        seen.append(running.report().emitted)
+        return seen[-1] == seen[-2]
+
+    wait_for(is_still, "pause")
+    return seen[-1]
+
+
+def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
+    """The tasks move to another number of workers, and none is lost."""
+    with start(slow(tmp_path, 0.0), spark=spark) as running:
+        wait_for(lambda: running.report().acked > 10, "acks")
+        running.rebalance(2)
+        before = running.report().acked
+        wait_for(lambda: running.report().acked > before + 100, "acks")
+        one, other = pids(tmp_path)
+        assert one != other
+        running.stop()
+        report = running.wait()
+    assert report.workers == 2
+    assert report.emitted == report.acked
+
+
+def test_settings_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    """What is for transactional topologies only is refused, and what kills long-running workers."""
+    topology = word_count(tmp_path, 1)
+    with pytest.raises(ConfigError, match=r"topology\.jobs\.in\.flight\.max is for transactional topologies"):
+        run(topology, Config(jobs_in_flight_max=3), spark=spark)
+    with pytest.raises(ConfigError, match="a worker would run twice"):
+        run(topology, Config({"spark.speculation": "true"}), spark=spark)
+    with pytest.raises(ConfigError, match="has no transactions to run until"):
+        run(topology, spark=spark, until=3)  # type: ignore[call-overload]

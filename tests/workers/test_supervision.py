@@ -1,0 +1,304 @@
+"""Supervision decides who is alive, who is started again, and when a run ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from txtopo.errors import UserCodeError
+from txtopo.workers.messages import Hello, Peer, PeerJoined, PeerReplaced, SetActive, Stop, Vitals, Welcome
+from txtopo.workers.supervision import (
+    Action,
+    ActivationAsked,
+    ByeTold,
+    CancelJob,
+    ChannelLost,
+    Close,
+    ErrorTold,
+    Event,
+    Finish,
+    Greeted,
+    Heard,
+    JobEnded,
+    RunPhase,
+    Send,
+    StartJob,
+    StopAsked,
+    Supervisor,
+    Ticked,
+    Warn,
+)
+
+ADDRESS = ("127.0.0.1", 1)
+
+
+def vitals(
+    *, is_done: bool = False, is_idle: bool = True, pending: int = 0, activity: int = 0, **traffic: dict[int, int]
+) -> Vitals:
+    """Say how a worker is."""
+    return Vitals(is_done, is_idle, pending, activity, traffic.get("sent", {}), traffic.get("received", {}), None)
+
+
+class Story:
+    """A run, told event by event."""
+
+    def __init__(self, workers: int = 2, *, restarts_max: int = 10, is_active: bool = True) -> None:
+        self.now = 0.0
+        self.supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=is_active, now=0.0)
+        assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
+
+    def tell(self, event: Event, *, after: float = 0.0) -> list[Action]:
+        """Tell an event, some seconds after the last one."""
+        self.now += after
+        return self.supervisor.handle(event, self.now)
+
+    def greet(self, worker: int, channel: int, job: int = 0) -> list[Action]:
+        """Let a worker say hello."""
+        return self.tell(Greeted(channel, Hello(worker, job, "host:1", ADDRESS)))
+
+    def running(self) -> Story:
+        """Let two workers run, on the channels 10 and 11."""
+        self.greet(0, 10)
+        self.greet(1, 11)
+        return self
+
+
+def test_rendezvous() -> None:
+    """Who says hello is welcomed with its incarnation and its peers; those that run already are told its address."""
+    story = Story()
+    assert story.greet(0, 10) == [Send(10, Welcome(0, (Peer(1, 1, None),), is_active=True))]
+    assert story.greet(1, 11) == [
+        Send(11, Welcome(1, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 1, ADDRESS))),
+    ]
+
+
+def test_death() -> None:
+    """The others are told of a death at once, with who follows; the next job starts when Spark has ended the last."""
+    story = Story().running()
+    assert story.tell(ChannelLost(11)) == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None)))]
+    started = story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert started == [Warn("worker 1 died: lost; it is started again"), StartJob(1, 1)]
+    assert story.greet(1, 12, job=1) == [
+        Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
+    ]
+    assert story.supervisor.restarts == 1
+
+
+def test_job_ends_first() -> None:
+    """It is the same if Spark says so before the channel's end is seen; that comes too late then."""
+    story = Story().running()
+    assert story.tell(JobEnded(1, 0, RuntimeError("lost"))) == [
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        Warn("worker 1 died: lost; it is started again"),
+        StartJob(1, 1),
+    ]
+    assert story.tell(ChannelLost(11)) == []
+    assert story.tell(JobEnded(1, 0, None)) == []
+
+
+def test_spark_starts_the_task_again() -> None:
+    """A second hello of a job means that the first process is dead: the newcomer is another incarnation."""
+    story = Story().running()
+    assert story.greet(1, 12) == [
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
+        Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
+    ]
+    assert story.tell(Heard(11, vitals())) == []
+
+
+def test_stale_hello() -> None:
+    """A process of a job that has ended, or of no worker of the run, is shown the door."""
+    story = Story().running()
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert story.greet(1, 13, job=0) == [Close(13)]
+    assert story.greet(7, 14) == [Close(14)]
+
+
+def test_silence() -> None:
+    """A worker that says nothing for five seconds is dead: the others are told, and its job is cancelled."""
+    story = Story().running()
+    story.tell(Heard(10, None), after=4.0)
+    actions = story.tell(Ticked(), after=1.5)
+    assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
+    assert story.greet(1, 12) == [Close(12)]  # its job holds the slot until it has ended
+    assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+
+
+def test_job_that_does_not_end() -> None:
+    """If the channel is closed and the job goes on, it is cancelled some time later."""
+    story = Story().running()
+    story.tell(ChannelLost(11))
+    story.tell(Heard(10, None), after=4.0)
+    assert story.tell(Ticked()) == []
+    story.tell(Heard(10, None), after=2.0)
+    assert story.tell(Ticked()) == [CancelJob(1, 0)]
+    assert story.tell(Ticked()) == []
+
+
+def test_too_many_restarts() -> None:
+    """Workers that die again and again end the run, by what ended the last one; old restarts do not count."""
+    story = Story(restarts_max=2).running()
+    error = UserCodeError("a bug", component="bolt")
+    for job in range(2):
+        story.greet(1, 20 + job, job)
+        story.tell(ErrorTold(20 + job, error, None))
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=1.0)
+    story.greet(1, 22, 2)
+    story.tell(ErrorTold(22, error, None))
+    assert Send(10, Stop()) in story.tell(JobEnded(1, 2, RuntimeError("lost")), after=1.0)
+    story.tell(ByeTold(10, vitals()))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
+
+
+def test_old_restarts_do_not_count() -> None:
+    """Restarts are counted within a period."""
+    story = Story(restarts_max=1)
+    for job in range(5):
+        story.greet(1, 20 + job, job)
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=61.0)
+
+
+def test_end_of_the_input() -> None:
+    """A run ends when all workers are done, have been quiet twice, and no frame is on the way."""
+    story = Story().running()
+    done = vitals(is_done=True, sent={1: 3}, received={1: 2})
+    behind = vitals(is_done=True, sent={0: 2}, received={0: 2})
+    level = vitals(is_done=True, sent={0: 2}, received={0: 3}, activity=1)
+    for _ in range(2):
+        assert story.tell(Heard(10, done)) == []
+        assert story.tell(Heard(11, behind)) == []  # a frame is on the way
+    assert story.tell(Heard(11, level)) == []  # it has come just now, and may lead to more
+    stopped = story.tell(Heard(11, level))
+    assert stopped[-2:] == [Send(10, Stop()), Send(11, Stop())]
+    for channel in (10, 11):
+        story.tell(ByeTold(channel, vitals()))
+        story.tell(ChannelLost(channel))
+    assert story.tell(JobEnded(0, 0, None)) == []
+    assert story.tell(JobEnded(1, 0, None)) == [Finish(None)]
+    assert story.supervisor.phase is RunPhase.OVER
+
+
+def test_stop_waits_for_what_is_pending() -> None:
+    """A stop deactivates, waits for what is pending, and no longer than it was told."""
+    story = Story().running()
+    assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
+    for _ in range(2):
+        assert story.tell(Heard(10, vitals(pending=1))) == []
+        assert story.tell(Heard(11, vitals())) == []
+    story.tell(Heard(11, vitals()), after=29.0)
+    assert story.tell(Heard(10, vitals(pending=1))) == []
+    assert story.tell(Ticked(), after=1.0) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_second_stop_hastens() -> None:
+    """A second stop with no time to wait ends the wait."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    assert story.tell(StopAsked(0.0)) == [Send(10, Stop()), Send(11, Stop())]
+
+
+def test_worker_that_does_not_stop() -> None:
+    """A worker that does not end in time has its job cancelled; the run is over when it has ended."""
+    story = Story().running()
+    story.tell(StopAsked(0.0))
+    story.tell(Heard(11, None), after=9.0)
+    story.tell(JobEnded(0, 0, None))
+    assert story.tell(Heard(11, None), after=1.0) == [CancelJob(1, 0)]
+    assert story.tell(JobEnded(1, 0, RuntimeError("cancelled")))[-1] == Finish(None)
+
+
+def test_nobody_is_started_while_it_ends() -> None:
+    """A worker that dies while the run ends is not started again."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    assert not [a for a in story.tell(JobEnded(1, 0, RuntimeError("lost"))) if isinstance(a, StartJob)]
+
+
+def test_missing_slots() -> None:
+    """If a worker does not start within seconds, it is said how many are there and what to do, and now and then again."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(Ticked(), after=3.0) == []
+    story.tell(Heard(10, None))
+    (warning,) = story.tell(Ticked(), after=2.0)
+    assert isinstance(warning, Warn)
+    assert "1 of 2 workers have started" in warning.text
+    story.tell(Heard(10, None))
+    assert story.tell(Ticked(), after=4.0) == []
+
+
+def test_activation() -> None:
+    """What the user asks for is told to who runs now, and to who comes later."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(ActivationAsked(is_active=False)) == [Send(10, SetActive(is_active=False))]
+    welcome = story.greet(1, 11)[0]
+    assert welcome == Send(11, Welcome(1, (Peer(0, 0, ADDRESS),), is_active=False))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_history(seed: int) -> None:
+    """Whatever happens: a worker has one job at a time, no incarnation comes twice, and a run that is stopped ends."""
+    rng = random.Random(seed)
+    supervisor = Supervisor(3, restarts_max=1_000, period_secs=60.0, is_active=True, now=0.0)
+    jobs: dict[int, int] = {}
+    channels: dict[int, int] = {}
+    welcomed: set[int] = set()
+    is_over, now, next_channel = False, 0.0, 1
+
+    def carry_out(actions: Sequence[Action]) -> None:
+        nonlocal is_over
+        for action in actions:
+            match action:
+                case StartJob(worker, job):
+                    assert worker not in jobs, "two jobs of a worker would be two of it"
+                    jobs[worker] = job
+                case Send(_, Welcome(incarnation)):
+                    assert incarnation not in welcomed
+                    welcomed.add(incarnation)
+                case Close(channel):
+                    channels.pop(channel, None)
+                case Finish():
+                    is_over = True
+
+    def happen(event: Event) -> None:
+        nonlocal now
+        now += rng.random()
+        carry_out(supervisor.handle(event, now))
+
+    carry_out(supervisor.begin())
+    for step in range(400):
+        if step == 300:
+            happen(StopAsked(5.0))
+        if is_over:
+            break
+        kind = rng.randrange(6)
+        if kind == 0 and jobs:
+            worker = rng.choice(sorted(jobs))
+            next_channel += 1
+            channels[next_channel] = worker
+            happen(Greeted(next_channel, Hello(worker, jobs[worker], "", ADDRESS)))
+        elif kind == 1 and channels:
+            channel = rng.choice(sorted(channels))
+            happen(Heard(channel, vitals(is_idle=rng.random() < 0.5, pending=rng.randrange(2))))
+        elif kind == 2 and channels:
+            channel = rng.choice(sorted(channels))
+            del channels[channel]
+            happen(ChannelLost(channel))
+        elif kind == 3 and jobs:
+            worker = rng.choice(sorted(jobs))
+            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
+        else:
+            happen(Ticked())
+    for _ in range(100):
+        for worker in sorted(jobs):
+            happen(JobEnded(worker, jobs.pop(worker), RuntimeError("lost")))
+        happen(Ticked())
+    assert is_over

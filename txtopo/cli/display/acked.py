@@ -1,0 +1,163 @@
+"""The progress of a plain topology: what is acked, failed and pending, on a terminal or as lines."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from txtopo.cli.display.live import WIDTH_MAX
+from txtopo.cli.display.plain import INTERVAL_SECS
+from txtopo.cli.display.wording import clock, count_of
+from txtopo.engine.plain_run import PlainReport
+
+
+class _Rate:
+    """How many roots a second are acked, lately."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, int] | None = None
+        self.recent = 0.0
+
+    def add(self, report: PlainReport) -> None:
+        """Take what was acked by a moment."""
+        now = (report.elapsed_secs, report.acked or report.emitted)
+        if self._before is not None and now[0] - self._before[0] >= 1.0:
+            self.recent = (now[1] - self._before[1]) / (now[0] - self._before[0])
+            self._before = now
+        elif self._before is None:
+            self._before = now
+
+
+class AckedLines:
+    """Prints a line about every ten seconds: for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._rate = _Rate()
+        self._printed = time.monotonic() - INTERVAL_SECS + 1.0  # the first one soon
+        self._news = ""
+
+    def __enter__(self) -> Self:
+        """Nothing is said before there is something to say."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to clear."""
+
+    def stage(self, stage: str) -> None:
+        """Say what is being done before the run begins."""
+        click.echo(f"{stage} …")
+
+    def update(self, report: PlainReport) -> None:
+        """Take what the topology does; print it if it is time to."""
+        self._rate.add(report)
+        if self._news:
+            click.echo(self._news)
+            self._news = ""
+        if report.emitted and time.monotonic() - self._printed >= INTERVAL_SECS:
+            self._printed = time.monotonic()
+            rates = _rates(report, self._rate)
+            click.echo(f"{report.topology_id}: {report.elapsed_secs:6.1f} s, {_counts(report)}, {rates}")
+
+    def stopping(self) -> None:
+        """Say, soon, that a stop was asked for; called by a signal handler."""
+        self._news = "stopping: what is pending is waited for; Ctrl-C again ends at once"
+
+    def finish(self, report: PlainReport) -> None:
+        """Print what the run did."""
+        click.echo(f"{report.topology_id}: done in {report.elapsed_secs:.1f} s: {report.reason}; {_counts(report)}")
+
+
+class AckedDisplay:
+    """Draws the run anew several times a second.
+
+    Args:
+        console: the terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rate = _Rate()
+        self._is_stopping = False
+        self._live = Live(Spinner("dots", "beginning …", style="green"), console=console, transient=True)
+
+    def __enter__(self) -> Self:
+        """Show at once that something happens: Spark takes seconds to start."""
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was found."""
+        del kind, error, trace
+        self._live.stop()
+
+    def stage(self, stage: str) -> None:
+        """Say what is being done before the run begins."""
+        self._live.update(Spinner("dots", f"{stage} …", style="green"), refresh=True)
+
+    def update(self, report: PlainReport) -> None:
+        """Take what the topology does."""
+        self._rate.add(report)
+        subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", justify="right", no_wrap=True)
+        grid.add_column()
+        grid.add_row("roots", _counts(report))
+        grid.add_row("", _rates(report, self._rate))
+        workers = f"{report.workers_running} of {report.workers} run, {count_of(report.restarts, 'restart')}"
+        grid.add_row("workers", Text(workers, "yellow" if report.workers_running < report.workers else ""))
+        for name, counts in report.components.items():
+            emitted = sum(counts.emitted.values())
+            grid.add_row(name, f"{counts.executed:,} executed, {emitted:,} emitted, {counts.failed:,} failed")
+        if report.last_error:
+            grid.add_row("last error", Text(report.last_error, "yellow"))
+        self._live.update(
+            Panel(
+                grid,
+                title=f"[bold]{report.topology_id}[/] [dim]{clock(report.elapsed_secs)}[/]",
+                title_align="left",
+                subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
+                subtitle_align="right",
+                width=min(WIDTH_MAX, self._console.width),
+                border_style="yellow" if self._is_stopping else "green",
+            )
+        )
+
+    def stopping(self) -> None:
+        """Say that a stop was asked for."""
+        self._is_stopping = True
+
+    def finish(self, report: PlainReport) -> None:
+        """Replace the display by what the run did."""
+        self._live.stop()
+        self._console.print(Text.assemble(("✔ ", "bold green"), (report.topology_id, "bold"), f": {report.reason}"))
+        self._console.print(f"{_counts(report)} in {report.elapsed_secs:.1f} s", highlight=False)
+
+
+def _counts(report: PlainReport) -> str:
+    parts = [
+        f"{report.emitted:,} emitted",
+        f"{report.acked:,} acked",
+        f"{report.failed:,} failed",
+        f"{report.pending:,} pending",
+    ]
+    if report.restarts:
+        parts.append(count_of(report.restarts, "worker restart"))
+    return ", ".join(parts)
+
+
+def _rates(report: PlainReport, rate: _Rate) -> str:
+    if report.latency_p50_secs is None or report.latency_p99_secs is None:
+        return f"{rate.recent:,.0f}/s"
+    p50, p99 = report.latency_p50_secs * 1e3, report.latency_p99_secs * 1e3
+    return f"{rate.recent:,.0f}/s, complete latency p50 {p50:,.3g} ms, p99 {p99:,.3g} ms"

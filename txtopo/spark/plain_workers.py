@@ -1,0 +1,149 @@
+"""Workers of plain topologies in Spark: one job of one task for each, which lasts as long as the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+import cloudpickle
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+
+from txtopo.acking.assignment import Assignment
+from txtopo.acking.worker import Worker
+from txtopo.config import Config
+from txtopo.errors import ConfigError, JobFailure
+from txtopo.spark.errors import error_of_python, line_that_matters
+from txtopo.spark.shipping import make_importable
+from txtopo.spark.user_lines import LinesAddress, lines_sent
+from txtopo.tasks.garbage import collect_seldom
+from txtopo.topology.plain_plan import PlainPlan
+from txtopo.workers.control import JobStarter
+from txtopo.workers.messages import Address, Welcome
+from txtopo.workers.process import WorkerJob, run_worker
+
+
+@attrs.frozen
+class WorkerPackage:
+    """What every worker of a run needs; pickled into the closure of its job.
+
+    Args:
+        run_key: 16 bytes that name the run.
+        content: the plan, the assignment, the configuration and the components, pickled.
+        import_paths: the driver's module search path; none where its modules are shipped.
+        secret: the run's.
+        driver: where the driver listens for workers.
+        lines: where what user code prints is taken.
+    """
+
+    run_key: bytes
+    content: bytes
+    import_paths: tuple[str, ...]
+    secret: bytes = attrs.field(repr=False)
+    driver: Address
+    lines: LinesAddress
+
+
+def pack_up(plan: PlainPlan, assignment: Assignment, config: Config) -> bytes:
+    """Return the content of a package."""
+    bare = attrs.evolve(plan, components=tuple(attrs.evolve(each, component=None) for each in plan.components))
+    prototypes = {each.id: cloudpickle.dumps(each.component) for each in plan.components}
+    content: bytes = cloudpickle.dumps((bare, assignment, config, prototypes))
+    return content
+
+
+def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
+    """Run a worker in this process until the driver stops it.
+
+    Args:
+        package: what the run needs.
+        number: the worker's number.
+        job: its job.
+    """
+    sys.path.extend(path for path in package.import_paths if path not in sys.path)
+    with lines_sent(package.lines, package.run_key):
+        plan, assignment, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
+        collect_seldom()
+
+        def make_body(welcome: Welcome, send: Callable[[int, bytes], None]) -> Worker:
+            incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
+            return Worker(
+                plan,
+                assignment,
+                number,
+                config,
+                {**incarnations, number: welcome.incarnation},
+                make_object=lambda component: cloudpickle.loads(prototypes[component]),
+                send=send,
+                clock=time.monotonic,
+                rng=random.Random(),  # noqa: S311 - ids of tuples are no secrets
+            )
+
+        run_worker(
+            WorkerJob(number, job, package.secret, package.driver, None, config.worker_watermark_bytes), make_body
+        )
+
+
+class SparkWorkers(JobStarter):
+    """Starts workers as jobs of Spark.
+
+    Args:
+        context: of the session.
+        package: what the workers need.
+    """
+
+    def __init__(self, context: SparkContext, package: WorkerPackage) -> None:
+        self._context = context
+        self._package = package
+
+    def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
+        """Submit the job of a worker."""
+
+        def run() -> None:
+            error: Exception | None = None
+            try:
+                self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
+                self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
+                self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
+            except Exception as failure:  # noqa: BLE001 - whatever has ended it, supervision decides what follows
+                error = _why(failure)
+            on_end(error)
+
+        thread = InheritableThread(target=run, name=f"txtopo-worker-{worker}")
+        thread.daemon = True
+        thread.start()
+
+    def cancel(self, worker: int, job: int) -> None:
+        """Cancel the job of a worker."""
+        if self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped
+            with contextlib.suppress(Py4JError, OSError):
+                self._context.cancelJobGroup(self._group(worker, job))
+
+    def _group(self, worker: int, job: int) -> str:
+        return f"txtopo-{self._package.run_key.hex()}-worker-{worker}-{job}"
+
+    def _function(self, worker: int, job: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        package = self._package
+
+        def work(_: Iterable[Any]) -> Iterator[Any]:
+            run_plain_worker(package, worker, job)
+            return iter(())
+
+        return work
+
+
+def ship(context: SparkContext) -> tuple[str, ...]:
+    """See to it that workers can import what the driver has imported; return the paths they are to search."""
+    return make_importable(context)
+
+
+def _why(failure: Exception) -> Exception:
+    """Return what ended a job, as short as can be."""
+    wrong: ConfigError | None = error_of_python(str(failure))
+    return wrong or JobFailure(f"Spark lost its job: {line_that_matters(str(failure))}")

@@ -1,0 +1,258 @@
+"""The driver's side: listens for workers, and carries out what supervision decides.
+
+Everything is decided in one thread, the control thread. Spark's jobs run in threads of their own and report to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import selectors
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import assert_never
+
+from txtopo.errors import InternalError
+from txtopo.workers import handshake
+from txtopo.workers.channel import Channel, ChannelClosed
+from txtopo.workers.messages import Address, Beat, Bye, Erred, Hello, dump, load
+from txtopo.workers.supervision import (
+    Action,
+    ByeTold,
+    CancelJob,
+    ChannelLost,
+    Close,
+    ErrorTold,
+    Event,
+    Finish,
+    Greeted,
+    Heard,
+    JobEnded,
+    Send,
+    StartJob,
+    Supervisor,
+    Ticked,
+    Warn,
+)
+
+logger = logging.getLogger("txtopo.workers")
+
+TICK_SECS = 0.5
+_BACKLOG = 128
+_BUSY_WORTH_SECS = 10.0
+"""From when on it is said that a worker has been in one call for long."""
+
+
+class JobStarter(ABC):
+    """Starts the jobs that workers run in."""
+
+    @abstractmethod
+    def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
+        """Submit the job of a worker and return at once.
+
+        Args:
+            worker: the worker's number.
+            job: the job's, among those of the worker.
+            on_end: is called once, in any thread, when the job has ended: with its error, or None.
+        """
+
+    @abstractmethod
+    def cancel(self, worker: int, job: int) -> None:
+        """Cancel a job, if it runs still; ``on_end`` is called all the same."""
+
+
+class ControlServer:
+    """Runs the workers of one run.
+
+    Args:
+        supervisor: decides.
+        jobs: starts workers.
+        listener: where workers connect; it is closed at the end.
+        secret: the run's.
+        on_change: is called in the control thread after every event.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        jobs: JobStarter,
+        listener: socket.socket,
+        secret: bytes,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._jobs = jobs
+        self._listener = listener
+        self._secret = secret
+        self._on_change = on_change
+        self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
+        self._selector = selectors.DefaultSelector()
+        self._wake_up, self._waker = socket.socketpair()
+        self._wake_up.setblocking(False)
+        self._channels: dict[int, Channel] = {}
+        self._numbers = itertools.count(1)
+        self._busy_said: dict[int, str] = {}
+        self._is_over = threading.Event()
+        self.error: Exception | None = None
+        """Why the run has failed; None if it has not."""
+        self._thread = threading.Thread(target=self._run, name="txtopo-control", daemon=True)
+
+    def start(self) -> None:
+        """Begin: submit the jobs, and listen."""
+        threading.Thread(target=self._accept, name="txtopo-accept", daemon=True).start()
+        self._thread.start()
+
+    def post(self, event: Event) -> None:
+        """Give an event to supervision; from any thread."""
+        self._events.put(event)
+        self._wake()
+
+    def join(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the run is over, and return whether it is."""
+        return self._is_over.wait(timeout_secs)
+
+    def _run(self) -> None:
+        try:
+            self._selector.register(self._wake_up, selectors.EVENT_READ)
+            self._carry_out(self._supervisor.begin())
+            ticked_at = time.monotonic()
+            while not self._is_over.is_set():
+                self._wait()
+                if time.monotonic() - ticked_at >= TICK_SECS:
+                    ticked_at = time.monotonic()
+                    self._handle(Ticked())
+        except Exception as error:
+            logger.debug("the control thread has failed", exc_info=error)
+            self.error = InternalError(f"the control thread has failed: {type(error).__name__}: {error}")
+        finally:
+            self._close()
+
+    def _wait(self) -> None:
+        for key, _ in self._selector.select(TICK_SECS):
+            if key.fileobj is self._wake_up:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_up.recv(4096)
+            else:
+                self._hear(key.data)
+        with contextlib.suppress(queue.Empty):
+            while not self._is_over.is_set():
+                event = self._events.get_nowait()
+                if isinstance(event, tuple):
+                    number, channel = event
+                    self._channels[number] = channel
+                    self._selector.register(channel, selectors.EVENT_READ, number)
+                else:
+                    self._handle(event)
+
+    def _hear(self, number: int) -> None:
+        channel = self._channels.get(number)
+        if channel is None:  # closed by what was heard just before
+            return
+        try:
+            messages = channel.receive()
+        except ChannelClosed:
+            self._drop(number)
+            self._handle(ChannelLost(number))
+            return
+        for data in messages:
+            message = load(data)
+            match message:
+                case Hello():
+                    logger.debug("worker %d: %s says hello", message.worker, message.process)
+                    self._handle(Greeted(number, message))
+                case Beat(vitals, busy_with, busy_secs):
+                    self._say_busy(number, busy_with, busy_secs)
+                    self._handle(Heard(number, vitals))
+                case Erred(error, vitals):
+                    self._handle(ErrorTold(number, error, vitals))
+                case Bye(vitals):
+                    self._handle(ByeTold(number, vitals))
+                case _:
+                    raise InternalError(f"a worker said {message!r}")
+
+    def _say_busy(self, number: int, busy_with: str, busy_secs: float) -> None:
+        """Say once of each long call that it is one; nobody is killed for it."""
+        if not busy_with:
+            self._busy_said.pop(number, None)
+        elif busy_secs > _BUSY_WORTH_SECS and self._busy_said.get(number) != busy_with:
+            self._busy_said[number] = busy_with
+            logger.warning("%s has not returned for %.0f s; its worker waits for it", busy_with, busy_secs)
+
+    def _handle(self, event: Event) -> None:
+        self._carry_out(self._supervisor.handle(event, time.monotonic()))
+        self._on_change()
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartJob(worker, job):
+                    self._start_job(worker, job)
+                case CancelJob(worker, job):
+                    threading.Thread(target=self._jobs.cancel, args=(worker, job), daemon=True).start()
+                case Send(channel, message):
+                    if channel in self._channels:
+                        with contextlib.suppress(ChannelClosed):  # its end is seen when it is read
+                            self._channels[channel].send(dump(message))
+                case Close(channel):
+                    self._drop(channel)
+                case Warn(text):
+                    logger.warning("%s", text)
+                case Finish(error):
+                    self.error = error
+                    self._is_over.set()
+                case _:
+                    assert_never(action)
+
+    def _start_job(self, worker: int, job: int) -> None:
+        self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
+
+    def _accept(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._meet, args=(connection,), name="txtopo-meet", daemon=True).start()
+
+    def _meet(self, connection: socket.socket) -> None:
+        try:
+            handshake.accept(connection, self._secret)
+        except (OSError, handshake.HandshakeError) as error:
+            logger.warning("%s", error)
+            connection.close()
+            return
+        self._events.put((next(self._numbers), Channel(connection)))
+        self._wake()
+
+    def _drop(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            self._selector.unregister(channel)
+            channel.close()
+
+    def _close(self) -> None:
+        self._is_over.set()
+        for number in list(self._channels):
+            self._drop(number)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._selector.close()
+        self._wake_up.close()
+        self._waker.close()
+        self._on_change()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b"w")
+
+
+def listen(host: str) -> tuple[socket.socket, Address]:
+    """Return a listener for workers, and its address."""
+    listener = socket.create_server((host, 0), backlog=_BACKLOG)
+    return listener, (host, listener.getsockname()[1])

@@ -1,0 +1,86 @@
+"""The handshake: both sides of a new connection prove that they know the run's secret before they read anything else.
+
+What follows on the connection is unpickled, and a pickle runs code. So nobody who merely finds the port may get as
+far::
+
+    listener  → nonce L                       (32 bytes)
+    connector → nonce C, HMAC(secret, "connect" L C)
+    listener  → HMAC(secret, "listen" L C)
+
+Each side's proof has the other's nonce in it, so neither can be replayed, and its own word, so neither can be sent
+back.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+TIMEOUT_SECS = 5.0
+"""How long the other side may take."""
+
+
+class HandshakeError(Exception):
+    """The other side does not know the secret, or says something else."""
+
+
+def new_secret() -> bytes:
+    """Return a secret for a run."""
+    return secrets.token_bytes(32)
+
+
+def accept(connection: socket.socket, secret: bytes) -> None:
+    """Do the listener's part on a connection that was just accepted.
+
+    Raises:
+        HandshakeError: the other side does not know the secret.
+        OSError: the connection broke, or the other side took too long.
+    """
+    connection.settimeout(TIMEOUT_SECS)
+    mine = secrets.token_bytes(NONCE_BYTES)
+    connection.sendall(mine)
+    theirs = _read(connection, NONCE_BYTES)
+    _check(_read(connection, PROOF_BYTES), _proof(secret, b"connect", mine, theirs), "who has connected")
+    connection.sendall(_proof(secret, b"listen", mine, theirs))
+
+
+def connect(address: tuple[str, int], secret: bytes) -> socket.socket:
+    """Connect to a listener and do the connector's part.
+
+    Raises:
+        HandshakeError: who listens there does not know the secret.
+        OSError: nobody listens there, or the other side took too long.
+    """
+    connection = socket.create_connection(address, TIMEOUT_SECS)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        theirs = _read(connection, NONCE_BYTES)
+        mine = secrets.token_bytes(NONCE_BYTES)
+        connection.sendall(mine + _proof(secret, b"connect", theirs, mine))
+        _check(_read(connection, PROOF_BYTES), _proof(secret, b"listen", theirs, mine), f"{address[0]}:{address[1]}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(proof: bytes, expected: bytes, who: str) -> None:
+    if not hmac.compare_digest(proof, expected):
+        raise HandshakeError(f"a connection was refused: {who} does not know the run's secret")
+
+
+def _proof(secret: bytes, word: bytes, listener: bytes, connector: bytes) -> bytes:
+    return hmac.digest(secret, word + listener + connector, "sha256")
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionError("the connection was closed during the handshake")
+        data += part
+    return data

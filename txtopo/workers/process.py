@@ -1,0 +1,408 @@
+"""A worker's process: one thread and one loop around a :class:`~txtopo.workers.body.Body`.
+
+The loop waits for nothing but for all its sockets at once. A second thread beats: it says that the process lives, and
+what the loop is in, also while a body works for long. So a slow body is known as slow, and only a process that is
+stopped or gone is silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import assert_never
+
+import attrs
+
+from txtopo.errors import InternalError, TxtopoError
+from txtopo.workers import handshake
+from txtopo.workers.body import Body
+from txtopo.workers.channel import Channel, ChannelClosed
+from txtopo.workers.messages import (
+    Address,
+    Beat,
+    Bye,
+    Erred,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    ToWorker,
+    Vitals,
+    Welcome,
+    dump,
+    load,
+)
+from txtopo.workers.peers import Incoming, Meetings, Outgoing
+
+BEAT_SECS = 1.0
+"""How often a worker says that it lives."""
+
+SETTLED_BEAT_SECS = 0.05
+"""How often it does when all is done: the run can end."""
+
+BUSY_SECS = 2.0
+"""From when on a beat says what the loop is in."""
+
+_FRAME = b"f"
+_CONGESTED = b"c"
+_FREE = b"u"
+
+
+@attrs.frozen
+class WorkerJob:
+    """What a worker is started with; the same for all starts of a job.
+
+    Args:
+        worker: its number.
+        job: the job.
+        secret: the run's.
+        driver: where the driver listens.
+        host: where the worker listens; None: on the address by which it reaches the driver.
+        watermark_bytes: when more than this waits, in queues and to be sent, nothing new is begun anywhere.
+    """
+
+    worker: int
+    job: int
+    secret: bytes
+    driver: Address
+    host: str | None
+    watermark_bytes: int
+
+
+MakeBody = Callable[[Welcome, Callable[[int, bytes], None]], Body]
+"""Makes the body of a worker, given the answer to its hello and how it sends a frame to another worker."""
+
+
+class DriverGone(Exception):
+    """The driver has closed the control channel, or is gone: the worker ends."""
+
+
+def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
+    """Run a worker until the driver stops it.
+
+    Raises:
+        DriverGone: the driver is gone, or wants nothing of this process.
+        TxtopoError: the body has failed; the driver was told.
+    """
+    connection = handshake.connect(job.driver, job.secret)
+    host = job.host or connection.getsockname()[0]
+    with contextlib.closing(_Loop(job, Channel(connection), host)) as loop:
+        loop.run(make_body)
+
+
+class _Loop:
+    """The loop of one worker."""
+
+    def __init__(self, job: WorkerJob, control: Channel, host: str) -> None:
+        self._job = job
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._wake_up, self._waker = socket.socketpair()
+        self._wake_up.setblocking(False)
+        self._meetings = Meetings(host, job.secret, self._wake)
+        self._body: Body | None = None
+        self._incarnation = -1
+        self._peers: dict[int, Peer] = {}
+        self._outgoing: dict[int, Channel] = {}
+        self._unconnected: dict[int, list[bytes]] = {}
+        self._incoming: dict[int, tuple[int, Channel]] = {}
+        """By the incarnation that sends, the worker that it is."""
+        self._early: list[Incoming] = []
+        """Channels of incarnations that the driver has not told of yet."""
+        self._congested: set[int] = set()
+        """The incarnations that have said that too much waits for them."""
+        self._is_congested = False
+        self._sent: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+        self._activity = 0
+        self._is_over = False
+        self._vitals: Vitals | None = None
+        self._look_at = 0.0
+        self._beat_secs = BEAT_SECS
+        self._pass_began = time.monotonic()
+        self._cpu_before = time.process_time()  # Spark uses its Python processes again
+        self._has_ended = threading.Event()
+        self._selector.register(control, selectors.EVENT_READ, self._hear_driver)
+        self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_ready)
+
+    def run(self, make_body: MakeBody) -> None:
+        hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
+        self._tell_driver(dump(hello))
+        threading.Thread(target=self._beat, name="txtopo-beat", daemon=True).start()
+        try:
+            while self._body is None:  # the driver may let a worker wait
+                for key, _ in self._selector.select():
+                    for message in self._receive(self._control) if key.fileobj is self._control else ():
+                        self._obey_before(load(message), make_body)
+            has_worked = True
+            while not self._is_over:
+                self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
+                self._pass_began = time.monotonic()
+                has_worked = self._body.run_pass()
+                self._activity += has_worked
+                self._weigh()
+                self._look(has_worked=has_worked)
+            self._body.close()
+            self._tell_driver(dump(Bye(self._take_vitals())))
+            self._drain_control()
+        except ChannelClosed as error:
+            raise DriverGone(str(error)) from None
+        except Exception as error:
+            told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(ChannelClosed):
+                self._tell_driver(dump(Erred(told, self._vitals)))
+                self._drain_control()
+            raise
+
+    def close(self) -> None:
+        self._has_ended.set()
+        self._meetings.close()
+        for channel in (*self._outgoing.values(), *(channel for _, channel in self._incoming.values()), self._control):
+            channel.close()
+        for incoming in self._early:
+            incoming.channel.close()
+        self._selector.close()
+        self._wake_up.close()
+        self._waker.close()
+
+    # -- what the loop waits for
+
+    def _wait(self, secs: float) -> None:
+        for key, events in self._selector.select(secs):
+            if events & selectors.EVENT_READ:
+                key.data()
+            if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Channel):
+                self._flush(key.fileobj)
+
+    def _hear_driver(self) -> None:
+        for message in self._receive(self._control):
+            self._obey(load(message))
+
+    def _take_ready(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_up.recv(4096)
+        for ready in self._meetings.take():
+            if isinstance(ready, Outgoing):
+                self._take_outgoing(ready)
+            else:
+                self._take_incoming(ready)
+
+    # -- what the driver says
+
+    def _obey_before(self, message: ToWorker, make_body: MakeBody) -> None:
+        if not isinstance(message, Welcome):
+            raise InternalError(f"the driver said {message!r} before its welcome")
+        self._incarnation = message.incarnation
+        for peer in message.peers:
+            self._know(peer)
+        self._body = make_body(message, self._send)
+        self._take_ready()
+        if message.is_active:
+            self._body.set_active(is_active=True)
+
+    def _obey(self, message: ToWorker) -> None:
+        assert self._body is not None, "welcomed before"
+        match message:
+            case Welcome():
+                raise InternalError("the driver has welcomed this worker twice")
+            case PeerJoined(peer):
+                self._know(peer)
+            case PeerReplaced(dead, successor):
+                self._forget(dead)
+                self._body.worker_replaced(successor.worker, dead, successor.incarnation)
+                self._know(successor)
+            case SetActive(is_active):
+                self._body.set_active(is_active=is_active)
+            case Stop():
+                self._is_over = True
+            case _:
+                assert_never(message)
+
+    def _know(self, peer: Peer) -> None:
+        self._peers[peer.worker] = peer
+        if peer.address is not None:
+            self._meetings.connect(peer, self._incarnation)
+        early, self._early = self._early, []
+        for incoming in early:
+            self._take_incoming(incoming)
+
+    def _forget(self, dead: int) -> None:
+        """Drop all that there is of an incarnation that has died."""
+        self._congested.discard(dead)
+        self._sent.pop(dead, None)
+        self._received.pop(dead, None)
+        for worker, peer in self._peers.items():
+            if peer.incarnation == dead:
+                self._unconnected.pop(worker, None)
+                channel = self._outgoing.pop(worker, None)
+                if channel is not None:
+                    self._drop(channel)
+        if dead in self._incoming:
+            self._drop(self._incoming.pop(dead)[1])
+
+    def _drop(self, channel: Channel) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+        channel.close()
+
+    # -- channels to and from peers
+
+    def _take_outgoing(self, ready: Outgoing) -> None:
+        worker = ready.peer.worker
+        if self._peers[worker] != ready.peer:  # it has died since
+            ready.channel.close()
+            return
+        self._outgoing[worker] = ready.channel
+        # Whoever closes this channel is gone, or counts us as dead: the driver says which, sooner or later.
+        for message in [*self._unconnected.pop(worker, []), *([_CONGESTED] if self._is_congested else [])]:
+            self._put(ready.channel, message)
+
+    def _take_incoming(self, incoming: Incoming) -> None:
+        sender, receiver = incoming.introduction.sender, incoming.introduction.receiver
+        known = {peer.incarnation: worker for worker, peer in self._peers.items()}
+        if self._incarnation >= 0 and receiver != self._incarnation:
+            incoming.channel.close()  # meant for one that was here before
+        elif sender in known:
+            self._incoming[sender] = (known[sender], incoming.channel)
+            self._selector.register(
+                incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
+            )
+        elif self._incarnation < 0 or sender > max(known, default=-1):
+            self._early.append(incoming)
+        else:
+            incoming.channel.close()  # it was declared dead
+
+    def _hear_peer(self, sender: int, channel: Channel) -> None:
+        assert self._body is not None, "frames are read after the welcome"
+        try:
+            messages = channel.receive()
+        except ChannelClosed:
+            self._drop(channel)
+            return
+        for message in messages:
+            kind = message[:1]
+            if kind == _FRAME:
+                self._received[sender] += 1
+                self._body.receive(message[1:])
+            elif kind == _CONGESTED:
+                self._congested.add(sender)
+                self._throttle()
+            else:
+                self._congested.discard(sender)
+                self._throttle()
+
+    def _send(self, worker: int, frame: bytes) -> None:
+        self._sent[self._peers[worker].incarnation] += 1
+        message = _FRAME + frame
+        channel = self._outgoing.get(worker)
+        if channel is None:
+            self._unconnected.setdefault(worker, []).append(message)
+        else:
+            self._put(channel, message)
+
+    def _put(self, channel: Channel, message: bytes) -> None:
+        try:
+            channel.send(message)
+        except ChannelClosed:
+            return  # the driver will say that the peer has died; what was for it is lost with it
+        if channel.unsent_bytes:
+            with contextlib.suppress(KeyError):
+                self._selector.register(channel, selectors.EVENT_WRITE, None)
+
+    def _flush(self, channel: Channel) -> None:
+        try:
+            if not channel.flush():
+                return
+        except ChannelClosed:
+            pass
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+
+    # -- backpressure
+
+    def _weigh(self) -> None:
+        """Tell the peers when too much begins, or ceases, to wait here."""
+        assert self._body is not None, "welcomed before"
+        unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
+        unconnected = sum(len(each) for messages in self._unconnected.values() for each in messages)
+        waiting = unsent + unconnected + self._body.queued_bytes()
+        low = self._job.watermark_bytes // 2
+        is_congested = waiting > (low if self._is_congested else self._job.watermark_bytes)
+        if is_congested != self._is_congested:
+            self._is_congested = is_congested
+            for channel in self._outgoing.values():
+                self._put(channel, _CONGESTED if is_congested else _FREE)
+            self._throttle()
+
+    def _throttle(self) -> None:
+        assert self._body is not None, "welcomed before"
+        self._body.set_throttled(is_throttled=self._is_congested or bool(self._congested))
+
+    # -- what the driver is told
+
+    def _look(self, *, has_worked: bool) -> None:
+        """Say how this worker is, often when the run can end and seldom otherwise.
+
+        A worker that ticks now and then must be seen between two ticks, or it never looks quiet. So a look waits for a
+        pass without work, though not for long.
+        """
+        now = time.monotonic()
+        if now < self._look_at + (BEAT_SECS if has_worked else 0.0) or self._body is None:
+            return
+        can_end = not has_worked and self._body.is_idle() and not self._body.pending()
+        self._beat_secs = SETTLED_BEAT_SECS if can_end else BEAT_SECS
+        self._look_at = now + self._beat_secs
+        self._vitals = self._take_vitals()
+        if can_end:
+            self._tell_driver(dump(Beat(self._vitals)))
+
+    def _take_vitals(self) -> Vitals:
+        body = self._body
+        assert body is not None, "welcomed before"
+        is_idle = body.is_idle() and not self._unconnected and not any(c.unsent_bytes for c in self._outgoing.values())
+        return Vitals(
+            is_done=body.is_done(),
+            is_idle=is_idle,
+            pending=body.pending(),
+            activity=self._activity,
+            sent=dict(self._sent),
+            received=dict(self._received),
+            body=body.status(),
+            cpu_secs=time.process_time() - self._cpu_before,
+        )
+
+    def _beat(self) -> None:
+        last: Vitals | None = None
+        while not self._has_ended.wait(BEAT_SECS):
+            vitals, self_busy = self._vitals, time.monotonic() - self._pass_began
+            busy_with = self._body.busy_with() if self._body is not None and self_busy > BUSY_SECS else ""
+            beat = Beat(vitals if vitals is not last else None, busy_with, self_busy if busy_with else 0.0)
+            last = vitals
+            with contextlib.suppress(ChannelClosed, OSError):
+                self._control.send(dump(beat))
+
+    def _tell_driver(self, message: bytes) -> None:
+        self._control.send(message)
+
+    def _drain_control(self) -> None:
+        """Wait until the driver has what it was told, as long as it takes it."""
+        end = time.monotonic() + handshake.TIMEOUT_SECS
+        while not self._control.flush() and time.monotonic() < end:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._control, selectors.EVENT_WRITE)
+                selector.select(BEAT_SECS)
+
+    def _receive(self, channel: Channel) -> list[bytes]:
+        return channel.receive()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b"w")

@@ -1,0 +1,511 @@
+"""Supervision: who is alive, who is started again, and when a run ends. A pure state machine.
+
+Events go in, with the time; a list of actions comes out. :mod:`txtopo.workers.control` carries them out in their order.
+
+A worker is in one of these states:
+
+- *starting*: its job was submitted, and it has not said hello.
+- *running*: it has said hello and was welcomed.
+- *lost*: it is dead, as far as all others are concerned, but its job has not ended. A job holds its slot until then,
+  so the next one must wait for it; if the worker is silent rather than gone, or its job does not end by itself, the
+  job is cancelled.
+- *ended*: its job has ended, and no other will be started.
+
+A death is told to the others at once, with the number of the incarnation that follows, long before that one starts:
+
+1. Worker 1, incarnation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
+2. They fail what touched incarnation 1, and keep what they have for worker 1 until 3 joins.
+3. Spark reports that the job has failed, and the next one is submitted.
+4. It says hello and is told that it is incarnation 3; the others are told its address.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+import attrs
+
+from txtopo.workers.messages import (
+    Address,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    ToWorker,
+    Vitals,
+    Welcome,
+)
+
+SILENCE_SECS = 5.0
+"""How long a worker may say nothing: then it is dead, whatever its process does."""
+
+SLOTS_SECS = 4.0
+"""How long a worker may take to start before it is said that slots are missing; Spark itself says nothing."""
+
+REMIND_SECS = 15.0
+"""How often that is said again."""
+
+STOP_SECS = 10.0
+"""How long workers may take to end in good order before their jobs are cancelled."""
+
+
+# -- events
+
+
+@attrs.frozen
+class Greeted:
+    """A process has said hello on a channel."""
+
+    channel: int
+    hello: Hello
+
+
+@attrs.frozen
+class Heard:
+    """A worker has said that it lives."""
+
+    channel: int
+    vitals: Vitals | None
+
+
+@attrs.frozen
+class ErrorTold:
+    """A worker has said that it ends by an error."""
+
+    channel: int
+    error: Exception
+    vitals: Vitals | None
+
+
+@attrs.frozen
+class ByeTold:
+    """A worker has said that it ends as it was told to."""
+
+    channel: int
+    vitals: Vitals
+
+
+@attrs.frozen
+class ChannelLost:
+    """A channel was closed by its worker's end."""
+
+    channel: int
+
+
+@attrs.frozen
+class JobEnded:
+    """Spark says that a worker's job has ended: by an error, or without one."""
+
+    worker: int
+    job: int
+    error: Exception | None
+
+
+@attrs.frozen
+class ActivationAsked:
+    """The user wants the workers to go on, or to pause."""
+
+    is_active: bool
+
+
+@attrs.frozen
+class StopAsked:
+    """The user wants the run to end.
+
+    Args:
+        wait_secs: how long to wait for what is pending.
+    """
+
+    wait_secs: float
+
+
+@attrs.frozen
+class Ticked:
+    """Time has passed."""
+
+
+Event = Greeted | Heard | ErrorTold | ByeTold | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
+
+
+# -- actions
+
+
+@attrs.frozen
+class StartJob:
+    """Submit the job of a worker."""
+
+    worker: int
+    job: int
+
+
+@attrs.frozen
+class CancelJob:
+    """Cancel the job of a worker."""
+
+    worker: int
+    job: int
+
+
+@attrs.frozen
+class Send:
+    """Send a message on a channel."""
+
+    channel: int
+    message: ToWorker
+
+
+@attrs.frozen
+class Close:
+    """Close a channel: whoever it belongs to is none of the run's workers any more."""
+
+    channel: int
+
+
+@attrs.frozen
+class Warn:
+    """Say something to the user."""
+
+    text: str
+
+
+@attrs.frozen
+class Finish:
+    """The run is over.
+
+    Args:
+        error: why, if it has failed.
+    """
+
+    error: Exception | None
+
+
+Action = StartJob | CancelJob | Send | Close | Warn | Finish
+
+
+class WorkerState(enum.Enum):
+    """What is known of a worker."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class RunPhase(enum.Enum):
+    """What the run is at."""
+
+    WORKING = "working"
+    DRAINING = "draining"
+    """Nothing new begins; what is pending is waited for."""
+    STOPPING = "stopping"
+    """The workers were told to end."""
+    OVER = "over"
+
+
+@attrs.define(eq=False)
+class _Worker:
+    """A worker, through all its incarnations."""
+
+    number: int
+    incarnation: int
+    since: float
+    state: WorkerState = WorkerState.STARTING
+    job: int = 0
+    channel: int | None = None
+    address: Address | None = None
+    heard_at: float = 0.0
+    is_cancelled: bool = False
+    said_bye: bool = False
+    reminded_at: float = -math.inf
+    vitals: Vitals | None = None
+    before: Vitals | None = None
+    """The vitals before those."""
+    error: Exception | None = None
+    """What its current incarnation said that it ends by."""
+
+    @property
+    def peer(self) -> Peer:
+        return Peer(self.number, self.incarnation, self.address)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has done nothing between the last two times that it said how it is, and nothing waits in it."""
+        vitals, before = self.vitals, self.before
+        return (
+            self.state is WorkerState.RUNNING
+            and vitals is not None
+            and before is not None
+            and vitals.is_idle
+            and vitals.activity == before.activity
+        )
+
+
+class Supervisor:
+    """The state machine of one run.
+
+    Args:
+        workers: how many workers there are.
+        restarts_max: how many restarts are allowed in a period.
+        period_secs: the period.
+        is_active: whether the workers work from the beginning.
+        now: the time.
+    """
+
+    def __init__(self, workers: int, *, restarts_max: int, period_secs: float, is_active: bool, now: float) -> None:
+        self._workers = [_Worker(number, number, now) for number in range(workers)]
+        self._next_incarnation = workers
+        self._restarts_max = restarts_max
+        self._period_secs = period_secs
+        self._restarts: deque[float] = deque()
+        self._is_active = is_active
+        self._phase = RunPhase.WORKING
+        self._deadline = 0.0
+        self._error: Exception | None = None
+        self._now = now
+        self._actions: list[Action] = []
+        self.restarts = 0
+        """How many workers were started again."""
+        self.on_lost: Callable[[Vitals], None] = lambda _vitals: None
+        """Is called with what a worker said last, when it is lost: nobody can ask it any more."""
+
+    @property
+    def phase(self) -> RunPhase:
+        """What the run is at."""
+        return self._phase
+
+    @property
+    def vitals(self) -> list[Vitals | None]:
+        """How the workers are, as they last said."""
+        return [worker.vitals for worker in self._workers]
+
+    @property
+    def running(self) -> int:
+        """How many workers run."""
+        return sum(worker.state is WorkerState.RUNNING for worker in self._workers)
+
+    def begin(self) -> list[Action]:
+        """Return what to do first."""
+        return [StartJob(worker.number, worker.job) for worker in self._workers]
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take an event and return what to do, in this order.
+
+        Args:
+            event: what has happened.
+            now: when, in seconds of any clock that never goes back.
+        """
+        self._now = now
+        self._actions = []
+        if self._phase is not RunPhase.OVER:
+            self._take(event)
+            self._go_on()
+        return self._actions
+
+    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
+        match event:
+            case Greeted(channel, hello):
+                self._greet(channel, hello)
+            case Heard(channel, vitals):
+                self._hear(channel, vitals)
+            case ErrorTold(channel, error, vitals):
+                self._hear(channel, vitals)
+                for worker in self._on(channel):
+                    worker.error = error
+            case ByeTold(channel, vitals):
+                self._hear(channel, vitals)
+                for worker in self._on(channel):
+                    worker.said_bye = True
+            case ChannelLost(channel):
+                for worker in self._on(channel):
+                    self._lose(worker)
+            case JobEnded(number, job, error):
+                self._end_job(self._workers[number], job, error)
+            case ActivationAsked(is_active):
+                self._set_active(is_active=is_active)
+            case StopAsked(wait_secs):
+                self._drain(wait_secs)
+            case Ticked():
+                self._tick()
+            case _:
+                assert_never(event)
+
+    def _on(self, channel: int) -> Iterator[_Worker]:
+        """Yield the worker that a channel belongs to; none, if it is of an incarnation that is dead."""
+        yield from [worker for worker in self._workers if worker.channel == channel]
+
+    def _greet(self, channel: int, hello: Hello) -> None:
+        known = 0 <= hello.worker < len(self._workers)
+        if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
+            self._do(Close(channel))
+            return
+        worker = self._workers[hello.worker]
+        if worker.state is WorkerState.RUNNING:  # Spark has started the task again before the channel's end was seen
+            self._lose(worker)
+        if worker.state is WorkerState.ENDED or worker.is_cancelled:
+            self._do(Close(channel))
+            return
+        worker.state = WorkerState.RUNNING
+        worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
+        peers = tuple(each.peer for each in self._workers if each is not worker)
+        self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
+        self._tell_others(worker, PeerJoined(worker.peer))
+
+    def _hear(self, channel: int, vitals: Vitals | None) -> None:
+        for worker in self._on(channel):
+            worker.heard_at = self._now
+            if vitals is not None:
+                worker.before, worker.vitals = worker.vitals, vitals
+
+    def _lose(self, worker: _Worker) -> None:
+        """Count a worker as dead, and tell the others who follows."""
+        if worker.state is not WorkerState.RUNNING:
+            return
+        if worker.said_bye:
+            worker.channel = None
+            return
+        dead, worker.incarnation = worker.incarnation, self._next_incarnation
+        self._next_incarnation += 1
+        if worker.channel is not None:
+            self._do(Close(worker.channel))
+        if worker.vitals is not None:
+            self.on_lost(worker.vitals)
+        worker.state, worker.since = WorkerState.LOST, self._now
+        worker.channel = worker.address = worker.vitals = worker.before = None
+        self._tell_others(worker, PeerReplaced(dead, worker.peer))
+
+    def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
+        if job != worker.job or worker.state is WorkerState.ENDED:
+            return
+        self._lose(worker)
+        cause = worker.error or error
+        if worker.said_bye or self._phase is not RunPhase.WORKING:
+            worker.state = WorkerState.ENDED
+            return
+        self._restarts.append(self._now)
+        while self._restarts[0] <= self._now - self._period_secs:
+            self._restarts.popleft()
+        if len(self._restarts) > self._restarts_max:
+            self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
+            worker.state = WorkerState.ENDED
+            self._stop()
+            return
+        self.restarts += 1
+        what = "ended" if cause is None else f"died: {_first_line(cause)}"
+        self._do(Warn(f"worker {worker.number} {what}; it is started again"))
+        worker.state, worker.since, worker.error, worker.is_cancelled = WorkerState.STARTING, self._now, None, False
+        worker.job += 1
+        self._do(StartJob(worker.number, worker.job))
+
+    def _set_active(self, *, is_active: bool) -> None:
+        self._is_active = is_active
+        for worker in self._workers:
+            self._send(worker, SetActive(is_active))
+
+    def _drain(self, wait_secs: float) -> None:
+        """Let nothing new begin, and wait for what is pending."""
+        if self._phase is RunPhase.WORKING:
+            self._phase = RunPhase.DRAINING
+            self._set_active(is_active=False)
+            self._deadline = self._now + wait_secs
+        else:
+            self._deadline = min(self._deadline, self._now + wait_secs)
+
+    def _stop(self) -> None:
+        self._phase = RunPhase.STOPPING
+        self._deadline = self._now + STOP_SECS
+        for worker in self._workers:
+            self._send(worker, Stop())
+            if worker.state is WorkerState.STARTING:  # it would be closed at its hello
+                self._cancel(worker)
+
+    def _tick(self) -> None:
+        for worker in self._workers:
+            if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
+                self._do(Warn(f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s; it is counted as dead"))
+                self._lose(worker)
+                self._cancel(worker)
+            elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:
+                self._cancel(worker)
+            elif worker.state is WorkerState.STARTING:
+                self._remind_of_slots(worker)
+
+    def _remind_of_slots(self, worker: _Worker) -> None:
+        due = max(worker.since + SLOTS_SECS, worker.reminded_at + REMIND_SECS)
+        if self._now < due or any(each.reminded_at + REMIND_SECS > self._now for each in self._workers):
+            return
+        worker.reminded_at = self._now
+        self._do(
+            Warn(
+                f"{self.running} of {len(self._workers)} workers have started: each needs a slot of Spark for as long "
+                "as the topology runs; if it has no more to give, stop other jobs, lower topology.workers, or give the "
+                "session more cores"
+            )
+        )
+
+    def _go_on(self) -> None:
+        """Move the run from one phase to the next if it can."""
+        if self._phase is RunPhase.WORKING and self._is_settled() and all(w.vitals.is_done for w in self._told()):
+            self._drain(0.0)
+        if self._phase is RunPhase.DRAINING and (
+            self._now >= self._deadline or (self._is_settled() and not any(w.vitals.pending for w in self._told()))
+        ):
+            self._stop()
+        if self._phase is RunPhase.STOPPING:
+            if self._now >= self._deadline:
+                for worker in self._workers:
+                    self._cancel(worker)
+            if all(worker.state is WorkerState.ENDED for worker in self._workers):
+                self._phase = RunPhase.OVER
+                self._do(Finish(self._error))
+
+    def _told(self) -> list[_Told]:
+        return [_Told(w, w.vitals) for w in self._workers if w.vitals is not None and w.state is not WorkerState.ENDED]
+
+    def _is_settled(self) -> bool:
+        """Whether every worker that is left does nothing, and no frame is on the way between two of them."""
+        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
+        if not all(worker.is_quiet for worker in left):
+            return False
+        told = self._told()
+        return all(
+            one.vitals.sent.get(other.worker.incarnation, 0) == other.vitals.received.get(one.worker.incarnation, 0)
+            for one in told
+            for other in told
+            if one is not other
+        )
+
+    def _cancel(self, worker: _Worker) -> None:
+        if worker.state is not WorkerState.ENDED and not worker.is_cancelled:
+            worker.is_cancelled = True
+            self._do(CancelJob(worker.number, worker.job))
+
+    def _tell_others(self, worker: _Worker, message: ToWorker) -> None:
+        for other in self._workers:
+            if other is not worker:
+                self._send(other, message)
+
+    def _send(self, worker: _Worker, message: ToWorker) -> None:
+        if worker.state is WorkerState.RUNNING and worker.channel is not None:
+            self._do(Send(worker.channel, message))
+
+    def _do(self, action: Action) -> None:
+        self._actions.append(action)
+
+
+@attrs.frozen
+class _Told:
+    """A worker that has said how it is."""
+
+    worker: _Worker
+    vitals: Vitals
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
