@@ -2,5 +2,6 @@
 
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
+from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
 
-__all__ = ["AppendCommitter", "ReduceCommitter", "ReplaceCommitter"]
+__all__ = ["AppendCommitter", "DeltaAppendBolt", "DeltaUpsertBolt", "ReduceCommitter", "ReplaceCommitter"]

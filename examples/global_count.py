@@ -20,8 +20,8 @@ from txtopo import (
     Config,
     Fields,
     ICommitter,
-    Topology,
     TopologyContext,
+    TransactionalTopology,
     TransactionalTopologyBuilder,
     Tuple,
     run,
@@ -72,7 +72,7 @@ class UpdateGlobalCount(BatchBolt, ICommitter):
         self.state.update("total", lambda old: (old or 0) + self.sum)
 
 
-def topology(output: str = OUTPUT) -> Topology:
+def topology(output: str = OUTPUT) -> TransactionalTopology:
     """Return the topology; the table is ``OUTPUT/global_count``."""
     spout = MemoryTransactionalSpout(DATA, Fields("word"), 3)
     builder = TransactionalTopologyBuilder("global-count", "spout", spout, 3)

@@ -31,9 +31,9 @@ from txtopo import (
     Fields,
     ICommitter,
     OutputFieldsDeclarer,
-    Topology,
     TopologyContext,
     TransactionalSpout,
+    TransactionalTopology,
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
@@ -304,7 +304,9 @@ def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
     assert owed == booked, f"customers owe {owed} cents, and {booked} are in the ledger"
 
 
-def topology(database: str | None = None, output: str = OUTPUT, orders: int = ORDERS, parallelism: int = 2) -> Topology:
+def topology(
+    database: str | None = None, output: str = OUTPUT, orders: int = ORDERS, parallelism: int = 2
+) -> TransactionalTopology:
     """Return the topology.
 
     Args:

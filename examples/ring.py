@@ -22,8 +22,8 @@ from txtopo import (
     BatchOutputCollector,
     Fields,
     ICommitter,
-    Topology,
     TopologyContext,
+    TransactionalTopology,
     TransactionalTopologyBuilder as Builder,
     Tuple,
 )
@@ -76,7 +76,7 @@ def check_state(tables: Mapping[str, Mapping[Any, Any]]) -> None:
     assert not tables["back"] or all(tables["back"][ring[n]] == n for n in ring), "one table is behind the other"
 
 
-def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> Topology:
+def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> TransactionalTopology:
     """Return the topology.
 
     Args:

@@ -24,8 +24,8 @@ from txtopo import (
     BatchOutputCollector,
     Config,
     Fields,
-    Topology,
     TopologyContext,
+    TransactionalTopology,
     TransactionalTopologyBuilder,
     Tuple,
 )
@@ -118,7 +118,7 @@ class BucketUpdater(BatchBolt):
         self.buckets.multi_remove([b for b, count in zip(self.deltas, counts, strict=True) if count == 0])
 
 
-def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> Topology:
+def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 4) -> TransactionalTopology:
     """Return the topology.
 
     Args:

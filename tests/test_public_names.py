@@ -27,6 +27,9 @@ def test_names_of_the_framework() -> None:
         "FailedException",
         "Fields",
         "ReportedFailedException",
+        "RichBolt",
+        "Spout",
+        "TopologyBuilder",
         "TransactionAttempt",
         "TransactionalTopologyBuilder",
         "Tuple",
@@ -49,13 +52,17 @@ def test_names_of_signatures() -> None:
         "OpaquePartitionedEmitter",
         "BasicOutputCollector",
         "BatchOutputCollector",
+        "OutputCollector",
         "OutputFieldsDeclarer",
         "PartitionedCoordinator",
         "PartitionedEmitter",
         "Progress",
         "RunReport",
+        "SpoutOutputCollector",
+        "SpoutWaitStrategy",
         "State",
         "StateKind",
+        "TaskHook",
         "Topology",
         "TopologyContext",
     ]:
@@ -80,10 +87,31 @@ def test_names_of_the_folders() -> None:
         assert all(hasattr(package, name) for name in package.__all__)
 
 
+def test_names_of_test_tools():
+    """What plain topologies are tested with is to be had from txtopo.testing."""
+    for name in [
+        "AckFailMapTracker",
+        "AckTracker",
+        "CompletedTopology",
+        "FeederSpout",
+        "FixedTupleSpout",
+        "InlineCluster",
+        "InlineTopology",
+        "complete_topology",
+        "make_tuple",
+    ]:
+        assert name in txtopo.testing.__all__
+        assert hasattr(txtopo.testing, name)
+
+
+def test_output_collector():
+    """OutputCollector was what BatchOutputCollector is called now; it is Storm's, of rich bolts, again."""
+    assert txtopo.OutputCollector is not txtopo.BatchOutputCollector
+    assert hasattr(txtopo.OutputCollector, "ack")
+
+
 def test_former_names():
     """A name that a thing had in an earlier version is still understood, with a notice that says the new one."""
-    with pytest.warns(FutureWarning, match="BatchOutputCollector"):
-        assert txtopo.OutputCollector is txtopo.BatchOutputCollector
     with pytest.warns(FutureWarning, match="job_transactions_max"):
         config = txtopo.Config(pack_transactions_max=7)
     with pytest.warns(FutureWarning, match=r"topology\.job\.transactions\.max"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.outcome import Outcome
+from tests.benchmarks.workloads.acked import acked, acked_latency
 from tests.benchmarks.workloads.big_state import big_state
 from tests.benchmarks.workloads.endurance import endurance
 from tests.benchmarks.workloads.large import large
@@ -18,6 +19,8 @@ from tests.benchmarks.workloads.small import small
 
 WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "small": small,
+    "acked": acked,
+    "acked_latency": acked_latency,
     "medium": medium,
     "shuffled": shuffled,
     "large": large,
