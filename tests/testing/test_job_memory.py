@@ -14,6 +14,7 @@ from state import MemoryState
 from txtopo import BatchBolt, Fields, ICommitter, TransactionalSpout, TransactionalTopologyBuilder
 from txtopo.testing.simulation import memory
 from txtopo.testing.simulation.memory import JobMemory
+from txtopo.testing.simulation.process import ObservedCoordinator
 from txtopo.testing.simulation.schedules import make_subject, run_schedule, run_schedules
 from txtopo.testing.simulation.workloads import RATES, Failures
 from txtopo.testing.simulation.world import Subject, World
@@ -55,11 +56,24 @@ class Sum(BatchBolt, ICommitter):
         self.sum += tuple["n"] + self.counts_runs * runs["execute"]
 
     def finish_batch(self):
+        runs["finish"] += 1
         self.state.update("n", lambda old: (old or 0) + self.sum)
 
 
 class CountRuns(Sum):
     counts_runs = True
+
+
+class CountCommits(Sum):
+    def finish_batch(self):
+        self.sum += runs["finish"]
+        super().finish_batch()
+
+
+class KeepsEpochInTable(Sum):
+    def finish_batch(self):
+        runs["finish"] += 1
+        self.state.put("epoch", self.attempt.epoch)
 
 
 class KeepsAttempt(Sum):
@@ -105,9 +119,32 @@ def test_what_is_remembered_changes_no_schedule(name, kinds, tmp_path):
     seeds = range(1, 41 if name == "ring" else 26)
     with_memory = [story(run_schedule(remembering, seed, kinds)[0]) for seed in seeds]
     assert remembering.memory.told > len(seeds) / 2, "jobs were told again"
+    assert remembering.memory.groups_told > len(seeds) / 2, "commit phases were told again"
     without = attrs.evolve(remembering, memory=JobMemory(is_on=False))
     assert [story(run_schedule(without, seed, kinds)[0]) for seed in seeds] == with_memory
-    assert without.memory.told == 0
+    assert (without.memory.told, without.memory.groups_told) == (0, 0)
+
+
+def test_what_is_remembered_changes_nothing_that_a_core_is_told(monkeypatch):
+    """That the commit phases of a group get on, too, though nobody runs them."""
+    told = []
+
+    def handle(core, *events):
+        told.append(repr(events))
+        return handled(core, *events)
+
+    handled = ObservedCoordinator.handle
+    monkeypatch.setattr(ObservedCoordinator, "handle", handle)
+    plain = subject(Numbers(), Sum())
+    for seed in range(1, 61):
+        run_schedule(plain, seed)
+    assert plain.memory.groups_told > 60
+    with_memory = list(told)
+    told.clear()
+    without = attrs.evolve(plain, memory=JobMemory(is_on=False))
+    for seed in range(1, 61):
+        run_schedule(without, seed)
+    assert told == with_memory[-len(told) :]
 
 
 def test_a_spout_is_asked_each_time_and_bolts_are_not():
@@ -187,11 +224,12 @@ def test_a_spout_that_emits_something_else_is_found():
     seed = 0
     while runs["emit"] <= 800:
         seed += 1
-        run_schedule(changing, seed)
+        run_schedule(changing, seed, ())
     told = changing.memory.told
     assert told > 50
-    failures = [run_schedule(changing, later)[1] for later in range(seed + 1, seed + 6)]
+    failures = [run_schedule(changing, later, ())[1] for later in range(seed + 1, seed + 6)]
     assert changing.memory.told == told
+    assert not changing.memory.is_on
     assert any(
         failure and "as if every transaction had run once (promise 8)" in failure.violation for failure in failures
     )
@@ -203,3 +241,66 @@ def test_a_bolt_that_depends_on_something_else_is_always_run():
     failures = [run_schedule(counting, seed)[1] for seed in range(1, 11)]
     assert counting.memory.told == 0
     assert any(failures)
+
+
+def test_known_commit_phases_are_not_run(monkeypatch):
+    """A group that has come to the same twice costs the bolts nothing, whatever its epoch."""
+    monkeypatch.setattr(memory, "RUN_ALL_THE_SAME", 1_000_000)
+    plain = subject(Numbers(), Sum())
+    kinds = [kind for kind in RATES if kind is not Failures]
+    for seed in range(1, 121):
+        assert run_schedule(plain, seed, kinds)[1] is None
+    stories = []
+    for _ in range(2):
+        told, ran = plain.memory.groups_told, runs["finish"]
+        stories.append([story(run_schedule(plain, seed, kinds)[0]) for seed in range(1, 61)])
+    assert plain.memory.groups_told - told > 10 * (runs["finish"] - ran)
+    without = attrs.evolve(plain, memory=JobMemory(is_on=False))
+    stories.append([story(run_schedule(without, seed, kinds)[0]) for seed in range(1, 61)])
+    assert stories[0] == stories[1] == stories[2]
+
+
+def test_commit_phases_that_are_known_are_run_now_and_then(monkeypatch):
+    """Of so many that could be told, one is run all the same."""
+    monkeypatch.setattr(memory, "RUN_ALL_THE_SAME", 4)
+    plain = subject(Numbers(), Sum())
+    for seed in range(1, 121):
+        run_schedule(plain, seed, ())
+    told, ran = plain.memory.groups_told, runs["finish"]
+    for seed in range(1, 13):
+        run_schedule(plain, seed, ())  # six groups, each of one transaction
+    assert (plain.memory.groups_told - told, runs["finish"] - ran) == (54, 18)
+
+
+def test_a_group_is_known_by_what_stands_in_the_tables(monkeypatch):
+    """Where transactions were given up before, those after them find something else and are not told what they put."""
+    monkeypatch.setitem(RATES, Failures, 0.2)
+    plain = subject(Numbers(), Sum())
+    kinds, seeds = (Failures,), range(1, 81)
+    skipping = [run_schedule(plain, seed, kinds)[0] for seed in seeds]
+    sums = {world.tables["sum"].newest.rows["n"].value for world in skipping}
+    assert len(sums) > 1, "some transactions were given up"
+    without = attrs.evolve(plain, memory=JobMemory(is_on=False))
+    again = [run_schedule(without, seed, kinds)[0] for seed in seeds]
+    assert list(map(story, again)) == list(map(story, skipping))
+
+
+def test_a_commit_phase_that_depends_on_something_else_is_always_run():
+    """A group that comes to something else the second time is remembered no more, nor is anything."""
+    counting = subject(Numbers(), CountCommits())
+    failures = [run_schedule(counting, seed)[1] for seed in range(1, 11)]
+    assert counting.memory.groups_told == 0
+    assert not counting.memory.is_on
+    assert any(failures)
+
+
+def test_a_commit_phase_that_depends_on_the_epoch_is_known_by_it():
+    """Its groups are told again to attempts of the very same number only."""
+    depending = subject(Numbers(), KeepsEpochInTable())
+    depending = attrs.evolve(depending, oracle=None)
+    seeds = range(1, 61)
+    with_memory = [story(run_schedule(depending, seed)[0]) for seed in seeds]
+    assert depending.memory.knows_epochs
+    assert depending.memory.groups_told > 0
+    without = attrs.evolve(depending, memory=JobMemory(is_on=False))
+    assert [story(run_schedule(without, seed)[0]) for seed in seeds] == with_memory

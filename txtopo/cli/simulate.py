@@ -71,10 +71,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     transaction; for a table of rows it gets {row: number of occurrences}. The first schedule that fails is shrunk, and
     the command that replays it is printed.
 
-    If the bolts of the processing phase have returned the same result twice for an attempt of a transaction, later
-    schedules reuse that result and run the bolts only once in 32 times. They run anyway if the spout emits something
-    else. Attempts that differ only in their epoch count as the same, until a bolt is found that depends on it. The
-    schedules are the same either way, unless a bolt depends on its epoch; --run-all always runs the bolts.
+    If the bolts have returned the same result twice, for an attempt of a transaction or in the commit phases of a group
+    on the same tables, later schedules reuse that result and run the bolts only once in 32 times. They run anyway if
+    the spout emits something else. Attempts that differ only in their epoch count as the same, until a bolt is found
+    that depends on it. The schedules are the same either way, unless a bolt depends on its epoch; --run-all always runs
+    the bolts.
     """
     console = Console(highlight=False, soft_wrap=True)
     logger = logging.getLogger("txtopo")

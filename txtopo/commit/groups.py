@@ -29,7 +29,7 @@ from txtopo.api.reduction import PreparedWrites
 from txtopo.api.state import OpenedState, StagedWrite, Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.backend.layer import Layer
-from txtopo.commit.phases import GroupOutcome, LoadCarried, run_commit_phases
+from txtopo.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
 from txtopo.core.actions import AssignedAttempt, DeadLetter
 from txtopo.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.errors import (
@@ -92,6 +92,7 @@ class GroupCommitter:
         input_ranges: returns the input that a transaction took.
         now_secs: returns the time in seconds.
         dead_letters: the name of the state for dead letters; None if there is none.
+        run_phases: runs the commit phases.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -106,6 +107,7 @@ class GroupCommitter:
         input_ranges: InputRanges,
         now_secs: Callable[[], float],
         dead_letters: str | None = None,
+        run_phases: RunCommitPhases = run_commit_phases,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
@@ -120,6 +122,7 @@ class GroupCommitter:
         self._journal = journal
         self._input_ranges = input_ranges
         self._dead_letters = dead_letters
+        self._run_phases = run_phases
         _check_staging({name: state for name, state in states.items() if name != dead_letters})
 
     def commit(  # noqa: PLR0913, PLR0917 - as above
@@ -172,7 +175,7 @@ class GroupCommitter:
         for pause_secs in _pauses():
             try:
                 with self._timed("commit phases"), commit_phases():
-                    outcome = run_commit_phases(self._task_factory, states, attempts, load_carried, probe)
+                    outcome = self._run_phases(self._task_factory, states, attempts, load_carried, probe)
                 failure = state_failure_below(outcome.failure)
                 if failure is None:
                     return outcome

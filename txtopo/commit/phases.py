@@ -27,6 +27,11 @@ from txtopo.topology.plan import Phase
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
 """Returns the bolts carried over from an attempt's processing phase."""
 
+RunCommitPhases = Callable[
+    [TaskFactory, Mapping[str, OpenedState], Sequence[TransactionAttempt], LoadCarried, ProgressProbe], "GroupOutcome"
+]
+"""Runs the commit phases of a group, as :func:`run_commit_phases` does."""
+
 
 @attrs.frozen
 class GroupOutcome:

@@ -21,13 +21,15 @@ def validate(coordinator: Coordinator) -> None:
         assert list(job) == list(range(job[0], job[0] + len(job))), "a job is consecutive"
     committing = []
     for txid, transaction in window.items():
-        status = transaction.status
-        is_live = status in LIVE
+        status, attempt = transaction.status, transaction.attempt
         assert transaction.txid == txid, "the window maps each txid to its transaction"
-        assert status is not Status.COMMITTED, "a committed transaction leaves the window"
-        assert (transaction.attempt is not None) == is_live, "exactly the live statuses have an attempt"
-        assert transaction.attempt is None or transaction.attempt.txid == txid, "an attempt has its transaction's txid"
-        assert not is_live or txid < first + limits.window, "no transaction beyond the window has a live attempt"
+        if status not in LIVE:
+            assert status is not Status.COMMITTED, "a committed transaction leaves the window"
+            assert attempt is None, "only the live statuses have an attempt"
+            continue
+        assert attempt is not None, "the live statuses have an attempt"
+        assert attempt.txid == txid, "an attempt has its transaction's txid"
+        assert txid < first + limits.window, "no transaction beyond the window has a live attempt"
         if status is Status.PROCESSING:
             assert transaction.job_id in jobs, "a processing transaction is in a job in flight"
         elif status is Status.COMMITTING or status is Status.WRITING_DEAD_LETTER:

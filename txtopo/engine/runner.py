@@ -26,6 +26,7 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.commit.groups import GroupCommitter, Journal
+from txtopo.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.config import Config, TopologyKind
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Recovered
@@ -92,6 +93,7 @@ class Environment:
         make_dead_letters: creates the state for dead letters, given path, key and value; None for a DeltaState.
         make_prototypes: returns the pickled components of a plan, by id.
         make_journal: creates the journal; None for a folder beside the tables, if there are any.
+        run_commit_phases: runs the commit phases of a group.
         on_stage: called with the name of each step before the run begins.
     """
 
@@ -102,6 +104,7 @@ class Environment:
     make_dead_letters: Callable[[Any, Fields, Fields], State] | None = None
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
+    run_commit_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
 
 
@@ -283,6 +286,7 @@ def assembled(
             journal=journal,
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
             dead_letters=dead_letters,
+            run_phases=environment.run_commit_phases,
         )
         core = environment.make_coordinator(limits)
         snapshots = _snapshots(header, plan, config) if environment.make_journal is None else None

@@ -127,7 +127,9 @@ class CoreChecker:
         self._see_timeouts(core)
         for txid, transaction in core.window.items():
             attempt = self.live.get(txid)
-            if attempt is not None and transaction.attempt != attempt and self.spout.repeats:
+            if attempt is None or transaction.attempt is attempt:
+                continue
+            if transaction.attempt != attempt and self.spout.repeats:
                 require(
                     self._may_be_over(attempt), f"only its own failure ends an attempt (promises 3 and 5): {attempt}"
                 )

@@ -24,10 +24,12 @@ So the same seed makes the same schedule, whatever is remembered.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -46,13 +48,15 @@ from txtopo.tasks.state_handle import attempt_origin
 from txtopo.tasks.user_output import OutputOrigin
 
 RUN_ALL_THE_SAME = 32
-"""Of this many jobs whose results could be reused, one is run anyway."""
+"""Of this many jobs, or commit groups, whose results could be reused, one is run anyway."""
 
 PARTS_MAX = 50_000
 """The maximum number of remembered attempts."""
 
 STRUCK = "the simulator told it to fail"
 """The message of a fault in the user's code."""
+
+P = TypeVar("P", bound="Remembered")
 
 Emitted = tuple[int | None, Any, str]
 """One call of a collector: the target task, the values or columns, and the stream."""
@@ -100,7 +104,7 @@ Step = Point | Emission
 
 @attrs.define(eq=False)
 class Passage:
-    """An attempt's steps through the user's code in one job, and the faults that will strike it there.
+    """An attempt's steps through the user's code in one job or commit phase, and the faults that will strike it there.
 
     Args:
         faults: the failpoints at which they strike, by their order of arrival, from 0.
@@ -140,12 +144,20 @@ class Part:
     """Whether it has had the same result twice."""
     points: tuple[Point, ...] = attrs.field(init=False)
     """The failpoints among its steps."""
+    _emissions: list[tuple[int, Emission]] = attrs.field(factory=list, init=False)
+    """The emissions among them, each with how many failpoints come before it."""
     size: int = attrs.field(init=False)
     """The size of the bolts that it carries, in bytes."""
     _renamed: dict[TransactionAttempt, tuple[Report, ...]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.points = tuple(step for step in self.steps if isinstance(step, Point))
+        points: list[Point] = []
+        for step in self.steps:
+            if isinstance(step, Point):
+                points.append(step)
+            else:
+                self._emissions.append((len(points), step))
+        self.points = tuple(points)
         self.size = sum(len(bolt.state) for report in self.reports for bolt in report.carried)
 
     @property
@@ -178,16 +190,12 @@ class Part:
 
     def emits_the_same(self, task_factory: TaskFactory, passage: Passage, attempt: TransactionAttempt) -> bool:
         """Let the emitters emit again up to the first fault; return whether their tuples are the same."""
-        left = passage.faults[0] if passage.faults else len(self.points)
-        for step in self.steps:
-            if isinstance(step, Emission):
-                if not step.is_repeated_by(task_factory, attempt):
-                    return False
-            elif left == 0:
-                break
-            else:
-                left -= 1
-        return True
+        passed = passage.faults[0] if passage.faults else len(self.points)
+        return all(
+            emission.is_repeated_by(task_factory, attempt)
+            for points_before, emission in self._emissions
+            if points_before <= passed
+        )
 
     def told(self, passage: Passage, attempt: TransactionAttempt) -> tuple[Report, ...]:
         """Return the reports again; if a fault strikes, only the report of the failure."""
@@ -218,6 +226,7 @@ def _renamed(report: Report, attempt: TransactionAttempt, before: bytes, after: 
     return attrs.evolve(report, attempt=attempt, carried=tuple(carried))
 
 
+@functools.lru_cache(maxsize=1_000)
 def pickled_number(attempt: TransactionAttempt) -> bytes:
     """Return the pickled form of an attempt's number in a later epoch, which has more than four bytes."""
     pickled = pickle.dumps(attempt.attempt, protocol=5)
@@ -242,19 +251,14 @@ def _are_same(one: Emitted, attempt: TransactionAttempt, other: Emitted, other_a
 
 
 class Reaching:
-    """Receives the failpoints that spout and bolts reach.
+    """Receives the failpoints that spout and bolts reach."""
 
-    Args:
-        strike: called with those of commit phases; raises FailedException if a fault strikes.
-    """
-
-    def __init__(self, strike: Callable[[str], None]) -> None:
-        self._strike = strike
+    def __init__(self) -> None:
         self._passages: Passages = {}
 
     @contextlib.contextmanager
-    def in_job(self, passages: Passages) -> Iterator[None]:
-        """Within the context, attribute failpoints to the attempts of a job."""
+    def on_the_way(self, passages: Passages) -> Iterator[None]:
+        """Within the context, attribute failpoints to the attempts of a job or a commit group."""
         self._passages = passages
         try:
             yield
@@ -264,11 +268,22 @@ class Reaching:
     def reach(self, failpoint: str) -> None:
         """Record a failpoint; raise FailedException if a fault strikes there."""
         origin = OutputOrigin.running[threading.get_ident()]
-        passage = None if origin.attempt is None else self._passages.get(origin.attempt)
-        if passage is None:
-            self._strike(failpoint)
-        else:
-            passage.reach(Point(failpoint, origin.component, origin.task))
+        assert origin.attempt is not None, "spout and bolts work for an attempt there"
+        self._passages[origin.attempt].reach(Point(failpoint, origin.component, origin.task))
+
+
+class Remembered(Protocol):
+    """What can be remembered: a part of a job, or the commit phases of a group."""
+
+    is_known: bool
+    """Whether it has come to the same twice."""
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The attempt; of a group, the first one."""
+
+    def is_same(self, other: Any) -> bool:
+        """Whether two runs have come to the same, but for the number of their attempts."""
 
 
 PartKey = Hashable
@@ -281,25 +296,27 @@ class Learned:
 
     is_on: bool
     knows_epochs: bool
-    parts: Mapping[PartKey, Part]
+    parts: Mapping[PartKey, Remembered]
 
 
 class JobMemory:
-    """Remembers the results of jobs' attempts, for all schedules of a topology.
+    """Remembers what attempts and commit groups (see ``commits``) came to, for all schedules of a topology.
 
     Args:
-        is_on: whether it remembers anything; otherwise every job is run.
+        is_on: whether it remembers anything; otherwise every job and every commit phase is run.
     """
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.told = 0
         """The number of attempts whose results were reused."""
-        self._parts: dict[PartKey, Part] = {}
-        self._learned: dict[PartKey, Part] = {}
-        self._is_on = is_on
+        self.groups_told = 0
+        """The number of groups whose commit phases were reused."""
+        self.is_on = is_on
+        self._parts: dict[PartKey, Remembered] = {}
+        self._learned: dict[PartKey, Remembered] = {}
         self.knows_epochs = False
         """Whether attempts are identified by their whole number, because bolts depend on it."""
-        self._known = 0
+        self._told_or_due = Counter[type]()
 
     def run(self, job: Job, task_factory: ListeningTaskFactory, passages: Passages) -> Sequence[Report]:
         """Return the reports of a job: reused ones of its known attempts, and those of a run of the others.
@@ -309,7 +326,7 @@ class JobMemory:
             task_factory: makes the tasks' objects.
             passages: the passages of its attempts, still without steps.
         """
-        known = self._known_parts(job, task_factory, passages) if self._is_on else {}
+        known = self._known_parts(job, task_factory, passages) if self.is_on else {}
         self.told += len(known)
         reports = [report for attempt, part in known.items() for report in part.told(passages[attempt], attempt)]
         left = tuple(each for each in job.attempts if each[0] not in known)
@@ -322,7 +339,7 @@ class JobMemory:
         with task_factory.heard(passages):
             ran = run_stages(job, [task_factory] * job.layout.slots, lambda sent: sent)
         reports = [*map(_as_it_travels, ran)]
-        if self._is_on:
+        if self.is_on:
             for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
                 own = tuple(report for report in reports if report.attempt == attempt)
                 part = Part(attempt, tuple(passages[attempt].steps), own, _is_spread(job))
@@ -332,7 +349,7 @@ class JobMemory:
     def take_learned(self) -> Learned:
         """Return the parts that were learned since the last call."""
         learned, self._learned = self._learned, {}
-        return Learned(self._is_on, self.knows_epochs, learned)
+        return Learned(self.is_on, self.knows_epochs, learned)
 
     def learn(self, learned: Learned) -> None:
         """Add the parts that the memory of another process has learned."""
@@ -340,9 +357,9 @@ class JobMemory:
             self._know_epochs()
         if learned.knows_epochs == self.knows_epochs:
             for key, part in learned.parts.items():
-                self._remember(key, part)
+                self.remember(key, part)
         if not learned.is_on:
-            self._forget_all()
+            self.forget_all()
         self._learned.clear()
 
     def _known_parts(
@@ -351,13 +368,12 @@ class JobMemory:
         """Return the reusable parts of a job; in a spread layout all or none, because they share slots."""
         known = {}
         for key, (attempt, _) in zip(self._keys(job), job.attempts, strict=True):
-            part = self._parts.get(key)
-            if part is not None and part.is_known and part.can_be_told(passages[attempt]):
+            part = self.known(key, Part)
+            if part is not None and part.can_be_told(passages[attempt]):
                 known[attempt] = part
         if not known or (_is_spread(job) and len(known) < len(job.attempts)):
             return {}
-        self._known += 1
-        if self._known % RUN_ALL_THE_SAME == 0 or sum(part.size for part in known.values()) > job.report_bytes_max:
+        if self.is_due(Part) or sum(part.size for part in known.values()) > job.report_bytes_max:
             return {}
         try:
             task_factory.cleanup_before(job.committed)
@@ -370,27 +386,39 @@ class JobMemory:
 
     def _compare(self, key: PartKey, part: Part, passage: Passage) -> None:
         """Remember the result of an attempt, and compare it with the remembered one."""
-        before = self._parts.get(key)
         if passage.struck == 0:
-            if part.is_in_memory and not (part.has_failed and before is None):
-                self._remember(key, part)
-        elif before is not None and before.is_known and before.can_be_told(passage):
+            if part.is_in_memory and not (part.has_failed and key not in self._parts):
+                self.remember(key, part)
+            return
+        before = self.known(key, Part)
+        if before is not None and before.can_be_told(passage):
             failure = next(report for report in part.reports if report.failure is not None)
             if _words(failure) != _words(before.failing(passage, part.attempt)):
-                self._forget_all()
+                self.forget_all()
 
-    def _remember(self, key: PartKey, part: Part) -> None:
+    def known(self, key: PartKey, kind: type[P]) -> P | None:
+        """Return what has come to the same twice under a key; None if nothing has."""
+        part = self._parts.get(key)
+        return part if isinstance(part, kind) and part.is_known else None
+
+    def is_due(self, kind: type) -> bool:
+        """Whether what is known is to be run all the same: of each kind, one in so many."""
+        self._told_or_due[kind] += 1
+        return self._told_or_due[kind] % RUN_ALL_THE_SAME == 0
+
+    def remember(self, key: PartKey, part: Remembered) -> None:
+        """Remember what was run, and see that it is what it came to before."""
         before = self._parts.get(key)
         if before is None:
-            if self._is_on and len(self._parts) < PARTS_MAX:
+            if self.is_on and len(self._parts) < PARTS_MAX:
                 self._parts[key] = self._learned[key] = part
         elif before.is_same(part):
-            is_another = part.is_known or before.attempt != part.attempt or self._is_whole_number(part.attempt)
+            is_another = part.is_known or before.attempt != part.attempt or self.is_whole_number(part.attempt)
             if is_another and not before.is_known:
                 before.is_known = True
                 self._learned[key] = before
         elif before.attempt == part.attempt:
-            self._forget_all()
+            self.forget_all()
         else:
             self._know_epochs()
 
@@ -405,15 +433,19 @@ class JobMemory:
         slots = job.layout.slots
         for index, (attempt, metadata) in enumerate(job.attempts):
             place = (slots, index % slots) if _is_spread(job) else None
-            number = attempt.attempt if self._is_whole_number(attempt) else -epoch_and_try(attempt.attempt)[1]
-            yield place, attempt.txid, number, repr(metadata)
+            yield place, attempt.txid, self.number_of(attempt), repr(metadata)
 
-    def _is_whole_number(self, attempt: TransactionAttempt) -> bool:
+    def number_of(self, attempt: TransactionAttempt) -> int:
+        """Return the number that identifies an attempt."""
+        return attempt.attempt if self.is_whole_number(attempt) else -epoch_and_try(attempt.attempt)[1]
+
+    def is_whole_number(self, attempt: TransactionAttempt) -> bool:
         """Whether an attempt is identified by its number including the epoch."""
         return self.knows_epochs or attempt.epoch == FIRST_EPOCH
 
-    def _forget_all(self) -> None:
-        self._is_on = False
+    def forget_all(self) -> None:
+        """Trust nothing any more: something depends on more than it is known by."""
+        self.is_on = False
         self._parts.clear()
         self._learned.clear()
 

@@ -80,7 +80,7 @@ class SimulatedRunner(JobRunner):
         self._world.job_runs(is_done=False)
         struck = len(self._world.struck)
         passages = {attempt: self._world.passage(attempt) for attempt, _ in job.attempts}
-        with self._reaching.in_job(passages):
+        with self._reaching.on_the_way(passages):
             if self._memory is None:
                 reports: Sequence[Report] = run_stages(job, [self._task_factory] * job.layout.slots, lambda sent: sent)
             else:

@@ -131,6 +131,11 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
         return self._table.name
 
     @property
+    def rows(self) -> Mapping[Key, StateValue]:
+        """All that stands in the table now."""
+        return self._table.newest.rows
+
+    @property
     def last_txid(self) -> int | None:
         """The txid of the last write."""
         return self._table.newest.txid

@@ -16,7 +16,6 @@ import attrs
 from txtopo.core.events import JobEnded, JobLost, Processed
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.failpoints import ProcessDeath
-from txtopo.testing.simulation.memory import STRUCK
 from txtopo.testing.simulation.threads import Delivery, Work
 
 if TYPE_CHECKING:
@@ -91,16 +90,7 @@ class Crashes(Workload):
 
 
 class Failures(Workload):
-    """A spout or bolt raises FailedException in either phase; its place in the processing phase is drawn beforehand."""
-
-    def is_at(self, failpoint: str) -> bool:
-        """Strike in the user's code."""
-        return failpoint in USER_POINTS
-
-    def reach(self, world: World, failpoint: str) -> None:
-        """Raise in the user's code."""
-        if world.strikes(self, f"at {failpoint}"):
-            raise FailedException(STRUCK)
+    """A spout or bolt raises FailedException in either phase; its place is drawn before the phase begins."""
 
     def passed(self, draw: random.Random) -> int:
         """Draw the number of failpoints before it strikes, with the distribution of a draw at each failpoint."""

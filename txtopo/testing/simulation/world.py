@@ -37,6 +37,7 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
+from txtopo.testing.simulation.commits import CommitPhases
 from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Passage, Reaching
 from txtopo.testing.simulation.process import (
     MemoryJournal,
@@ -125,7 +126,8 @@ class World:
         self._repeats = self._plan.semantics.policy.repeats
         remembers = only is None and log is None and self._repeats
         self._memory = subject.memory if remembers else None
-        self._reaching = Reaching(self._strike)
+        self._reaching = Reaching()
+        self._commit_phases = CommitPhases(self._memory, self._reaching, self.passage)
         self._only = only
         self._log = log
         self._may_strike = 0
@@ -176,6 +178,12 @@ class World:
                 if self.violation is not None:
                     raise self.violation
         self._check_end()
+
+    def dissolve(self) -> None:
+        """Let go of everything, for the schedule is over and told of: little is left to look for as garbage then."""
+        for process in self._processes:
+            vars(process).clear()
+        vars(self).clear()
 
     # What workloads do.
 
@@ -306,7 +314,7 @@ class World:
                 self._plan.spout.component.set_disabled(partition, False)
 
     def _move(self) -> None:
-        running = [process for process in self._processes if process.is_running]
+        running = [process for process in self._processes if not process.is_over and not process.is_paused]
         if not running:
             self._start()
             return
@@ -375,6 +383,7 @@ class World:
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
+            run_commit_phases=self._commit_phases.run,
         )
 
     def _post(self, delivery: Any, job_id: int) -> None:
