@@ -145,17 +145,17 @@ class Race:
         self.prototypes = {each.id: cloudpickle.dumps(each.component) for each in self.plan.components}
         self.assignment = assign(self.plan, self.workers_max, None)
         self.now = 0.0
-        self.incarnations = {worker: worker for worker in range(self.workers_max)}
-        self.next_incarnation = self.workers_max
+        self.epochs = {worker: worker for worker in range(self.workers_max)}
+        self.next_epoch = self.workers_max
         self.known: list[dict[int, int]] = [{} for _ in range(self.workers_max)]
         self.notices: list[deque[tuple[int, int, int]]] = [deque() for _ in range(self.workers_max)]
         self.links: dict[tuple[int, int, int], deque[tuple[int, bytes]]] = {}
-        """By sender, its incarnation, and receiver: the incarnation that is meant, and the frame."""
+        """By sender, its epoch, and receiver: the epoch that is meant, and the frame."""
         self.workers = [self.begin(number) for number in range(self.workers_max)]
 
     def begin(self, number: int) -> Worker:
-        mine = self.incarnations[number]
-        known = self.known[number] = dict(self.incarnations)
+        mine = self.epochs[number]
+        known = self.known[number] = dict(self.epochs)
         self.notices[number].clear()
 
         def send(to: int, data: bytes) -> None:
@@ -176,11 +176,11 @@ class Race:
         return worker
 
     def kill(self, number: int) -> None:
-        dead, self.incarnations[number] = self.incarnations[number], self.next_incarnation
-        self.next_incarnation += 1
+        dead, self.epochs[number] = self.epochs[number], self.next_epoch
+        self.next_epoch += 1
         for other in range(self.workers_max):
             if other != number:
-                self.notices[other].append((number, dead, self.incarnations[number]))
+                self.notices[other].append((number, dead, self.epochs[number]))
         if self.rng.random() < 0.5:  # what it has sent is lost, or arrives where its death is not known yet
             for link in [link for link in self.links if link[:2] == (number, dead)]:
                 del self.links[link]
@@ -194,12 +194,12 @@ class Race:
 
     def deliver(self, link: tuple[int, int, int]) -> bool:
         """Let the next frame of a link arrive, unless its receiver does not know the sender yet."""
-        sender, incarnation, to = link
+        sender, epoch, to = link
         frames = self.links[link]
-        if not frames or incarnation > self.known[to][sender]:
+        if not frames or epoch > self.known[to][sender]:
             return False
         meant, data = frames.popleft()
-        if meant != self.incarnations[to] or incarnation < self.known[to][sender]:
+        if meant != self.epochs[to] or epoch < self.known[to][sender]:
             return True
         chance = self.rng.random() if self.is_lossy and not self.ledger.is_calm else 1.0
         if chance > 0.03:

@@ -100,6 +100,13 @@ def test_bug_in_a_bolt(spark: SparkSession) -> None:
     assert "plain_topologies.py" in str(raised.value)
 
 
+def test_ticks_keep_nothing_running(spark: SparkSession, tmp_path: Path) -> None:
+    """A run whose bolts tick ends when its spouts are exhausted: the workers are looked at between two ticks."""
+    report = run(slow(tmp_path, 0.0, count=50), Config({"topology.workers": 2}), spark=spark)
+    assert report.acked == 100
+    assert report.elapsed_secs < WAIT_SECS / 2
+
+
 def test_stop_and_pause(spark: SparkSession, tmp_path: Path) -> None:
     """Deactivated spouts emit nothing; a stop waits for what is pending."""
     with start(slow(tmp_path, 0.0), spark=spark) as running:

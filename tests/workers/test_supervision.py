@@ -66,7 +66,7 @@ class Story:
 
 
 def test_rendezvous() -> None:
-    """Who says hello is welcomed with its incarnation and its peers; those that run already are told its address."""
+    """Who says hello is welcomed with its epoch and its peers; those that run already are told its address."""
     story = Story()
     assert story.greet(0, 10) == [Send(10, Welcome(0, (Peer(1, 1, None),), is_active=True))]
     assert story.greet(1, 11) == [
@@ -102,7 +102,7 @@ def test_job_ends_first() -> None:
 
 
 def test_spark_starts_the_task_again() -> None:
-    """A second hello of a job means that the first process is dead: the newcomer is another incarnation."""
+    """A second hello of a job means that the first process is dead: the newcomer is another epoch."""
     story = Story().running()
     assert story.greet(1, 12) == [
         Close(11),
@@ -245,7 +245,7 @@ def test_activation() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_any_history(seed: int) -> None:
-    """Whatever happens: a worker has one job at a time, no incarnation comes twice, and a run that is stopped ends."""
+    """Whatever happens: a worker has one job at a time, no epoch comes twice, and a run that is stopped ends."""
     rng = random.Random(seed)
     supervisor = Supervisor(3, restarts_max=1_000, period_secs=60.0, is_active=True, now=0.0)
     jobs: dict[int, int] = {}
@@ -260,9 +260,9 @@ def test_any_history(seed: int) -> None:
                 case StartJob(worker, job):
                     assert worker not in jobs, "two jobs of a worker would be two of it"
                     jobs[worker] = job
-                case Send(_, Welcome(incarnation)):
-                    assert incarnation not in welcomed
-                    welcomed.add(incarnation)
+                case Send(_, Welcome(epoch)):
+                    assert epoch not in welcomed
+                    welcomed.add(epoch)
                 case Close(channel):
                     channels.pop(channel, None)
                 case Finish():

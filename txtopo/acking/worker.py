@@ -7,11 +7,11 @@ these duties:
    or as soon as there is something to receive.
 2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
    them.
-3. Deliver what ``send`` is called with to that incarnation of the worker, or to none. Losing frames is safe: their
+3. Deliver what ``send`` is called with to that epoch of the worker, or to none. Losing frames is safe: their
    roots time out.
 4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
    numbers, and before any frame of the successor is received.
-5. If any method raises, end the process. Its tasks start afresh elsewhere, as another incarnation.
+5. If any method raises, end the process. Its tasks start afresh elsewhere, as another epoch.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Worker:
         assignment: where its tasks are.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        incarnations: of each worker, the number of its incarnation, counted over the whole run. Lower numbers that are
-            not among them are of incarnations that have died.
+        epochs: of each worker, the number of its epoch, counted over the whole run. Lower numbers that are
+            not among them are of epochs that have died.
         make_object: makes a task's object, given the component's id.
         send: is called with the number of another worker and a frame for it.
         clock: tells the time, in seconds.
@@ -150,7 +150,7 @@ class Worker:
         assignment: Assignment,
         worker: int,
         config: Config,
-        incarnations: Mapping[int, int],
+        epochs: Mapping[int, int],
         *,
         make_object: Callable[[str], Any],
         send: Callable[[int, bytes], None],
@@ -185,9 +185,9 @@ class Worker:
             offloading=Offloading(),
         )
         self._spill_at = SPILL_FACTOR * config.worker_watermark_bytes
-        self._known = max(incarnations.values())
+        self._known = max(epochs.values())
         self._not_yet: deque[Frame] = deque()
-        dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
+        dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = dict.fromkeys(self._ackers, 0)
         self._bolt_executors = bolts
@@ -207,7 +207,7 @@ class Worker:
         self._current: BoltTask | SpoutTask | None = None
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
-        self._set_bits(incarnations)
+        self._set_bits(epochs)
 
     def set_active(self, *, is_active: bool) -> None:
         """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
@@ -234,13 +234,13 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that another worker died and that another incarnation takes its place.
+        """Learn that another worker died and that another epoch takes its place.
 
         What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
 
         Args:
             worker: its number.
-            dead: the incarnation that died.
+            dead: the epoch that died.
             successor: the one that follows.
         """
         for columns in self._outbox.columns:
@@ -355,11 +355,11 @@ class Worker:
             if every_secs is not None:
                 self._ticks.append(_Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
 
-    def _set_bits(self, incarnations: Mapping[int, int]) -> None:
-        """Take note of the bits of incarnations: as many as there are starts of workers; an int has room for all."""
+    def _set_bits(self, epochs: Mapping[int, int]) -> None:
+        """Take note of the bits of epochs: as many as there are starts of workers; an int has room for all."""
         for task, worker in self._worker_of.items():
-            if worker in incarnations and worker != self.number:
-                self._outbox.bit_of[task] = 1 << incarnations[worker]
+            if worker in epochs and worker != self.number:
+                self._outbox.bit_of[task] = 1 << epochs[worker]
 
     def _take_known(self) -> None:
         while self._not_yet and self._not_yet[0].known <= self._known:

@@ -72,13 +72,13 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
         collect_seldom()
 
         def make_body(welcome: Welcome, send: Callable[[int, bytes], None]) -> Worker:
-            incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
+            epochs = {peer.worker: peer.epoch for peer in welcome.peers}
             return Worker(
                 plan,
                 assignment,
                 number,
                 config,
-                {**incarnations, number: welcome.incarnation},
+                {**epochs, number: welcome.epoch},
                 make_object=lambda component: cloudpickle.loads(prototypes[component]),
                 send=send,
                 clock=time.monotonic,

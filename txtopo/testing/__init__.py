@@ -57,6 +57,11 @@ if TYPE_CHECKING:
         InlineCluster as InlineCluster,
         InlineTopology as InlineTopology,
     )
+    from txtopo.testing.redelivering_queue import (
+        QueueReader as QueueReader,
+        QueueSpout as QueueSpout,
+        RedeliveringQueue as RedeliveringQueue,
+    )
     from txtopo.testing.scenario import (
         Scenario as Scenario,
     )
@@ -110,6 +115,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineCluster",
             "InlineTopology",
         ),
+        "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),
         "txtopo.testing.tuples": ("make_tuple",),
         "txtopo.testing.zookeeper": (

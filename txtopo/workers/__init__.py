@@ -10,7 +10,7 @@ nothing here knows of tuples.
 - :mod:`~txtopo.workers.channel` sends messages over sockets without ever blocking, :mod:`~txtopo.workers.handshake`
   lets only processes of the run in, and :mod:`~txtopo.workers.messages` are what driver and workers say.
 
-Each start of a worker is an *incarnation* with a number of its own, counted over the whole run. A worker learns its
+Each start of a worker is an *epoch* with a number of its own, counted over the whole run. A worker learns its
 number in the answer to its hello and from nowhere else: Spark starts a failed task again with the old closure.
-Whatever comes from an incarnation that is not the current one is dropped before it is read.
+Whatever comes from an epoch that is not the current one is dropped before it is read.
 """

@@ -28,8 +28,8 @@ class Body(Protocol):
 
         Args:
             worker: its number.
-            dead: the incarnation that died.
-            successor: the incarnation that follows.
+            dead: the epoch that died.
+            successor: the epoch that follows.
         """
 
     def queued_bytes(self) -> int:

@@ -38,7 +38,7 @@ class Vitals:
         is_idle: whether nothing waits in it.
         pending: how much of what it began is not finished.
         activity: a number that rises whenever it does something.
-        sent: frames sent to each other incarnation, since that became a peer.
+        sent: frames sent to each other epoch, since that became a peer.
         received: frames received from each.
         body: what the body says of itself.
         cpu_secs: processor time that the process has taken since the worker began.
@@ -99,12 +99,12 @@ class Peer:
 
     Args:
         worker: its number.
-        incarnation: its incarnation.
+        epoch: its epoch.
         address: where it listens; None: it has not started yet.
     """
 
     worker: int
-    incarnation: int
+    epoch: int
     address: Address | None
 
 
@@ -113,12 +113,12 @@ class Welcome:
     """The answer to a hello.
 
     Args:
-        incarnation: which incarnation the worker is.
+        epoch: which epoch the worker is.
         peers: all others.
         is_active: whether it works from the beginning.
     """
 
-    incarnation: int
+    epoch: int
     peers: tuple[Peer, ...]
     is_active: bool
 
@@ -135,7 +135,7 @@ class PeerReplaced:
     """A peer has died; what follows it has not started yet.
 
     Args:
-        dead: the incarnation that died.
+        dead: the epoch that died.
         successor: the peer that follows.
     """
 

@@ -60,14 +60,14 @@ class Meetings:
         """Where peers reach this worker."""
         threading.Thread(target=self._accept, name="txtopo-accept", daemon=True).start()
 
-    def connect(self, peer: Peer, incarnation: int) -> None:
+    def connect(self, peer: Peer, epoch: int) -> None:
         """Begin to connect to a peer; the channel is ready some time later, or never if the peer has died meanwhile.
 
         Args:
             peer: the peer, with its address.
-            incarnation: which this worker is.
+            epoch: which this worker is.
         """
-        thread = threading.Thread(target=self._connect, args=(peer, incarnation), name="txtopo-connect", daemon=True)
+        thread = threading.Thread(target=self._connect, args=(peer, epoch), name="txtopo-connect", daemon=True)
         thread.start()
 
     def take(self) -> list[Incoming | Outgoing]:
@@ -104,7 +104,7 @@ class Meetings:
         self._ready.put(Incoming(introduction, Channel(connection)))
         self._wake()
 
-    def _connect(self, peer: Peer, incarnation: int) -> None:
+    def _connect(self, peer: Peer, epoch: int) -> None:
         assert peer.address is not None, "a peer that has started"
         while not self._is_closed.is_set():
             try:
@@ -114,7 +114,7 @@ class Meetings:
                 self._is_closed.wait(_RETRY_SECS)
                 continue
             channel = Channel(connection)
-            channel.send(dump(Introduction(incarnation, peer.incarnation)))
+            channel.send(dump(Introduction(epoch, peer.epoch)))
             self._ready.put(Outgoing(peer, channel))
             self._wake()
             return

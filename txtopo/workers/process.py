@@ -109,16 +109,16 @@ class _Loop:
         self._wake_up.setblocking(False)
         self._meetings = Meetings(host, job.secret, self._wake)
         self._body: Body | None = None
-        self._incarnation = -1
+        self._epoch = -1
         self._peers: dict[int, Peer] = {}
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, list[bytes]] = {}
         self._incoming: dict[int, tuple[int, Channel]] = {}
-        """By the incarnation that sends, the worker that it is."""
+        """By the epoch that sends, the worker that it is."""
         self._early: list[Incoming] = []
-        """Channels of incarnations that the driver has not told of yet."""
+        """Channels of epochs that the driver has not told of yet."""
         self._congested: set[int] = set()
-        """The incarnations that have said that too much waits for them."""
+        """The epochs that have said that too much waits for them."""
         self._is_congested = False
         self._sent: Counter[int] = Counter()
         self._received: Counter[int] = Counter()
@@ -200,7 +200,7 @@ class _Loop:
     def _obey_before(self, message: ToWorker, make_body: MakeBody) -> None:
         if not isinstance(message, Welcome):
             raise InternalError(f"the driver said {message!r} before its welcome")
-        self._incarnation = message.incarnation
+        self._epoch = message.epoch
         for peer in message.peers:
             self._know(peer)
         self._body = make_body(message, self._send)
@@ -217,7 +217,7 @@ class _Loop:
                 self._know(peer)
             case PeerReplaced(dead, successor):
                 self._forget(dead)
-                self._body.worker_replaced(successor.worker, dead, successor.incarnation)
+                self._body.worker_replaced(successor.worker, dead, successor.epoch)
                 self._know(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
@@ -229,18 +229,18 @@ class _Loop:
     def _know(self, peer: Peer) -> None:
         self._peers[peer.worker] = peer
         if peer.address is not None:
-            self._meetings.connect(peer, self._incarnation)
+            self._meetings.connect(peer, self._epoch)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)
 
     def _forget(self, dead: int) -> None:
-        """Drop all that there is of an incarnation that has died."""
+        """Drop all that there is of an epoch that has died."""
         self._congested.discard(dead)
         self._sent.pop(dead, None)
         self._received.pop(dead, None)
         for worker, peer in self._peers.items():
-            if peer.incarnation == dead:
+            if peer.epoch == dead:
                 self._unconnected.pop(worker, None)
                 channel = self._outgoing.pop(worker, None)
                 if channel is not None:
@@ -267,15 +267,15 @@ class _Loop:
 
     def _take_incoming(self, incoming: Incoming) -> None:
         sender, receiver = incoming.introduction.sender, incoming.introduction.receiver
-        known = {peer.incarnation: worker for worker, peer in self._peers.items()}
-        if self._incarnation >= 0 and receiver != self._incarnation:
+        known = {peer.epoch: worker for worker, peer in self._peers.items()}
+        if self._epoch >= 0 and receiver != self._epoch:
             incoming.channel.close()  # meant for one that was here before
         elif sender in known:
             self._incoming[sender] = (known[sender], incoming.channel)
             self._selector.register(
                 incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
             )
-        elif self._incarnation < 0 or sender > max(known, default=-1):
+        elif self._epoch < 0 or sender > max(known, default=-1):
             self._early.append(incoming)
         else:
             incoming.channel.close()  # it was declared dead
@@ -300,7 +300,7 @@ class _Loop:
                 self._throttle()
 
     def _send(self, worker: int, frame: bytes) -> None:
-        self._sent[self._peers[worker].incarnation] += 1
+        self._sent[self._peers[worker].epoch] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:

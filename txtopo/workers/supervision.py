@@ -11,12 +11,12 @@ A worker is in one of these states:
   job is cancelled.
 - *ended*: its job has ended, and no other will be started.
 
-A death is told to the others at once, with the number of the incarnation that follows, long before that one starts:
+A death is told to the others at once, with the number of the epoch that follows, long before that one starts:
 
-1. Worker 1, incarnation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
-2. They fail what touched incarnation 1, and keep what they have for worker 1 until 3 joins.
+1. Worker 1, epoch 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
+2. They fail what touched epoch 1, and keep what they have for worker 1 until 3 joins.
 3. Spark reports that the job has failed, and the next one is submitted.
-4. It says hello and is told that it is incarnation 3; the others are told its address.
+4. It says hello and is told that it is epoch 3; the others are told its address.
 """
 
 from __future__ import annotations
@@ -210,10 +210,10 @@ class RunPhase(enum.Enum):
 
 @attrs.define(eq=False)
 class _Worker:
-    """A worker, through all its incarnations."""
+    """A worker, through all its epochs."""
 
     number: int
-    incarnation: int
+    epoch: int
     since: float
     state: WorkerState = WorkerState.STARTING
     job: int = 0
@@ -227,11 +227,11 @@ class _Worker:
     before: Vitals | None = None
     """The vitals before those."""
     error: Exception | None = None
-    """What its current incarnation said that it ends by."""
+    """What its current epoch said that it ends by."""
 
     @property
     def peer(self) -> Peer:
-        return Peer(self.number, self.incarnation, self.address)
+        return Peer(self.number, self.epoch, self.address)
 
     @property
     def is_quiet(self) -> bool:
@@ -259,7 +259,7 @@ class Supervisor:
 
     def __init__(self, workers: int, *, restarts_max: int, period_secs: float, is_active: bool, now: float) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
-        self._next_incarnation = workers
+        self._next_epoch = workers
         self._restarts_max = restarts_max
         self._period_secs = period_secs
         self._restarts: deque[float] = deque()
@@ -336,7 +336,7 @@ class Supervisor:
                 assert_never(event)
 
     def _on(self, channel: int) -> Iterator[_Worker]:
-        """Yield the worker that a channel belongs to; none, if it is of an incarnation that is dead."""
+        """Yield the worker that a channel belongs to; none, if it is of an epoch that is dead."""
         yield from [worker for worker in self._workers if worker.channel == channel]
 
     def _greet(self, channel: int, hello: Hello) -> None:
@@ -353,7 +353,7 @@ class Supervisor:
         worker.state = WorkerState.RUNNING
         worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
         peers = tuple(each.peer for each in self._workers if each is not worker)
-        self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
+        self._do(Send(channel, Welcome(worker.epoch, peers, self._is_active)))
         self._tell_others(worker, PeerJoined(worker.peer))
 
     def _hear(self, channel: int, vitals: Vitals | None) -> None:
@@ -369,8 +369,8 @@ class Supervisor:
         if worker.said_bye:
             worker.channel = None
             return
-        dead, worker.incarnation = worker.incarnation, self._next_incarnation
-        self._next_incarnation += 1
+        dead, worker.epoch = worker.epoch, self._next_epoch
+        self._next_epoch += 1
         if worker.channel is not None:
             self._do(Close(worker.channel))
         if worker.vitals is not None:
@@ -474,7 +474,7 @@ class Supervisor:
             return False
         told = self._told()
         return all(
-            one.vitals.sent.get(other.worker.incarnation, 0) == other.vitals.received.get(one.worker.incarnation, 0)
+            one.vitals.sent.get(other.worker.epoch, 0) == other.vitals.received.get(one.worker.epoch, 0)
             for one in told
             for other in told
             if one is not other
