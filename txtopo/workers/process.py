@@ -71,7 +71,7 @@ class WorkerJob:
 
     worker: int
     job: int
-    secret: bytes
+    secret: bytes = attrs.field(repr=False)
     driver: Address
     host: str | None
     watermark_bytes: int
@@ -94,20 +94,21 @@ def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
     """
     connection = handshake.connect(job.driver, job.secret)
     host = job.host or connection.getsockname()[0]
-    with contextlib.closing(_Loop(job, Channel(connection), host)) as loop:
-        loop.run(make_body)
+    with contextlib.closing(_Loop(job, Channel(connection), host, make_body)) as loop:
+        loop.run()
 
 
 class _Loop:
     """The loop of one worker."""
 
-    def __init__(self, job: WorkerJob, control: Channel, host: str) -> None:
+    def __init__(self, job: WorkerJob, control: Channel, host: str, make_body: MakeBody) -> None:
         self._job = job
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
         self._wake_up.setblocking(False)
         self._meetings = Meetings(host, job.secret, self._wake)
+        self._make_body = make_body
         self._body: Body | None = None
         self._epoch = -1
         self._peers: dict[int, Peer] = {}
@@ -133,15 +134,13 @@ class _Loop:
         self._selector.register(control, selectors.EVENT_READ, self._hear_driver)
         self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_ready)
 
-    def run(self, make_body: MakeBody) -> None:
+    def run(self) -> None:
         hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
         self._tell_driver(dump(hello))
         threading.Thread(target=self._beat, name="txtopo-beat", daemon=True).start()
         try:
             while self._body is None:  # the driver may let a worker wait
-                for key, _ in self._selector.select():
-                    for message in self._receive(self._control) if key.fileobj is self._control else ():
-                        self._obey_before(load(message), make_body)
+                self._wait(None)
             has_worked = True
             while not self._is_over:
                 self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
@@ -175,7 +174,7 @@ class _Loop:
 
     # -- what the loop waits for
 
-    def _wait(self, secs: float) -> None:
+    def _wait(self, secs: float | None) -> None:
         for key, events in self._selector.select(secs):
             if events & selectors.EVENT_READ:
                 key.data()
@@ -197,22 +196,22 @@ class _Loop:
 
     # -- what the driver says
 
-    def _obey_before(self, message: ToWorker, make_body: MakeBody) -> None:
-        if not isinstance(message, Welcome):
-            raise InternalError(f"the driver said {message!r} before its welcome")
-        self._epoch = message.epoch
-        for peer in message.peers:
+    def _begin(self, welcome: Welcome) -> None:
+        self._epoch = welcome.epoch
+        self._body = self._make_body(welcome, self._send)
+        for peer in welcome.peers:
             self._know(peer)
-        self._body = make_body(message, self._send)
-        self._take_ready()
-        if message.is_active:
+        if welcome.is_active:
             self._body.set_active(is_active=True)
 
     def _obey(self, message: ToWorker) -> None:
-        assert self._body is not None, "welcomed before"
+        if isinstance(message, Welcome) == (self._body is not None):
+            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and once")
+        if isinstance(message, Welcome):
+            self._begin(message)
+            return
+        assert self._body is not None, "checked above"
         match message:
-            case Welcome():
-                raise InternalError("the driver has welcomed this worker twice")
             case PeerJoined(peer):
                 self._know(peer)
             case PeerReplaced(dead, successor):

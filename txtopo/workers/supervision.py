@@ -386,6 +386,8 @@ class Supervisor:
         cause = worker.error or error
         if worker.said_bye or self._phase is not RunPhase.WORKING:
             worker.state = WorkerState.ENDED
+            if worker.error is not None:
+                self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
             return
         self._restarts.append(self._now)
         while self._restarts[0] <= self._now - self._period_secs:
