@@ -37,6 +37,7 @@ class Sentences(Spout):
     def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
         """Begin at the first."""
         del config, context
+        print("sentences begin")
         self._collector = collector
         self._next = 0
         self._again: list[int] = []
@@ -93,12 +94,16 @@ class Count(RichBolt):
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
         """Nothing is counted yet."""
         del config
+        self._has_printed = False
         self._task = context.this_task_id
         self._collector = collector
         self._counts: dict[str, int] = {}
 
     def execute(self, tuple: Tuple) -> None:
         """Count a word."""
+        if not self._has_printed:
+            self._has_printed = True
+            print("the first word")
         self._counts[tuple["word"]] = self._counts.get(tuple["word"], 0) + 1
         self._collector.ack(tuple)
 

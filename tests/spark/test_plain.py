@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.spark.plain_topologies import SENTENCES, broken, slow, word_count
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, UserCodeError
+from txtopo.tasks.user_output import PRINT, USER_LOGGER
 
 WAIT_SECS = 60.0
 
@@ -58,6 +59,15 @@ def test_word_count(spark: SparkSession, tmp_path: Path) -> None:
     assert report.components["count"].executed == sum(expected(1_000).values())
     assert report.reason == "every spout is exhausted"
     assert report.latency_p50_secs is not None
+
+
+def test_output_of_tasks(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a bolt prints comes to the driver's log, with its component and task."""
+    caplog.set_level(PRINT, USER_LOGGER)
+    run(word_count(tmp_path, 10), Config({"topology.workers": 2}), spark=spark)
+    lines = [record.getMessage() for record in caplog.records if "the first word" in record.getMessage()]
+    assert len(lines) == 2
+    assert all("component 'count', task " in line for line in lines)
 
 
 def test_failures_are_replayed(spark: SparkSession, tmp_path: Path) -> None:

@@ -114,9 +114,21 @@ def test_an_attempt_is_bounded_and_what_is_dropped_counted(lines):
     texts = [line.text for line in lines]
     assert len(lines) == 2 * (LINES_MAX + 2)
     assert texts[: LINES_MAX + 1][-2] == str(LINES_MAX - 1)
-    assert "its further lines are dropped" in texts[LINES_MAX]
+    assert "further lines are dropped" in texts[LINES_MAX]
     assert texts[LINES_MAX + 1] == texts[-1] == "5 more lines of this attempt were dropped"
     assert lines[-1].attempt == 2
+
+
+def test_output_of_no_attempt_has_a_share_for_each_interval():
+    """A worker that runs for days prints again after a burst, and says what was dropped of it."""
+    texts: list[str] = []
+    capture = Capture(lambda line: texts.append(line.text))
+    for burst in range(2):
+        for number in range(LINES_MAX + 5):
+            capture.print("stdout", f"{burst} {number}\n", None)
+        capture.renew()
+    assert texts[LINES_MAX + 1] == texts[-1] == "5 more lines were dropped"
+    assert texts[LINES_MAX + 2] == "1 0"
 
 
 def test_a_huge_print_is_cut(lines):

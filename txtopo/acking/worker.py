@@ -74,6 +74,19 @@ class WorkerStatus:
     last_error: str
 
 
+class Observer:
+    """Learns what a worker's loop is in; by default, it does nothing with it."""
+
+    def turn(self, component: str, task: int) -> None:
+        """Learn that the code of a task runs from now on."""
+
+    def no_turn(self) -> None:
+        """Learn that no task's code runs any more."""
+
+    def looked(self) -> None:
+        """Learn that some time has passed; called several times a second."""
+
+
 @attrs.define(eq=False)
 class _SpoutExecutor:
     """Tasks of a spout that stay together: their pending roots are limited together."""
@@ -139,6 +152,7 @@ class Worker:
         send: is called with the number of another worker and a frame for it.
         clock: tells the time, in seconds.
         rng: draws ids, and shuffles.
+        observer: learns what the loop is in.
 
     Raises:
         UserCodeError: a task's object cannot be made or prepared.
@@ -156,7 +170,9 @@ class Worker:
         send: Callable[[int, bytes], None],
         clock: Callable[[], float],
         rng: random.Random,
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer or Observer()
         self.number = worker
         self._send = send
         self._clock = clock
@@ -262,19 +278,23 @@ class Worker:
         for bolt in self._bolts:
             if bolt.queue:
                 self._current = bolt
+                self._observer.turn(bolt.component.id, bolt.id)
                 bolt.run()
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
                 self._current = executor.tasks[0]
+                self._observer.turn(self._current.component.id, self._current.id)
                 has_worked |= executor.run(is_throttled=self._is_throttled)
         self._current = None
+        self._observer.no_turn()
         has_worked |= self._around.offloading.run_done()
         has_worked |= self._flush()
         now = self._clock()
         self._spill()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECS
+            self._observer.looked()
             has_worked |= self._look(now)
         return has_worked
 

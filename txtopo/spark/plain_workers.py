@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
 from typing import Any
 
 import attrs
@@ -16,13 +17,14 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from txtopo.acking.assignment import Assignment
-from txtopo.acking.worker import Worker
+from txtopo.acking.worker import Observer, Worker
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.user_lines import LinesAddress, lines_sent
 from txtopo.tasks.garbage import collect_seldom
+from txtopo.tasks.user_output import OutputOrigin, renewed
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.workers.control import JobStarter
 from txtopo.workers.messages import Address, Welcome
@@ -83,11 +85,46 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
                 send=send,
                 clock=time.monotonic,
                 rng=random.Random(),  # noqa: S311 - ids of tuples are no secrets
+                observer=_OutputObserver(),
             )
 
         run_worker(
             WorkerJob(number, job, package.secret, package.driver, None, config.worker_watermark_bytes), make_body
         )
+
+
+class _Origin(OutputOrigin):
+    """A task of a plain topology, as the origin of what it prints."""
+
+    __slots__ = ()
+
+    def __init__(self, component: str, task: int) -> None:
+        self.component = component
+        self.attempt = None
+        self.task = task
+
+
+class _OutputObserver(Observer):
+    """Lets what user code prints and logs carry its component and task, with a bound for each interval."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+        self._origins: dict[int, _Origin] = {}
+
+    def turn(self, component: str, task: int) -> None:
+        """Take what is printed from now on for this task's."""
+        origin = self._origins.get(task)
+        if origin is None:
+            origin = self._origins[task] = _Origin(component, task)
+        OutputOrigin.running[self._thread] = origin
+
+    def no_turn(self) -> None:
+        """Take what is printed from now on for nobody's."""
+        OutputOrigin.running.pop(self._thread, None)
+
+    def looked(self) -> None:
+        """Begin a new share of output."""
+        renewed()
 
 
 class SparkWorkers(JobStarter):

@@ -169,14 +169,24 @@ class Capture:
             for other in [attempt] if attempt is not None else list(self._shares):
                 share = self._shares.pop(other, None)
                 if share is not None and share.dropped:
-                    origin = Line(
-                        logging.WARNING,
-                        f"{share.dropped} more lines of this attempt were dropped",
-                        USER_LOGGER,
-                        txid=None if other is None else other.txid,
-                        attempt=None if other is None else other.attempt,
-                    )
-                    self._hand_over(origin)
+                    self._report_dropped(other, share)
+
+    def renew(self) -> None:
+        """Begin a new share for the output that belongs to no attempt, such as that of a plain topology."""
+        with self._lock:
+            share = self._shares.pop(None, None)
+            if share is not None and share.dropped:
+                self._report_dropped(None, share)
+
+    def _report_dropped(self, attempt: TransactionAttempt | None, share: _Share) -> None:
+        line = Line(
+            logging.WARNING,
+            f"{share.dropped} more lines{'' if attempt is None else ' of this attempt'} were dropped",
+            USER_LOGGER,
+            txid=None if attempt is None else attempt.txid,
+            attempt=None if attempt is None else attempt.attempt,
+        )
+        self._hand_over(line)
 
     def _take(self, origin: Line, text: str) -> None:
         known = origin.txid is not None and origin.attempt is not None
@@ -192,8 +202,8 @@ class Capture:
                     attrs.evolve(
                         origin,
                         level=logging.WARNING,
-                        text=f"this attempt has printed {share.lines} lines, {share.characters} characters, "
-                        "which is the maximum; its further lines are dropped",
+                        text=f"{'these tasks have' if attempt is None else 'this attempt has'} printed {share.lines} "
+                        f"lines, {share.characters} characters, which is the maximum; further lines are dropped",
                     )
                 )
             share.dropped += 1
@@ -237,6 +247,12 @@ def ended(attempt: TransactionAttempt) -> None:
     """Deliver the output of an attempt that has ended in this process, at least for now."""
     if _capture is not None:
         _capture.end(attempt)
+
+
+def renewed() -> None:
+    """Let output that belongs to no attempt begin a new share: a long-running worker has one for each interval."""
+    if _capture is not None:
+        _capture.renew()
 
 
 @contextlib.contextmanager
