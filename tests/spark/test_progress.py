@@ -9,11 +9,12 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress
 from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
+from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.factory import prototypes_of
 from txtopo.tasks.progress_probe import ProgressProbe
 
@@ -55,6 +56,30 @@ def test_told_by_another_name() -> None:
             probe.rows = iter([1])
             assert told.get(timeout=30) == "pack 1"
         assert listener.address[0] == "localhost"
+    finally:
+        listener.close()
+
+
+def test_at_work() -> None:
+    """The driver learns which component an attempt has been in for a while, and forgets it when that returns."""
+    listener = ProgressListener("127.0.0.1", KEY)
+    listener.listen(1, lambda: None)
+
+    def wait_for(expected: dict[TransactionAttempt, str]) -> None:
+        end = time.monotonic() + 30
+        while listener.at_work() != expected:
+            assert time.monotonic() < end, listener.at_work()
+            time.sleep(0.01)
+
+    try:
+        with ProgressSender(listener.address, KEY, 1, ProgressProbe()):
+            with user_code("slow", TransactionAttempt(7, 2)):
+                wait_for({TransactionAttempt(7, 2): "slow"})
+            wait_for({})
+            with user_code("slower", TransactionAttempt(8, 1)):
+                wait_for({TransactionAttempt(8, 1): "slower"})
+                listener.forget(1)
+                assert listener.at_work() == {}
     finally:
         listener.close()
 

@@ -485,7 +485,8 @@ class RunLoop:
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
         core = self._core
         running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
-        components = {origin.attempt: origin.component for origin in running if origin.attempt is not None}
+        components = dict(self._parts.runner.at_work())
+        components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
         first = core.committed + 1
         shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
         ended, failed_txid = "", None

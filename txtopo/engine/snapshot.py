@@ -42,7 +42,8 @@ class TransactionSnapshot:
         txid: the transaction.
         status: the value of its :class:`txtopo.core.transitions.Status`.
         progress_ms: the last progress of its live attempt, on the coordinator's clock.
-        component: the component whose code the driver is running for it; None if none, or on the executors.
+        component: the component whose code is running for it, in the driver or for a while on an executor; None if
+            none is known.
         story: its abridged story.
     """
 

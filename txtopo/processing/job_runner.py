@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError
 from txtopo.processing.stage_run import Job, Report
 
@@ -31,6 +32,10 @@ class JobRunner(ABC):
     def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Run :meth:`txtopo.api.state.Executors.compute`; by default in this process."""
         return [function(item) for item in items]
+
+    def at_work(self) -> Mapping[TransactionAttempt, str]:
+        """Return the component that each attempt has been in for a while on an executor, as far as it is known."""
+        return {}
 
     def take_late(self) -> TxtopoError | None:
         """Return an error of a component that acted after its batch was over; None if there is no new one."""

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
 from txtopo.processing.job_runner import JobRunner
 from txtopo.processing.stage_run import Job, Report
@@ -126,6 +127,10 @@ class SparkJobRunner(JobRunner):
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
             raise StateFailure(f"Spark lost a job of the commit phase: {line_that_matters(str(error))}") from error
+
+    def at_work(self) -> Mapping[TransactionAttempt, str]:
+        """Return the component that each attempt has been in for a while on an executor."""
+        return self._progress.at_work()
 
     def take_late(self) -> TxtopoError | None:
         """Return an error of a component that acted after its batch was over; None if there is no new one."""

@@ -1,4 +1,4 @@
-"""Progress: executors report to the driver, with small datagrams, that a job makes progress.
+"""Progress: executors report to the driver, with small datagrams, that a job makes progress, and what it is busy with.
 
 If a datagram is lost, a display lags and a timeout is renewed slightly later. Spark's own accumulators are no
 alternative: they are updated when a task ends, which is too late for a timeout.
@@ -14,8 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, UserCodeError
 from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.tasks.user_output import OutputOrigin
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
@@ -37,6 +39,8 @@ class ProgressListener:
         self._socket.bind((bind_host or host, 0))
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         self._listeners: dict[int, Callable[[], None]] = {}
+        self._at_work: dict[int, dict[object, tuple[TransactionAttempt, str]]] = {}
+        """By job and sender, the attempt and the component that it is busy with."""
         self._late: deque[RuleError] = deque()
         self._is_closed = False
         threading.Thread(target=self._listen, name="txtopo-progress", daemon=True).start()
@@ -48,6 +52,15 @@ class ProgressListener:
     def forget(self, job_id: int) -> None:
         """Stop listening for a job."""
         self._listeners.pop(job_id, None)
+        self._at_work.pop(job_id, None)
+
+    def at_work(self) -> dict[TransactionAttempt, str]:
+        """Return the component that each attempt has been in for a while, as far as executors have reported it."""
+        return {
+            attempt: component
+            for senders in self._at_work.copy().values()  # copies, because the listening thread changes them
+            for attempt, component in senders.copy().values()
+        }
 
     def take_late(self) -> RuleError | None:
         """Return an error that an executor has reported with :func:`send_late`; None if there is no new one."""
@@ -62,18 +75,26 @@ class ProgressListener:
     def _listen(self) -> None:
         with self._socket:
             while not self._is_closed:
-                message = self._socket.recv(_LATE_BYTES_MAX)
+                message, sender = self._socket.recvfrom(_LATE_BYTES_MAX)
                 if len(message) > _MESSAGE.size and message.startswith(self._run_key):
-                    self._take_in_late(message[len(self._run_key) :])
+                    self._take_in(message[len(self._run_key) :], sender)
                 elif len(message) == _MESSAGE.size:
                     run_key, job_id = _MESSAGE.unpack(message)
                     listener = self._listeners.get(job_id)
                     if run_key == self._run_key and listener is not None:
                         listener()
 
-    def _take_in_late(self, content: bytes) -> None:
-        with contextlib.suppress(ValueError, TypeError):
-            self._late.append(UserCodeError(**json.loads(content)))
+    def _take_in(self, content: bytes, sender: object) -> None:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            report = json.loads(content)
+            job_id = report.pop("job", None)
+            if job_id is None:
+                self._late.append(UserCodeError(**report))
+            elif job_id in self._listeners:
+                senders = self._at_work.setdefault(job_id, {})
+                senders.pop(sender, None)
+                if report["component"] is not None:
+                    senders[sender] = TransactionAttempt(report["txid"], report["attempt"]), report["component"]
 
 
 def send_late(address: tuple[str, int], run_key: bytes, error: RuleError) -> None:
@@ -105,6 +126,9 @@ class ProgressSender:
         self._message = _MESSAGE.pack(run_key, job_id)
         self._probe = probe
         self._begun_at = probe.position()
+        self._run_key = run_key
+        self._job_id = job_id
+        self._worker = threading.get_ident()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
 
@@ -117,11 +141,32 @@ class ProgressSender:
     def _look(self) -> None:
         with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
+            seen: OutputOrigin | None = None
+            reported = b""
             while not self._is_over.wait(_LOOK_SECS):
                 before, position = position, self._probe.position()
-                if position != before:
-                    with contextlib.suppress(OSError):
+                # Most calls are short. Only one that lasts from one look to the next is worth a report.
+                seen, seen_before = OutputOrigin.running.get(self._worker), seen
+                where = self._where(seen if seen is seen_before else None)
+                with contextlib.suppress(OSError):
+                    if position != before:
                         out.sendto(self._message, self._address)
+                    if where != reported and (where or reported):
+                        out.sendto(where or self._where_nowhere(), self._address)
+                        reported = where
+
+    def _where(self, origin: OutputOrigin | None) -> bytes:
+        """Return the report of what the task is busy with; empty if it is nothing in particular."""
+        if origin is None or origin.attempt is None:
+            return b""
+        attempt = origin.attempt
+        return self._report(component=origin.component, txid=attempt.txid, attempt=attempt.attempt)
+
+    def _where_nowhere(self) -> bytes:
+        return self._report(component=None)
+
+    def _report(self, **content: object) -> bytes:
+        return self._run_key + json.dumps({"job": self._job_id, **content}).encode()
 
 
 def address_family(host: str) -> socket.AddressFamily:
