@@ -18,8 +18,8 @@ from txtopo.acking.collectors import BasicCollector, BoltCollector, Emitting, Ou
 from txtopo.acking.errors import ErrorReporter
 from txtopo.acking.metrics import Counts
 from txtopo.acking.outbox import Outbox
-from txtopo.acking.pending import PendingRoots
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.pending import PendingRoots
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from txtopo.acking.queues import SEGMENT_TUPLES, TaskQueue
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
 

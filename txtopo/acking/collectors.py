@@ -16,11 +16,11 @@ import attrs
 
 from txtopo.acking.choosing import Choice, ChooseOne
 from txtopo.acking.errors import ErrorReporter
-from txtopo.acking.ids import EDGE_BITS, RandomBits, draw_root
 from txtopo.acking.metrics import Counts
 from txtopo.acking.outbox import ColumnsByTask, Outbox
-from txtopo.acking.pending import PendingRoot, PendingRoots
-from txtopo.acking.tuples import SETTLED, Edges, Roots, TreeTuple
+from txtopo.acking.trees.ids import EDGE_BITS, RandomBits, draw_root
+from txtopo.acking.trees.pending import PendingRoot, PendingRoots
+from txtopo.acking.trees.tuples import SETTLED, Edges, Roots, TreeTuple
 from txtopo.api.collector import BasicOutputCollector, OutputCollector, SpoutOutputCollector
 from txtopo.api.context import BoltEvent, EmitEvent, TaskHook
 from txtopo.api.fields import Fields

@@ -25,7 +25,7 @@ _BY_PICKLE = b"p"
 class Columns:
     """Tuples from one task and stream to one task: their values, roots and edge ids.
 
-    Roots and edge ids are those of :class:`~txtopo.acking.tuples.TreeTuple`.
+    Roots and edge ids are those of :class:`~txtopo.acking.trees.tuples.TreeTuple`.
     """
 
     __slots__ = ("edges", "roots", "source", "task", "values")

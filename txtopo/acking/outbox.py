@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txtopo.acking.frames import Columns, Frame
-from txtopo.acking.ids import acker_of
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.ids import acker_of
+from txtopo.acking.trees.tuples import TreeTuple
 
 
 class ColumnsByTask(dict[int, Columns]):

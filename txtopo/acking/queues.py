@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from sys import getsizeof
 from typing import IO
 
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.tuples import TupleSource
 
 SEGMENT_TUPLES = 2_000

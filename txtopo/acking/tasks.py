@@ -19,9 +19,9 @@ from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import Offloading
 from txtopo.acking.outbox import Outbox
-from txtopo.acking.pending import PendingRoots
 from txtopo.acking.queues import TaskQueue
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.pending import PendingRoots
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.bolt import BasicBolt, RichBolt
 from txtopo.api.context import BoltEvent, SpoutEvent
 from txtopo.api.fields import Fields

@@ -24,17 +24,17 @@ from typing import Any
 
 import attrs
 
-from txtopo.acking.acker import Acker, Outcome
 from txtopo.acking.assignment import ACKER, Assignment
 from txtopo.acking.frames import Frame, decode, encode
-from txtopo.acking.ids import acker_of
 from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import POLL_SECS, Offloading
 from txtopo.acking.outbox import Outbox
 from txtopo.acking.queues import TaskQueue
 from txtopo.acking.tasks import BoltTask, SpoutTask, Surroundings, tuple_sources
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.acker import Acker, Outcome
+from txtopo.acking.trees.ids import acker_of
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.spout import SpoutWaitStrategy
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config

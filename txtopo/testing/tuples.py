@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 

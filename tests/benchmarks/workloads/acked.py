@@ -25,7 +25,7 @@ from txtopo import (
     Tuple,
     start,
 )
-from txtopo.acking.tuples import TreeTuple
+from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.tuples import TupleSource
 
 WORDS = 10_000

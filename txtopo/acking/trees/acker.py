@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from txtopo.acking.rotating_map import RotatingMap
+from txtopo.acking.trees.rotating_map import RotatingMap
 
 ROTATIONS = 3
 """An early tree is dropped at its third rotation, one for each message timeout: no spout waits for it by then."""

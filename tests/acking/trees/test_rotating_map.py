@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.acking.rotating_map import RotatingMap
+from txtopo.acking.trees.rotating_map import RotatingMap
 
 
 @pytest.mark.parametrize("buckets", [1, 0, -1])

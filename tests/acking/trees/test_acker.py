@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from txtopo.acking.acker import ROTATIONS, Acker, Outcome, Settlement
+from txtopo.acking.trees.acker import ROTATIONS, Acker, Outcome, Settlement
 
 ROOT, SPOUT = 77, 5
 C, D, E = 0x1234_5678_9ABC_DEF0, 0x0FED_CBA9_8765_4321, 0xFFFF_0000_FFFF_0001

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from txtopo.acking.ids import ACKERS_MAX, acker_of, draw_root
+from txtopo.acking.trees.ids import ACKERS_MAX, acker_of, draw_root
 
 
 def test_roots_spread_over_ackers():

@@ -8,7 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.cli.graph import fields_text, stream_text
+from txtopo.cli.graphs.transactional import fields_text, stream_text
 from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan
 from txtopo.topology.plan import Edge
 

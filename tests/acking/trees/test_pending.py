@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.acking.pending import PendingRoot, PendingRoots
+from txtopo.acking.trees.pending import PendingRoot, PendingRoots
 
 
 def pending_roots(timeout_secs: float | None, emitted_at: dict[int, float]) -> PendingRoots:

@@ -1,0 +1,1 @@
+"""Graphs of topologies, as text, diagrams and JSON."""
