@@ -15,7 +15,13 @@ from txtopo import (
     TopologyBuilder,
 )
 from txtopo.acking.frames import decode
-from txtopo.acking.worker import LOOK_SECS, SPOUT_CALLS_MAX
+from txtopo.acking.worker import (
+    IDLE_STREAK,
+    LOOK_SECS,
+    POLL_IDLE_SPOUT_SECS,
+    POLL_SPOUT_SECS,
+    SPOUT_CALLS_MAX,
+)
 from txtopo.errors import UserCodeError
 
 
@@ -178,10 +184,20 @@ def test_wait_strategy():
 
 
 def test_no_wait_strategy():
-    """Without a wait strategy a worker has nothing to do until something arrives, or the next look at timeouts."""
-    running, _ = started(Hold())
+    """Without a wait strategy a spout is asked again after a millisecond, and less often once it has been idle for long.
+
+    One that waits for acks is not asked: they wake it up.
+    """
+    running, spout = started(Hold(), {"topology.max.spout.pending": 2})
+    worker = running.workers[0]
     running.run()
-    assert running.workers[0].idle_secs() == LOOK_SECS
+    assert worker.idle_secs() == POLL_SPOUT_SECS
+    for _ in range(IDLE_STREAK):
+        worker.run_pass()
+    assert worker.idle_secs() == POLL_IDLE_SPOUT_SECS
+    spout.feed(1, 2, 3)
+    running.run()
+    assert worker.idle_secs() == LOOK_SECS
 
 
 def test_others_have_their_turn():

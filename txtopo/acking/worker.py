@@ -44,6 +44,14 @@ from txtopo.topology.plain_plan import PlainKind, PlainPlan
 SPOUT_CALLS_MAX = 64
 """How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
 
+POLL_SPOUT_SECS = 0.001
+"""How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
+
+IDLE_STREAK = 1_000
+"""After so many calls in a row that emitted nothing, a second or so, it waits longer."""
+
+POLL_IDLE_SPOUT_SECS = 0.01
+
 LOOK_SECS = 0.25
 """How often a worker looks for roots whose timeout has passed, and for ticks that are due."""
 
@@ -101,20 +109,26 @@ class _SpoutExecutor:
 
     def run(self, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
-        emitted = False
+        emitted, must_wait = False, is_throttled
         for _ in range(0 if is_throttled else SPOUT_CALLS_MAX):
-            if sum(len(task.pending) for task in self.tasks) >= self.pending_max:
+            must_wait = sum(len(task.pending) for task in self.tasks) >= self.pending_max
+            if must_wait:
                 break
             if not sum([task.next_tuple() for task in self.tasks]):  # all of them, whichever emits
                 break
             emitted = True
         self.streak = 0 if emitted else self.streak + 1
-        self.wait_secs = None if emitted or self.wait is None else self._asked_to_wait(self.wait)
+        self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=must_wait)
         return emitted
 
-    def _asked_to_wait(self, wait: SpoutWaitStrategy) -> float:
-        with self.tasks[0].user_code():
-            return wait.empty_emit(self.streak)
+    def _wait_after_nothing(self, *, must_wait: bool) -> float | None:
+        """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
+        if self.wait is not None:
+            with self.tasks[0].user_code():
+                return self.wait.empty_emit(self.streak)
+        if must_wait:
+            return None
+        return POLL_SPOUT_SECS if self.streak < IDLE_STREAK else POLL_IDLE_SPOUT_SECS
 
 
 @attrs.define(eq=False)
