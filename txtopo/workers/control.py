@@ -147,7 +147,19 @@ class ControlServer:
                     self._channels[number] = channel
                     self._selector.register(channel, selectors.EVENT_READ, number)
                 else:
+                    if isinstance(event, JobEnded):
+                        self._hear_all()
                     self._handle(event)
+
+    def _hear_all(self) -> None:
+        """Read what has come on every channel: a worker's last words count before the end of its job.
+
+        1. A worker says bye, or why it fails, and returns; its words are in the channel.
+        2. Spark reports the end of its job to another thread, which wakes this one up before it has read the channel.
+        3. The worker would count as dead without a reason, and its last figures would be lost.
+        """
+        for number in list(self._channels):
+            self._hear(number)
 
     def _hear(self, number: int) -> None:
         channel = self._channels.get(number)
