@@ -56,7 +56,7 @@ class Exchange:
         self.is_throttled = is_throttled
 
     def run_pass(self) -> bool:
-        if self.sent == self.fails_at:
+        if 0 <= self.fails_at <= self.sent and self.got:  # a peer has begun, too
             raise UserCodeError("a bug", component="exchange")
         if not self.is_active or self.sent == FRAMES:
             return False
