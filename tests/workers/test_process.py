@@ -13,8 +13,9 @@ import attrs
 import pytest
 
 from txtopo.errors import TxtopoError, UserCodeError
-from txtopo.workers.control import ControlServer, JobStarter, listen
+from txtopo.workers.control import ControlServer, JobStarter
 from txtopo.workers.handshake import new_secret
+from txtopo.workers.listener import Listener
 from txtopo.workers.messages import Welcome
 from txtopo.workers.process import WorkerJob, run_worker
 from txtopo.workers.supervision import StopAsked, Supervisor
@@ -140,9 +141,10 @@ def begin(workers: int, record: Record, failing: Mapping[int, int], restarts_max
     """
     secret = new_secret()
     jobs = Threads(lambda number, count, send: Exchange(number, count, record, send, failing), secret)
-    listener, jobs.driver = listen("127.0.0.1")
+    listener = Listener("127.0.0.1", secret)
+    jobs.driver = listener.address
     supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=True, now=time.monotonic())
-    server = ControlServer(supervisor, jobs, listener, secret)
+    server = ControlServer(supervisor, jobs, listener)
     server.start()
     return server
 
@@ -183,7 +185,7 @@ def test_stranger_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
     """A connection that does not know the secret is closed before anything is read from it."""
     record = Record()
     server = begin(2, record, {})
-    address = server._listener.getsockname()
+    address = server._listener.address
     with socket.create_connection(address) as stranger:
         stranger.sendall(b"x" * 64)
         while stranger.recv(4096):

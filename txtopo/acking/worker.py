@@ -144,9 +144,8 @@ class _Ticks:
         """Put a tick into the queues of the tasks if one is due, and return whether it is."""
         if now < self.due_at:
             return False
-        self.due_at += self.every_secs * (
-            1 + (now - self.due_at) // self.every_secs
-        )  # those that were missed are not sent
+        missed = (now - self.due_at) // self.every_secs
+        self.due_at += self.every_secs * (1 + missed)
         for task in self.tasks:
             task.queue.newest.append(TreeTuple((self.every_secs,), self.source, 0, 0))
         return True
@@ -439,8 +438,10 @@ class Worker:
 
     def _spill(self) -> None:
         """Write queues to files, the longest first, while they take more memory than they may."""
+        left = sum(queue.memory_bytes() for queue in self._queues.values())
+        if left <= self._spill_at:
+            return
         taken = {queue: queue.memory_bytes() for queue in self._queues.values()}
-        left = sum(taken.values())
         while left > self._spill_at and taken:
             longest = max(taken, key=taken.__getitem__)
             left -= taken.pop(longest)

@@ -23,8 +23,9 @@ from txtopo.errors import ConfigError, StopError, TxtopoError, UserCodeError
 from txtopo.tasks.user_output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
-from txtopo.workers.control import ControlServer, listen
+from txtopo.workers.control import ControlServer
 from txtopo.workers.handshake import new_secret
+from txtopo.workers.listener import Listener
 from txtopo.workers.messages import Vitals
 from txtopo.workers.supervision import ActivationAsked, StopAsked, Supervisor
 
@@ -215,7 +216,8 @@ class RunningTopology:
         )
 
     def _begin(self, workers: int) -> _Run:
-        from txtopo.spark.plain_workers import SparkWorkers, WorkerPackage, pack_up, ship  # noqa: PLC0415 - pyspark
+        from txtopo.spark.plain_workers import SparkWorkers, WorkerPackage, pack_up  # noqa: PLC0415 - pyspark
+        from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
         from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
 
         context = self._session.sparkContext
@@ -223,16 +225,16 @@ class RunningTopology:
         host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         bind_host = settings.get("spark.driver.bindAddress", host) or host
         run_key, secret = secrets.token_bytes(16), new_secret()
-        listener, (_, port) = listen(bind_host)
+        listener = Listener(bind_host, secret)
         lines = LineListener(host, run_key, bind_host)
         level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
         assignment = assign(self._plan, workers, self._config.acker_executors)
         package = WorkerPackage(
             run_key=run_key,
             content=pack_up(self._plan, assignment, self._config),
-            import_paths=ship(context),
+            import_paths=make_importable(context),
             secret=secret,
-            driver=(host, port),
+            driver=(host, listener.address[1]),
             lines=LinesAddress(host, lines.port, level),
         )
         supervisor = Supervisor(
@@ -244,7 +246,7 @@ class RunningTopology:
         )
         past = self._past
         supervisor.on_lost = past.take
-        server = ControlServer(supervisor, SparkWorkers(context, package), listener, secret)
+        server = ControlServer(supervisor, SparkWorkers(context, package), listener)
         server.start()
         self._exits.callback(lines.close)
         return _Run(supervisor, server, workers)

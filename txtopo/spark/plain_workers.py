@@ -21,7 +21,6 @@ from txtopo.acking.worker import Observer, Worker
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.spark.errors import error_of_python, line_that_matters
-from txtopo.spark.shipping import make_importable
 from txtopo.spark.user_lines import LinesAddress, lines_sent
 from txtopo.tasks.garbage import collect_seldom
 from txtopo.tasks.user_output import OutputOrigin, renewed
@@ -173,11 +172,6 @@ class SparkWorkers(JobStarter):
             return iter(())
 
         return work
-
-
-def ship(context: SparkContext) -> tuple[str, ...]:
-    """See to it that workers can import what the driver has imported; return the paths they are to search."""
-    return make_importable(context)
 
 
 def _why(failure: Exception) -> Exception:

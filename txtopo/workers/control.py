@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import assert_never
 
 from txtopo.errors import InternalError
-from txtopo.workers import handshake
 from txtopo.workers.channel import Channel, ChannelClosed
-from txtopo.workers.messages import Address, Beat, Bye, Erred, Hello, dump, load
+from txtopo.workers.listener import Listener
+from txtopo.workers.messages import Beat, Bye, Erred, Hello, dump, load
 from txtopo.workers.supervision import (
     Action,
     ByeTold,
@@ -43,7 +43,6 @@ from txtopo.workers.supervision import (
 logger = logging.getLogger("txtopo.workers")
 
 TICK_SECS = 0.5
-_BACKLOG = 128
 _BUSY_WORTH_SECS = 10.0
 """From when on it is said that a worker has been in one call for long."""
 
@@ -73,23 +72,17 @@ class ControlServer:
         supervisor: decides.
         jobs: starts workers.
         listener: where workers connect; it is closed at the end.
-        secret: the run's.
-        on_change: is called in the control thread after every event.
     """
 
     def __init__(
         self,
         supervisor: Supervisor,
         jobs: JobStarter,
-        listener: socket.socket,
-        secret: bytes,
-        on_change: Callable[[], None] = lambda: None,
+        listener: Listener,
     ) -> None:
         self._supervisor = supervisor
         self._jobs = jobs
         self._listener = listener
-        self._secret = secret
-        self._on_change = on_change
         self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
@@ -104,7 +97,7 @@ class ControlServer:
 
     def start(self) -> None:
         """Begin: submit the jobs, and listen."""
-        threading.Thread(target=self._accept, name="txtopo-accept", daemon=True).start()
+        self._listener.start(self._take)
         self._thread.start()
 
     def post(self, event: Event) -> None:
@@ -197,7 +190,6 @@ class ControlServer:
 
     def _handle(self, event: Event) -> None:
         self._carry_out(self._supervisor.handle(event, time.monotonic()))
-        self._on_change()
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -223,21 +215,7 @@ class ControlServer:
     def _start_job(self, worker: int, job: int) -> None:
         self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
 
-    def _accept(self) -> None:
-        while not self._is_over.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._meet, args=(connection,), name="txtopo-meet", daemon=True).start()
-
-    def _meet(self, connection: socket.socket) -> None:
-        try:
-            handshake.accept(connection, self._secret)
-        except (OSError, handshake.HandshakeError) as error:
-            logger.warning("%s", error)
-            connection.close()
-            return
+    def _take(self, connection: socket.socket) -> None:
         self._events.put((next(self._numbers), Channel(connection)))
         self._wake()
 
@@ -251,20 +229,11 @@ class ControlServer:
         self._is_over.set()
         for number in list(self._channels):
             self._drop(number)
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._selector.close()
         self._wake_up.close()
         self._waker.close()
-        self._on_change()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._waker.send(b"w")
-
-
-def listen(host: str) -> tuple[socket.socket, Address]:
-    """Return a listener for workers, and its address."""
-    listener = socket.create_server((host, 0), backlog=_BACKLOG)
-    return listener, (host, listener.getsockname()[1])

@@ -42,8 +42,8 @@ def accept(connection: socket.socket, secret: bytes) -> None:
     connection.settimeout(TIMEOUT_SECS)
     mine = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(mine)
-    theirs = _read(connection, NONCE_BYTES)
-    _check(_read(connection, PROOF_BYTES), _proof(secret, b"connect", mine, theirs), "who has connected")
+    theirs = read_exactly(connection, NONCE_BYTES)
+    _check(read_exactly(connection, PROOF_BYTES), _proof(secret, b"connect", mine, theirs), "who has connected")
     connection.sendall(_proof(secret, b"listen", mine, theirs))
 
 
@@ -57,10 +57,12 @@ def connect(address: tuple[str, int], secret: bytes) -> socket.socket:
     connection = socket.create_connection(address, TIMEOUT_SECS)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        theirs = _read(connection, NONCE_BYTES)
+        theirs = read_exactly(connection, NONCE_BYTES)
         mine = secrets.token_bytes(NONCE_BYTES)
         connection.sendall(mine + _proof(secret, b"connect", theirs, mine))
-        _check(_read(connection, PROOF_BYTES), _proof(secret, b"listen", theirs, mine), f"{address[0]}:{address[1]}")
+        _check(
+            read_exactly(connection, PROOF_BYTES), _proof(secret, b"listen", theirs, mine), f"{address[0]}:{address[1]}"
+        )
     except BaseException:
         connection.close()
         raise
@@ -76,11 +78,16 @@ def _proof(secret: bytes, word: bytes, listener: bytes, connector: bytes) -> byt
     return hmac.digest(secret, word + listener + connector, "sha256")
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    """Read so many bytes from a connection, as long as its timeout lets.
+
+    Raises:
+        OSError: the connection was closed before, or the other side took too long.
+    """
     data = b""
     while len(data) < count:
         part = connection.recv(count - len(data))
         if not part:
-            raise ConnectionError("the connection was closed during the handshake")
+            raise ConnectionError("the connection was closed during its handshake or introduction")
         data += part
     return data

@@ -17,11 +17,11 @@ import attrs
 
 from txtopo.workers import handshake
 from txtopo.workers.channel import Channel
-from txtopo.workers.messages import Address, Introduction, Peer, dump, load
+from txtopo.workers.listener import Listener
+from txtopo.workers.messages import Introduction, Peer, dump, load
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 128
 _RETRY_SECS = 0.2
 
 
@@ -55,10 +55,10 @@ class Meetings:
         self._wake = wake
         self._ready: queue.SimpleQueue[Incoming | Outgoing] = queue.SimpleQueue()
         self._is_closed = threading.Event()
-        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
-        self.address: Address = (host, self._listener.getsockname()[1])
+        self._listener = Listener(host, secret)
+        self.address = self._listener.address
         """Where peers reach this worker."""
-        threading.Thread(target=self._accept, name="txtopo-accept", daemon=True).start()
+        self._listener.start(self._introduce)
 
     def connect(self, peer: Peer, epoch: int) -> None:
         """Begin to connect to a peer; the channel is ready some time later, or never if the peer has died meanwhile.
@@ -81,26 +81,11 @@ class Meetings:
     def close(self) -> None:
         """Stop listening, and trying."""
         self._is_closed.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept() up
         self._listener.close()
 
-    def _accept(self) -> None:
-        while not self._is_closed.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._meet, args=(connection,), name="txtopo-meet", daemon=True).start()
-
-    def _meet(self, connection: socket.socket) -> None:
-        try:
-            handshake.accept(connection, self._secret)
-            introduction = load(_read(connection, int.from_bytes(_read(connection, 4), "big")))
-        except (OSError, handshake.HandshakeError) as error:
-            logger.warning("%s", error)
-            connection.close()
-            return
+    def _introduce(self, connection: socket.socket) -> None:
+        length = int.from_bytes(handshake.read_exactly(connection, 4), "big")
+        introduction = load(handshake.read_exactly(connection, length))
         self._ready.put(Incoming(introduction, Channel(connection)))
         self._wake()
 
@@ -118,13 +103,3 @@ class Meetings:
             self._ready.put(Outgoing(peer, channel))
             self._wake()
             return
-
-
-def _read(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = connection.recv(count - len(data))
-        if not part:
-            raise ConnectionError("the connection was closed before its introduction")
-        data += part
-    return data

@@ -136,7 +136,7 @@ class _Loop:
 
     def run(self) -> None:
         hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
-        self._tell_driver(dump(hello))
+        self._control.send(dump(hello))
         threading.Thread(target=self._beat, name="txtopo-beat", daemon=True).start()
         try:
             while self._body is None:  # the driver may let a worker wait
@@ -150,14 +150,14 @@ class _Loop:
                 self._weigh()
                 self._look(has_worked=has_worked)
             self._body.close()
-            self._tell_driver(dump(Bye(self._take_vitals())))
+            self._control.send(dump(Bye(self._take_vitals())))
             self._drain_control()
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
         except Exception as error:
             told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
             with contextlib.suppress(ChannelClosed):
-                self._tell_driver(dump(Erred(told, self._vitals)))
+                self._control.send(dump(Erred(told, self._vitals)))
                 self._drain_control()
             raise
 
@@ -182,7 +182,7 @@ class _Loop:
                 self._flush(key.fileobj)
 
     def _hear_driver(self) -> None:
-        for message in self._receive(self._control):
+        for message in self._control.receive():
             self._obey(load(message))
 
     def _take_ready(self) -> None:
@@ -361,7 +361,7 @@ class _Loop:
         self._look_at = now + self._beat_secs
         self._vitals = self._take_vitals()
         if can_end:
-            self._tell_driver(dump(Beat(self._vitals)))
+            self._control.send(dump(Beat(self._vitals)))
 
     def _take_vitals(self) -> Vitals:
         body = self._body
@@ -388,9 +388,6 @@ class _Loop:
             with contextlib.suppress(ChannelClosed, OSError):
                 self._control.send(dump(beat))
 
-    def _tell_driver(self, message: bytes) -> None:
-        self._control.send(message)
-
     def _drain_control(self) -> None:
         """Wait until the driver has what it was told, as long as it takes it."""
         end = time.monotonic() + handshake.TIMEOUT_SECS
@@ -398,9 +395,6 @@ class _Loop:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._control, selectors.EVENT_WRITE)
                 selector.select(BEAT_SECS)
-
-    def _receive(self, channel: Channel) -> list[bytes]:
-        return channel.receive()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
