@@ -244,9 +244,7 @@ class RunningTopology:
             is_active=self._is_active,
             now=time.monotonic(),
         )
-        past = self._past
-        supervisor.on_lost = past.take
-        server = ControlServer(supervisor, SparkWorkers(context, package), listener)
+        server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._past.take)
         server.start()
         self._exits.callback(lines.close)
         return _Run(supervisor, server, workers)

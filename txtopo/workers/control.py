@@ -20,7 +20,7 @@ from typing import assert_never
 from txtopo.errors import InternalError
 from txtopo.workers.channel import Channel, ChannelClosed
 from txtopo.workers.listener import Listener
-from txtopo.workers.messages import Beat, Bye, Erred, Hello, dump, load
+from txtopo.workers.messages import Beat, Bye, Erred, Hello, Vitals, dump, load
 from txtopo.workers.supervision import (
     Action,
     ByeTold,
@@ -33,6 +33,7 @@ from txtopo.workers.supervision import (
     Greeted,
     Heard,
     JobEnded,
+    KeepVitals,
     Send,
     StartJob,
     Supervisor,
@@ -72,6 +73,7 @@ class ControlServer:
         supervisor: decides.
         jobs: starts workers.
         listener: where workers connect; it is closed at the end.
+        on_lost: is given what a lost worker said last.
     """
 
     def __init__(
@@ -79,10 +81,12 @@ class ControlServer:
         supervisor: Supervisor,
         jobs: JobStarter,
         listener: Listener,
+        on_lost: Callable[[Vitals], None] = lambda _vitals: None,
     ) -> None:
         self._supervisor = supervisor
         self._jobs = jobs
         self._listener = listener
+        self._on_lost = on_lost
         self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
@@ -206,6 +210,8 @@ class ControlServer:
                     self._drop(channel)
                 case Warn(text):
                     logger.warning("%s", text)
+                case KeepVitals(vitals):
+                    self._on_lost(vitals)
                 case Finish(error):
                     self.error = error
                     self._is_over.set()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import assert_never
 
 import attrs
@@ -175,6 +175,13 @@ class Warn:
 
 
 @attrs.frozen
+class KeepVitals:
+    """Keep what a lost worker said last: nobody can ask it any more."""
+
+    vitals: Vitals
+
+
+@attrs.frozen
 class Finish:
     """The run is over.
 
@@ -185,7 +192,7 @@ class Finish:
     error: Exception | None
 
 
-Action = StartJob | CancelJob | Send | Close | Warn | Finish
+Action = StartJob | CancelJob | Send | Close | Warn | KeepVitals | Finish
 
 
 class WorkerState(enum.Enum):
@@ -271,8 +278,6 @@ class Supervisor:
         self._actions: list[Action] = []
         self.restarts = 0
         """How many workers were started again."""
-        self.on_lost: Callable[[Vitals], None] = lambda _vitals: None
-        """Is called with what a worker said last, when it is lost: nobody can ask it any more."""
 
     @property
     def phase(self) -> RunPhase:
@@ -374,7 +379,7 @@ class Supervisor:
         if worker.channel is not None:
             self._do(Close(worker.channel))
         if worker.vitals is not None:
-            self.on_lost(worker.vitals)
+            self._do(KeepVitals(worker.vitals))
         worker.state, worker.since = WorkerState.LOST, self._now
         worker.channel = worker.address = worker.vitals = worker.before = None
         self._tell_others(worker, PeerReplaced(dead, worker.peer))

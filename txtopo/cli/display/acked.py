@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from txtopo.cli.display.live import WIDTH_MAX
-from txtopo.cli.display.plain import INTERVAL_SECS
+from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.wording import clock, count_of
 from txtopo.engine.plain_run import PlainReport
 
@@ -37,24 +37,13 @@ class _Rate:
             self._before = now
 
 
-class AckedLines:
+class AckedLines(Lines):
     """Prints a line about every ten seconds: for logs and pipes."""
 
     def __init__(self) -> None:
         self._rate = _Rate()
         self._printed = time.monotonic() - INTERVAL_SECS + 1.0  # the first one soon
         self._news = ""
-
-    def __enter__(self) -> Self:
-        """Nothing is said before there is something to say."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is left to clear."""
-
-    def stage(self, stage: str) -> None:
-        """Say what is being done before the run begins."""
-        click.echo(f"{stage} …")
 
     def update(self, report: PlainReport) -> None:
         """Take what the topology does; print it if it is time to."""

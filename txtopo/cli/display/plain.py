@@ -16,14 +16,8 @@ INTERVAL_SECS = 10.0
 _REASON_MAX = 200
 
 
-class PlainLines:
-    """Prints a line when the first transactions have begun, and then about every 10 seconds."""
-
-    def __init__(self) -> None:
-        self._rate = TupleRate()
-        self._printed: float | None = None
-        self._begun = time.monotonic()
-        self._news = ""
+class Lines:
+    """What plain lines of progress have in common: there is nothing to draw, and nothing to clear."""
 
     def __enter__(self) -> Self:
         """Do nothing."""
@@ -35,6 +29,16 @@ class PlainLines:
     def stage(self, stage: str) -> None:
         """Print the current step before the run begins, because it takes seconds."""
         click.echo(f"{stage} …")
+
+
+class PlainLines(Lines):
+    """Prints a line when the first transactions have begun, and then about every 10 seconds."""
+
+    def __init__(self) -> None:
+        self._rate = TupleRate()
+        self._printed: float | None = None
+        self._begun = time.monotonic()
+        self._news = ""
 
     def update(self, progress: Progress) -> None:
         """Take a snapshot, and print it if the interval has passed."""
