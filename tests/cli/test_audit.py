@@ -363,6 +363,33 @@ class Keep(BatchBolt, ICommitter):
             self.state.put(word, self.attempt.txid)
 
 
+@pytest.fixture
+def shared_output(tmp_path):
+    """A folder that two topologies write to."""
+    for topology_id, rows in {"one": [["a"], ["b"]], "two": [["c"]]}.items():
+        builder = TransactionalTopologyBuilder(
+            topology_id, "spout", MemoryTransactionalSpout(rows, Fields("word"), 1), 1
+        )
+        builder.set_committer_bolt("keep", Keep(), 1).global_grouping("spout")
+        builder.set_state("words", DeltaState(tmp_path / topology_id, Fields("word: string"), Fields("n: long")))
+        run_inline(builder.build())
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [["audit"], ["explain", "1"]])
+def test_several_topologies_in_one_folder_must_be_chosen_from(command_line, shared_output, command):
+    """A folder's journal of one topology is not taken for all that is in it."""
+    name, *rest = command
+    unclear = command_line(name, str(shared_output), *rest)
+    assert (unclear.exit_code, unclear.stdout) == (1, "")
+    assert "several topologies: 'one', 'two'; choose one with --topology" in unclear.stderr
+    unknown = command_line(name, str(shared_output), *rest, "--topology", "three")
+    assert (unknown.exit_code, "no record of a topology 'three'; it has" in unknown.stderr) == (1, True)
+    chosen = command_line(name, str(shared_output), *rest, "--topology", "two")
+    assert chosen.exit_code == 0, chosen.stderr
+    assert ("1 transaction, 1 to 1" if name == "audit" else "of topology 'two'") in chosen.stdout
+
+
 def test_a_folder_that_is_not_there_is_told(command_line):
     """A path is not taken for a module."""
     result = command_line("audit", "out/_txtopo")

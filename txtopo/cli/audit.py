@@ -16,11 +16,11 @@ from txtopo.audit.checks import AuditReport, TableProof, audit
 from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import Target, takes_folder_or_target
+from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.errors import ConfigError
 from txtopo.journal.ending import metadata_dir_below, metadata_dir_with_journal
-from txtopo.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.journal.journal import JournalPart, find_journal, read_journal, topologies_with_journal
 
 FINDINGS_SHOWN = 20
 TRIES_MAX = 5
@@ -32,7 +32,7 @@ Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
 @takes_folder_or_target
 @click.option("--quick", is_flag=True, help="Do not compare the rows of each table version.")
 @click.pass_context
-def audit_command(ctx: click.Context, target: Path | Target, quick: bool) -> None:  # noqa: FBT001
+def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool) -> None:  # noqa: FBT001
     """Prove from journal and tables that every transaction was committed once, in order, without a gap.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
@@ -65,10 +65,11 @@ def audit_command(ctx: click.Context, target: Path | Target, quick: bool) -> Non
     console.print(Text("✔ every transaction was committed once, in order, without a gap", "bold green"))
 
 
-def _journal(target: Path | Target) -> tuple[Path, AnySpout | None]:
+def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
     """Return a topology's journal, and its spout if ``target`` is a topology."""
-    if isinstance(target, Path):
-        return find_journal(metadata_dir_below(target)), None
+    if isinstance(target, OutputFolder):
+        folder = metadata_dir_below(target.path)
+        return find_journal(folder, target.choose(topologies_with_journal(folder))), None
     plan = target.plan
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, target.config))
     return find_journal(metadata_dir, target.topology.id), spout_as_written(plan.spout.component)

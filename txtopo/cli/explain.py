@@ -15,11 +15,18 @@ from rich.text import Text
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
-from txtopo.cli.target import Target, takes_folder_or_target
+from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target
 from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
 from txtopo.core.transitions import Status
 from txtopo.engine.runner import metadata_dir_of
-from txtopo.engine.snapshot import Snapshot, TransactionSnapshot, Writer, read_snapshot, snapshot_path
+from txtopo.engine.snapshot import (
+    Snapshot,
+    TransactionSnapshot,
+    Writer,
+    read_snapshot,
+    snapshot_path,
+    topologies_with_snapshot,
+)
 from txtopo.errors import ConfigError
 from txtopo.journal.ending import METADATA_DIR, metadata_dir_below
 from txtopo.journal.journal import (
@@ -29,6 +36,7 @@ from txtopo.journal.journal import (
     counting_parts,
     find_journal,
     read_journal,
+    topologies_with_journal,
 )
 
 SILENT_SECS = 10.0
@@ -59,7 +67,7 @@ class _Known:
 @click.command("explain", cls=Command)
 @takes_folder_or_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
-def explain_command(target: Path | Target, txid: int) -> None:
+def explain_command(target: OutputFolder | Target, txid: int) -> None:
     """Show the state of a transaction: since when, what it waits for or failed in, and what happens next.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
@@ -74,7 +82,7 @@ def explain_command(target: Path | Target, txid: int) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _known(target: Path | Target) -> _Known:
+def _known(target: OutputFolder | Target) -> _Known:
     """Read journal and snapshot of a topology's current incarnation.
 
     Raises:
@@ -82,13 +90,7 @@ def _known(target: Path | Target) -> _Known:
     """
     metadata_dir, topology_id = _metadata_dir(target)
     parts = read_journal(find_journal(metadata_dir, topology_id))
-    if topology_id is None and parts:
-        topology_id = parts[-1].header.topology
-    if topology_id is not None:
-        path: Path | None = snapshot_path(metadata_dir, topology_id)
-    else:
-        path = next(iter(sorted(metadata_dir.glob("run-*.json"))), None)
-    found = None if path is None else read_snapshot(path)
+    found = None if topology_id is None else read_snapshot(snapshot_path(metadata_dir, topology_id))
     if found is None or (parts and not _is_of(found[0], parts[-1])):
         if not parts:
             raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
@@ -101,13 +103,13 @@ def _is_of(writer: Writer, part: JournalPart) -> bool:
     return (writer.incarnation, writer.epoch) == (part.header.incarnation, part.header.epoch)
 
 
-def _metadata_dir(target: Path | Target) -> tuple[Path, str | None]:
-    """Return the metadata directory of a topology, and its id if ``target`` is a topology."""
-    if isinstance(target, Path):
-        for metadata_dir in (target / METADATA_DIR, target):
-            if any(metadata_dir.glob("run-*.json")):  # exists even without a journal
-                return metadata_dir, None
-        return metadata_dir_below(target), None
+def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str | None]:
+    """Return the metadata directory of a topology, and its id if one is known."""
+    if isinstance(target, OutputFolder):
+        with_snapshot = (each for each in (target.path / METADATA_DIR, target.path) if topologies_with_snapshot(each))
+        metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
+        known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(metadata_dir)}
+        return metadata_dir, target.choose(sorted(known))
     return metadata_dir_of(target.plan, target.config), target.topology.id
 
 

@@ -62,6 +62,29 @@ class Target:
             _call(f"{self.module.__name__}.{name}()", hook, *positional, **taken)
 
 
+@attrs.frozen
+class OutputFolder:
+    """A folder that holds a topology's tables and, in ``_txtopo``, what its runs have recorded."""
+
+    path: Path
+    topology_id: str | None
+    """The value of ``--topology``; None where it is not given."""
+
+    def choose(self, topologies: Sequence[str]) -> str | None:
+        """Return the topology that is meant, of those that the folder has records of; None if it has none.
+
+        Raises:
+            ConfigError: there are several and none is named, or the named one is not among them.
+        """
+        listed = ", ".join(repr(topology_id) for topology_id in topologies)
+        if self.topology_id is not None and self.topology_id not in topologies:
+            known = f"; it has records of {listed}" if topologies else ""
+            raise ConfigError(f"{self.path} has no record of a topology {self.topology_id!r}{known}")
+        if self.topology_id is None and len(topologies) > 1:
+            raise ConfigError(f"{self.path} has records of several topologies: {listed}; choose one with --topology")
+        return self.topology_id or next(iter(topologies), None)
+
+
 def load_target(text: str, pairs: Sequence[str]) -> Target:
     """Import the module that ``text`` names, and make its topology.
 
@@ -97,8 +120,23 @@ def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_folder_or_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like :func:`takes_target`; the command may also receive the folder that holds a topology's tables."""
-    return _takes("MODULE[:ATTRIBUTE]|OUTPUT", _folder_or_target, function)
+    """Like :func:`takes_target`; the command may also receive an :class:`OutputFolder`."""
+    option = click.option(
+        "--topology",
+        "topology_id",
+        metavar="ID",
+        help="The topology's id. Needed only if OUTPUT has records of several topologies.",
+    )
+
+    @functools.wraps(function)
+    def command(target: Path | Target, topology_id: str | None, **options: Any) -> Any:
+        if isinstance(target, Path):
+            return function(target=OutputFolder(target, topology_id), **options)
+        if topology_id is not None:
+            raise ConfigError("--topology is for an OUTPUT folder; a MODULE names its topology itself")
+        return function(target=target, **options)
+
+    return option(_takes("MODULE[:ATTRIBUTE]|OUTPUT", _folder_or_target, command))
 
 
 def _takes(

@@ -167,6 +167,12 @@ def snapshot_path(metadata_dir: Path, topology_id: str) -> Path:
     return metadata_dir / f"run-{urllib.parse.quote(topology_id, safe='')}.json"
 
 
+def topologies_with_snapshot(metadata_dir: Path) -> tuple[str, ...]:
+    """Return the ids of the topologies whose runs have left a snapshot in a metadata directory, sorted."""
+    names = (path.name.removeprefix("run-").removesuffix(".json") for path in metadata_dir.glob("run-*.json"))
+    return tuple(sorted(map(urllib.parse.unquote, names)))
+
+
 def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
     """Return the last snapshot and its writer; None if there is none.
 

@@ -203,6 +203,13 @@ def find_journal(metadata_dir: Path, topology_id: str | None = None) -> Path:
     return metadata_dir / f"{FOLDER}.of-{urllib.parse.quote(topology_id, safe='')}"
 
 
+def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
+    """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
+    folders = [metadata_dir / FOLDER, *metadata_dir.glob(f"{FOLDER}.of-*")]
+    owners = {_owner_of(folder) for folder in folders if ".before-" not in folder.name}
+    return tuple(sorted(owner for owner in owners if owner is not None))
+
+
 def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
     """Move the journal of an earlier incarnation aside: its tables are gone, and the epochs start again."""
     header = _newest_header(folder)
