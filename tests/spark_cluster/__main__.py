@@ -1,4 +1,4 @@
-"""The cluster: ``python -m tests.cluster --kill``.
+"""The cluster: ``python -m tests.spark_cluster --kill``.
 
 Runs a words topology on this machine's cores, and then on a real standalone cluster of two workers whose Python
 knows nothing of txtopo; with ``--kill`` once more, and one worker with its executor dies in the middle. All tables
@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from state import read_table
-from tests.cluster.bare_python import HIDDEN, make_bare_python
-from tests.cluster.seen import JobsSeen, executors_alive, jobs_of_packs, look_at_executors
-from tests.cluster.standalone import HOST, StandaloneCluster, java_options, running_cluster
-from tests.cluster.topology import LARGE_TRANSACTIONS, Lines, topology_of
+from tests.spark_cluster.bare_python import HIDDEN, make_bare_python
+from tests.spark_cluster.seen import JobsSeen, executors_alive, jobs_of_packs, look_at_executors
+from tests.spark_cluster.standalone import HOST, StandaloneCluster, java_options, running_cluster
+from tests.spark_cluster.topology import LARGE_TRANSACTIONS, Lines, topology_of
 from txtopo import Config, run
 from txtopo.engine.report import Progress, RunReport
 from txtopo.errors import TxtopoError

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 from pyspark import SparkContext
 
-from tests.cluster.bare_python import HIDDEN
-from tests.cluster.standalone import START_SECS
 from tests.soak.processes import pause
+from tests.spark_cluster.bare_python import HIDDEN
+from tests.spark_cluster.standalone import START_SECS
 
 _MANY = 100
 """Tasks of a look at the executors: so many that each executor gets one."""

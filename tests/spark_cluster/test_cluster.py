@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.standalone import why_not
+from tests.spark_cluster.standalone import why_not
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_worker_killed(tmp_path: Path) -> None:
 
     The command leaves no process and no file behind.
     """
-    command = [sys.executable, "-m", "tests.cluster", "--transactions", "120", "--kill"]
+    command = [sys.executable, "-m", "tests.spark_cluster", "--transactions", "120", "--kill"]
     process = subprocess.Popen(
         [*command, "--output", str(tmp_path / "cluster")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
