@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acked_soak.__main__ import soak
+from tests.acked_soak.__main__ import Place, soak
 
 
 @pytest.mark.slow
 def test_short_soak() -> None:
     """Three kills: every message is confirmed, none before its tree was done, and no process is left."""
-    outcome = soak(messages=20_000, kills=3, seed=1, pause_secs=1.0)
+    outcome = soak(messages=20_000, kills=3, seed=1, pause_secs=1.0, place=Place())
     assert outcome.early == 0
     assert outcome.left == 0
     assert outcome.messages >= 20_000

@@ -25,6 +25,10 @@ WORDS = 5
 """Words of a message: a tree has a tuple for each, and one more."""
 
 
+WORKERS = 2
+"""Workers of the topology."""
+
+
 class Split(BasicBolt):
     """Splits a message into its words."""
 

@@ -13,6 +13,7 @@ import types
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -24,6 +25,10 @@ _DECLARATION = {"declare_output_fields": ("declarer",)}
 _EMITS = frozenset({"emit", "emit_direct", "emit_batch"})
 _STREAM_AT = {"emit": 1, "emit_direct": 2, "emit_batch": 1}
 """The position of the stream among the arguments."""
+
+_known_emissions: WeakKeyDictionary[type, Sequence[tuple[str, str]]] = WeakKeyDictionary()
+"""What :func:`_emissions` has found: parsing a class takes milliseconds, and simulations build a topology again and
+again."""
 
 
 def _methods_called(component: object) -> Mapping[str, Sequence[str]]:
@@ -71,19 +76,15 @@ def undeclared_streams(
     """
     if "execute" not in _methods_called(component):
         return
-    seen: set[tuple[str, str]] = set()
-    for method, tree, collectors in _methods(component):
-        for call in ast.walk(tree):
-            stream = _stream_of(call, collectors)
-            if stream is None or stream in streams or (method, stream) in seen:
-                continue
-            seen.add((method, stream))
-            where = f"{component_id!r}: {type(component).__name__}.{method}()"
-            if stream == DEFAULT_STREAM:
-                remedy = f"set output_fields = {example}"
-            else:
-                remedy = f"declare it in declare_output_fields(): declarer.declare_stream({stream!r}, Fields(…))"
-            yield f"{where} emits on stream {stream!r}, which is not declared; {remedy}"
+    for method, stream in _emissions(component):
+        if stream in streams:
+            continue
+        where = f"{component_id!r}: {type(component).__name__}.{method}()"
+        if stream == DEFAULT_STREAM:
+            remedy = f"set output_fields = {example}"
+        else:
+            remedy = f"declare it in declare_output_fields(): declarer.declare_stream({stream!r}, Fields(…))"
+        yield f"{where} emits on stream {stream!r}, which is not declared; {remedy}"
 
 
 @attrs.frozen
@@ -153,6 +154,21 @@ def _own_classes(component: object) -> list[type]:
 
 def _is_ours(kind: type) -> bool:
     return kind.__module__.split(".")[0] in {"txtopo", "abc", "typing"}
+
+
+def _emissions(component: object) -> Sequence[tuple[str, str]]:
+    """Return (method, stream) for each stream that a method of the user's emits on, in the order of the source."""
+    kind = type(component)
+    known = _known_emissions.get(kind)
+    if known is None:
+        found = (
+            (method, _stream_of(call, collectors))
+            for method, tree, collectors in _methods(component)
+            for call in ast.walk(tree)
+        )
+        known = list(dict.fromkeys((method, stream) for method, stream in found if stream is not None))
+        _known_emissions[kind] = known
+    return known
 
 
 def _methods(component: object) -> Iterator[tuple[str, ast.AST, set[str]]]:
