@@ -48,7 +48,7 @@ class World:
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["before", "after"])
 def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, before: bool) -> None:
     """One crash, at each durable step in turn; the run that follows ends with exact tables."""
     for steps in range(1, STEPS_MAX):

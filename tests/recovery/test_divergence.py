@@ -527,6 +527,7 @@ def test_a_store_wiped_while_a_group_is_under_way(place):
 STEPS = [f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("remedy", ["go_to", "anew"])
 def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy):
@@ -548,6 +549,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     place.check_totals()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_rebuilt_store_that_was_cut_short(place, name):
     """Coordinator state that is made anew is there whole, or not at all."""

@@ -68,7 +68,9 @@ def test_at_each_step_of_a_group(tmp_path, disk, config):
         check_left(left, tmp_path / "left", config, 24)
 
 
-@pytest.mark.parametrize("are_entries_lucky", [False, True], ids=["nothing more", "log entries too"])
+@pytest.mark.parametrize(
+    "are_entries_lucky", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["nothing more", "log entries too"]
+)
 def test_after_upkeep(tmp_path, disk, are_entries_lucky):
     """The power fails after checkpoints and compactions, and after the next Delta write, which syncs their names."""
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
@@ -94,6 +96,7 @@ def die_between_write_and_sync(run, times):
         run()
 
 
+@pytest.mark.slow
 @WAYS
 def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, disk, config):
     """A process dies between a Delta write and its sync; the next one finishes the group; then the power fails."""

@@ -121,6 +121,7 @@ def test_a_crash_anywhere_changes_no_dead_letter(tmp_path):
         assert (good_of(output), bad_of(output)) == (good, bad), crash.name
 
 
+@pytest.mark.slow
 def test_every_promise_holds_in_simulated_disasters(tmp_path):
     """Each version of the table of bad records is as if each transaction had run once."""
     _, bad = write_input(tmp_path / "in")
