@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -39,3 +42,77 @@ def test_until(command_line):
     result = command_line("run", TARGET, "--until", "3")
     assert result.exit_code != 0
     assert "leave --until out" in result.stderr
+
+
+@pytest.mark.parametrize("target", [(TARGET,), ("examples.single_join", "--set", "people=8")])
+def test_simulate(command_line, target):
+    """Every promise holds in some schedules of the examples; the faults are counted."""
+    result = command_line("simulate", *target, "--seeds", "60", "--processes", "1")
+    assert result.exit_code == 0, result.output
+    assert "60 schedules in" in result.output
+    assert "every promise held" in result.output
+    for kind in ("kills", "pauses", "failures", "clockjumps"):
+        assert kind in result.output
+
+
+def test_a_simulated_schedule_can_be_repeated():
+    """The same seed makes the same schedule, in whatever process, with whatever salt of Python's hashes."""
+    command = [sys.executable, "-m", "txtopo.cli", "simulate", TARGET, "--seed", "16"]
+    traces = [
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": salt}).stdout
+        for salt in ("1", "2")
+    ]
+    assert traces[0] == traces[1]
+    assert traces[0].count(b"\n") > 100
+
+
+def test_a_failing_schedule_is_shrunk_and_can_be_replayed(command_line, tmp_path, monkeypatch):
+    """A spout that can't bear a failure is found; what is printed replays it, with few faults in it."""
+    (tmp_path / "unforgiving.py").write_text(UNFORGIVING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = command_line("simulate", "unforgiving", "--seeds", "200", "--processes", "1")
+    assert result.exit_code == 1, result.output
+    line = next(line for line in result.output.splitlines() if line.startswith("to replay it: "))
+    command = line.removeprefix("to replay it: txtopo ").split()
+    assert len(command[command.index("--faults") + 1].split(",")) <= 3
+    again = command_line(*command)
+    assert again.exit_code == 1
+    assert "nothing may fail" in again.output
+
+
+UNFORGIVING = """
+from txtopo import BasicBolt, Fields, Spout, TopologyBuilder
+
+
+class Unforgiving(Spout):
+    output_fields = Fields("n")
+
+    def open(self, config, context, collector):
+        self.collector = collector
+
+    def next_tuple(self):
+        self.collector.emit([1], message_id=1)
+
+    def fail(self, message_id):
+        raise ValueError("nothing may fail")
+
+
+class Take(BasicBolt):
+    def execute(self, tuple, collector):
+        pass
+
+
+def topology():
+    builder = TopologyBuilder("unforgiving")
+    builder.set_spout("spout", Unforgiving())
+    builder.set_bolt("bolt", Take(), 2).shuffle_grouping("spout")
+    return builder.build()
+"""
+
+
+def test_simulate_refuses_what_is_for_transactions(command_line):
+    """The bolts of a plain topology always run; the kinds of fault are its own."""
+    assert "--run-all is for transactional topologies" in command_line("simulate", TARGET, "--run-all").stderr
+    result = command_line("simulate", TARGET, "--only", "lostleads")
+    assert "there are kills, errors, pauses" in result.stderr

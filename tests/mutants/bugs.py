@@ -12,6 +12,8 @@ WORDS = "words"
 OPAQUE_STATE = "words, opaque state"
 OPAQUE_SOURCE = "words, opaque source"
 SUBJECTS = (WORDS, OPAQUE_STATE, OPAQUE_SOURCE)
+TANGLE = "a plain topology with joins, branches and a cycle"
+PLAIN = (TANGLE,)
 
 
 @attrs.frozen
@@ -1054,5 +1056,119 @@ BUGS = (
         "list(found)",
         subjects=(),
         tests=("tests/spouts/files/test_watch.py",),
+    ),
+    Bug(
+        "the mask of a tuple that was sent to another worker forgotten",
+        "txtopo/acking/collectors.py",
+        "        anchor.mask |= bit\n",
+        "",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "the mask of a root forgotten",
+        "txtopo/acking/collectors.py",
+        "inits[root] = (value, mask)",
+        "inits[root] = (value, 0)",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a mask left out of a frame",
+        "txtopo/acking/outbox.py",
+        "seen.append(masks.get(root, 0))",
+        "seen.append(0)",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "an ack that names a dead epoch accepted",
+        "txtopo/acking/trees/acker.py",
+        "if not tree.value or mask & self._dead:",
+        "if not tree.value:",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a dead epoch forgotten by the ackers",
+        "txtopo/acking/trees/acker.py",
+        "        self._dead |= bit\n",
+        "        self._dead = bit\n",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "early trees kept for a rotation too many",
+        "txtopo/acking/trees/acker.py",
+        "ROTATIONS = 3",
+        "ROTATIONS = 4",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "expired roots kept by the ackers",
+        "txtopo/acking/trees/acker.py",
+        "            self._known.pop(root, None)",
+        "            pass",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a failure after an ack told to the acker",
+        "txtopo/acking/collectors.py",
+        "            outbox.failed.extend(_roots_of(roots))\n            tuple.roots = SETTLED",
+        "            outbox.failed.extend(_roots_of(roots))\n            tuple.roots = roots",
+        subjects=(),
+        tests=("tests/acking/test_collectors.py",),
+    ),
+    Bug(
+        "a root settled twice",
+        "txtopo/acking/trees/pending.py",
+        "        return self.roots.pop(root, None)\n",
+        "        return self.roots.get(root)\n",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a root that fails at half its timeout",
+        "txtopo/acking/trees/pending.py",
+        "if pending.since + self._timeout_secs > now:",
+        "if pending.since + self._timeout_secs / 2 > now:",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a root acked when a tuple of it has failed",
+        "txtopo/acking/trees/acker.py",
+        "if tree.is_failed or tree.mask & self._dead:",
+        "if tree.mask & self._dead:",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a frame read before its receiver knows of the deaths that its sender knew",
+        "txtopo/acking/worker.py",
+        "while self._not_yet and self._not_yet[0].known <= self._known:",
+        "while self._not_yet:",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "an edge that is not added to its anchor",
+        "txtopo/acking/collectors.py",
+        "                anchor.edges[root] ^= edge\n",
+        "                pass\n",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a death that the other workers are not told of",
+        "txtopo/workers/supervision.py",
+        "        self._tell_others(worker, PeerReplaced(dead, worker.peer))\n",
+        "",
+        subjects=PLAIN,
+    ),
+    Bug(
+        "a run that ends while frames are on their way",
+        "txtopo/workers/supervision.py",
+        "one.vitals.sent.get(other.worker.epoch, 0) == other.vitals.received.get(one.worker.epoch, 0)",
+        "one.vitals.sent is not None",
+        subjects=(),
+        tests=("tests/workers/test_supervision.py",),
+    ),
+    Bug(
+        "a run that ends while roots are pending",
+        "txtopo/acking/tasks.py",
+        "self._is_open and not self.pending and self._spout.is_exhausted()",
+        "self._is_open and self._spout.is_exhausted()",
+        subjects=PLAIN,
     ),
 )

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import sys
 
+from tests.acking.test_races import tangle
+from tests.mutants.bugs import TANGLE
 from tests.simulation.test_schedules import case
-from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.testing.simulation.plain.world import PlainSubject
+from txtopo.testing.simulation.schedules import Simulated, make_subject, run_schedules
 
 
 def main() -> None:
@@ -17,8 +20,7 @@ def main() -> None:
     for name in names:
         violation, needed = None, 0
         try:
-            subject = make_subject(case(name).topology, invariant=case(name).invariant)
-            result = run_schedules(subject, range(1, int(seeds) + 1))
+            result = run_schedules(subject_of(name), range(1, int(seeds) + 1))
             if result.failures:
                 violation, needed = result.failures[0].violation.splitlines()[0], result.failures[0].seed
         except Exception as error:  # noqa: BLE001 - it does not even run once
@@ -26,6 +28,13 @@ def main() -> None:
         print(json.dumps({"subject": name, "seeds": needed, "violation": violation}), flush=True)
         if violation is not None:
             return
+
+
+def subject_of(name: str) -> Simulated:
+    """Return what the simulator runs under a name."""
+    if name == TANGLE:
+        return PlainSubject(tangle(), roots=20)
+    return make_subject(case(name).topology, invariant=case(name).invariant)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,22 @@ TURN_SECS = 0.05
 """About how long its turn is: a slow bolt executes fewer tuples in one. What arrives meanwhile waits in sockets."""
 
 
+class Observer:
+    """Watches a worker; by default, it does nothing with what it learns."""
+
+    def turn(self, component: str, task: int) -> None:
+        """Learn that the code of a task runs from now on."""
+
+    def no_turn(self) -> None:
+        """Learn that no task's code runs any more."""
+
+    def looked(self) -> None:
+        """Learn that some time has passed; called several times a second."""
+
+    def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
+        """Learn of the collector of a task, before anybody uses it; its functions may be replaced by others."""
+
+
 @attrs.frozen
 class Surroundings:
     """What all tasks of a worker share.
@@ -62,6 +78,7 @@ class Surroundings:
         rng: draws ids, and shuffles.
         make_object: makes a task's object, given the component's id.
         offloading: runs slow calls of tasks.
+        observer: watches the tasks.
     """
 
     plan: PlainPlan
@@ -75,6 +92,7 @@ class Surroundings:
     rng: random.Random
     make_object: Callable[[str], Any]
     offloading: Offloading
+    observer: Observer
 
 
 def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
@@ -178,6 +196,7 @@ class BoltTask(Task):
         super().__init__(around, component, task)
         self.queue = around.queues[task]
         self.collector = BoltCollector(self.emitting)
+        around.observer.watch(task, self.collector)
         self._executed = 0
         self._clock = around.clock
         self._at_once = EXECUTED_AT_ONCE_MAX
@@ -273,6 +292,7 @@ class SpoutTask(Task):
         self.collector = SpoutCollector(
             self.emitting, self.pending, around.assignment.ackers_of(around.worker), around.clock, self._acked_at_once
         )
+        around.observer.watch(task, self.collector)
         self._acked = self._failed = 0
         self._is_open = self._is_active = False
         with self.user_code():

@@ -31,7 +31,7 @@ from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import POLL_SECS, Offloading
 from txtopo.acking.outbox import Outbox
 from txtopo.acking.queues import TaskQueue
-from txtopo.acking.tasks import BoltTask, SpoutTask, Surroundings, tuple_sources
+from txtopo.acking.tasks import BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
 from txtopo.acking.trees.acker import Acker, Outcome
 from txtopo.acking.trees.ids import acker_of
 from txtopo.acking.trees.tuples import TreeTuple
@@ -80,19 +80,6 @@ class WorkerStatus:
     tracked: int
     reported_errors: int
     last_error: str
-
-
-class Observer:
-    """Learns what a worker's loop is in; by default, it does nothing with it."""
-
-    def turn(self, component: str, task: int) -> None:
-        """Learn that the code of a task runs from now on."""
-
-    def no_turn(self) -> None:
-        """Learn that no task's code runs any more."""
-
-    def looked(self) -> None:
-        """Learn that some time has passed; called several times a second."""
 
 
 @attrs.define(eq=False)
@@ -166,6 +153,7 @@ class Worker:
         clock: tells the time, in seconds.
         rng: draws ids, and shuffles.
         observer: learns what the loop is in.
+        offloading: runs slow calls of tasks; None: in threads.
 
     Raises:
         UserCodeError: a task's object cannot be made or prepared.
@@ -184,6 +172,7 @@ class Worker:
         clock: Callable[[], float],
         rng: random.Random,
         observer: Observer | None = None,
+        offloading: Offloading | None = None,
     ) -> None:
         self._observer = observer or Observer()
         self.number = worker
@@ -211,7 +200,8 @@ class Worker:
             clock=clock,
             rng=rng,
             make_object=make_object,
-            offloading=Offloading(),
+            offloading=offloading or Offloading(),
+            observer=self._observer,
         )
         self._spill_at = SPILL_FACTOR * config.worker_watermark_bytes
         self._known = max(epochs.values())
@@ -369,6 +359,28 @@ class Worker:
             reported_errors=sum(task.errors.reported for task in tasks),
             last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
         )
+
+    def left(self) -> dict[str, int]:
+        """Return how much is in each map and queue that must be empty once all roots are settled."""
+        columns = [each for each in self._outbox.columns if each.values]
+        outbox = (columns, self._outbox.acks, self._outbox.masks, self._outbox.failed, self._outbox.reset)
+        return {
+            "pending roots": self.pending(),
+            "roots that no acker was told of": sum(len(task.collector.inits) for task in self._spout_tasks.values()),
+            "trees in ackers": sum(map(len, self._ackers.values())),
+            "settled roots that no spout was told of": sum(len(acker.settled) for acker in self._ackers.values()),
+            "queued tuples": sum(map(len, self._queues.values())) + sum(q.file_bytes for q in self._queues.values()),
+            "unsent tuples, acks and failures": sum(map(len, outbox)),
+            "frames that wait for news of a death": len(self._not_yet),
+        }
+
+    def acker_messages(self) -> int:
+        """Return how many messages the ackers here have taken."""
+        return sum(self._acker_messages.values())
+
+    def tree_bytes_max(self) -> int:
+        """Return how much memory the largest tree takes that an acker holds; 0 if there is none."""
+        return max((acker.tree_bytes_max() for acker in self._ackers.values()), default=0)
 
     def close(self) -> None:
         """Close the spouts and clean the bolts up, if they were ever opened and prepared."""

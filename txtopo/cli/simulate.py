@@ -14,17 +14,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import Target, takes_target
 from txtopo.testing.simulation.memory import JobMemory
+from txtopo.testing.simulation.plain.world import Fault, PlainSubject
 from txtopo.testing.simulation.schedules import (
     Failure,
+    Kinds,
     Result,
+    Simulated,
     make_subject,
     run_schedule,
     run_schedules,
     shrink,
 )
-from txtopo.testing.simulation.workloads import RATES, Workload
-from txtopo.testing.simulation.world import Subject
-from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 INVARIANT = "check_state"
 UNTIL = 12
@@ -42,10 +43,11 @@ UNTIL = 12
     type=WholeNumber(1),
     default=UNTIL,
     show_default=True,
-    metavar="TXID",
-    help="Simulate the input up to this transaction: many short schedules find more than a few long ones.",
+    metavar="N",
+    help="Simulate the input up to this transaction, or this many roots: many short schedules find more than a few "
+    "long ones.",
 )
-@click.option("--run-all", is_flag=True, help="Run the bolts of every job, see above.")
+@click.option("--run-all", is_flag=True, help="Run the bolts of every job of a transactional topology, see above.")
 @click.option("--processes", type=WholeNumber(1), help="The number of processes; by default one per core.")
 @click.pass_context
 def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -60,16 +62,23 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     run_all: bool,  # noqa: FBT001 - an option
     processes: int | None,
 ) -> None:
-    """Run a topology's spout and bolts through seeded disasters, and check that every promise holds.
+    """Run a topology's spouts and bolts through seeded disasters, and check that every promise holds.
 
-    The coordinator, the recovery and the commit phase are the real ones; tables, store, clock and executors are
-    simulated, so nothing is written and nothing waits. Processes crash at every step; jobs and answers are lost,
-    delayed and duplicated; bolts fail; writes succeed without an answer; the lead passes to a second coordinator while
-    the first one continues. Every version of every table must be as if nothing had happened.
+    Of a transactional topology the coordinator, the recovery and the commit phase are the real ones; tables, store,
+    clock and executors are simulated, so nothing is written and nothing waits. Processes crash at every step; jobs and
+    answers are lost, delayed and duplicated; bolts fail; writes succeed without an answer; the lead passes to a second
+    coordinator while the first one continues. Every version of every table must be as if nothing had happened.
 
-    If the module has a function check_state(tables), it is called with {state: {key: value}} after every settled
-    transaction; for a table of rows it gets {row: number of occurrences}. The first schedule that fails is shrunk, and
-    the command that replays it is printed.
+    Of a plain topology the workers with their ackers and the state machine that supervises them are the real ones;
+    network, clock and Spark's jobs are simulated. Workers die, stand still and raise errors; frames are lost and come
+    twice; bolts fail and time passes. Every root is acked or failed once at most in one life of its spout task, acked
+    only when its whole tree was, and failed for a reason; one whose tree has touched a dead worker fails at once;
+    nothing is left in any map. Slow calls (context.offload), such as the writes of sinks, are not made: they end well
+    or by an error.
+
+    If the module of a transactional topology has a function check_state(tables), it is called with
+    {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The
+    first schedule that fails is shrunk, and the command that replays it is printed.
 
     If the bolts have returned the same result twice, for an attempt of a transaction or in the commit phases of a group
     on the same tables, later schedules reuse that result and run the bolts only once in 32 times. They run anyway if
@@ -81,51 +90,52 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     logger = logging.getLogger("txtopo")
     context.call_on_close(functools.partial(logger.setLevel, logger.level))
     logger.setLevel(logging.CRITICAL)
-    subject = _subject(target, until)
-    if run_all:
-        subject = attrs.evolve(subject, memory=JobMemory(is_on=False))
-    workloads = _workloads(kinds)
+    subject = _subject(target, until, runs_all=run_all)
+    drawn = _kinds(subject, kinds)
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
     command += ["--run-all"] if run_all else []
     if seed is not None:
-        _replay(context, console, subject, seed, workloads, faults)
+        _replay(context, console, subject, seed, drawn, faults)
         return
-    result = _run(subject, range(first_seed, first_seed + seeds), workloads, processes, console)
+    result = _run(subject, range(first_seed, first_seed + seeds), drawn, processes, console)
     struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
     console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")
     if result.failures:
-        _print_failure(console, shrink(subject, result.failures[0], workloads), command)
+        _print_failure(console, shrink(subject, result.failures[0], drawn), command)
         context.exit(1)
     console.print("[bold green]every promise held[/]")
 
 
-def _subject(target: Target, until: int) -> Subject:
+def _subject(target: Target, until: int, *, runs_all: bool) -> Simulated:
+    if isinstance(target.topology, PlainTopology):
+        if runs_all:
+            raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
+        return PlainSubject(target.topology, target.config, until)
     plan = target.plan
     if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
-    return make_subject(TransactionalTopology(plan), until=until, invariant=getattr(target.module, INVARIANT, None))
+    subject = make_subject(TransactionalTopology(plan), until=until, invariant=getattr(target.module, INVARIANT, None))
+    return attrs.evolve(subject, memory=JobMemory(is_on=False)) if runs_all else subject
 
 
-def _workloads(kinds: tuple[str, ...]) -> tuple[type[Workload], ...]:
-    known = {kind.__name__.lower(): kind for kind in RATES}
-    unknown = [kind for kind in kinds if kind.lower() not in known]
+def _kinds(subject: Simulated, names: tuple[str, ...]) -> Kinds:
+    known = {kind.name.lower() if isinstance(kind, Fault) else kind.__name__.lower(): kind for kind in subject.kinds}
+    unknown = [name for name in names if name.lower() not in known]
     if unknown:
         raise CommandLineError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")
-    return tuple(known[kind.lower()] for kind in kinds) or tuple(RATES)
+    return [known[name.lower()] for name in names] or subject.kinds
 
 
-def _run(
-    subject: Subject, seeds: range, workloads: tuple[type[Workload], ...], processes: int | None, console: Console
-) -> Result:
+def _run(subject: Simulated, seeds: range, kinds: Kinds, processes: int | None, console: Console) -> Result:
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(seeds))
         return run_schedules(
             subject,
             seeds,
-            workloads=workloads,
+            kinds,
             processes=processes,
             on_progress=lambda done: progress.update(task, completed=done),
         )
@@ -134,16 +144,16 @@ def _run(
 def _replay(  # noqa: PLR0913, PLR0917 - as above
     context: click.Context,
     console: Console,
-    subject: Subject,
+    subject: Simulated,
     seed: int,
-    workloads: tuple[type[Workload], ...],
+    kinds: Kinds,
     faults: str | None,
 ) -> None:
     try:
         only = None if faults is None else frozenset(int(number) for number in faults.split(",") if number)
     except ValueError as error:
         raise CommandLineError(f"--faults {faults!r} is not a list of numbers, such as 3,7") from error
-    _, failure = run_schedule(subject, seed, workloads, only, click.echo)
+    _, failure = run_schedule(subject, seed, kinds, only, click.echo)
     if failure is None:
         console.print("[bold green]every promise held[/]")
         return

@@ -17,7 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from txtopo.acking.assignment import Assignment
-from txtopo.acking.worker import Observer, Worker
+from txtopo.acking.tasks import Observer
+from txtopo.acking.worker import Worker
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.spark.errors import error_of_python, line_that_matters

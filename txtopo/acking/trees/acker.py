@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from sys import getsizeof
 
 import attrs
 
@@ -68,6 +69,11 @@ class Acker:
 
     def __len__(self) -> int:
         return len(self._known) + len(self._early)
+
+    def tree_bytes_max(self) -> int:
+        """Return how much memory the largest of the trees takes; 0 if there is none."""
+        trees = [*self._known.values(), *self._early.values()]
+        return max((sum(getsizeof(getattr(tree, name)) for name in tree.__slots__) for tree in trees), default=0)
 
     def take_settled(self) -> list[Settlement]:
         """Return what the spout tasks must be told, and forget it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -51,6 +51,11 @@ class RotatingMap(Generic[K, V]):
             for key, value in expired.items():
                 self._on_expired(key, value)
         return expired
+
+    def values(self) -> Iterator[V]:
+        """Yield the values, those that were put last first."""
+        for bucket in self._buckets:
+            yield from bucket.values()
 
     def __contains__(self, key: object) -> bool:
         return any(key in bucket for bucket in self._buckets)

@@ -12,13 +12,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from txtopo.tasks.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version
-from txtopo.testing.simulation.workloads import RATES, Workload
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
 
@@ -32,6 +31,53 @@ and that costs time. Ending the process instead costs almost nothing, because it
 SCHEDULES_PER_COLLECTION = 10
 """The number of schedules that a process which does not end runs between two garbage collections: that costs much less
 than Python's automatic collections."""
+
+
+Kinds = Sequence[Any]
+"""Kinds of fault: classes of workloads for transactional topologies, members of an enumeration for plain ones."""
+
+
+class Schedule(Protocol):
+    """One schedule, as a world of either kind of topologies runs it."""
+
+    struck: list[tuple[int, str]]
+    """The faults that struck, each with its number."""
+
+    def run(self) -> None:
+        """Run it; whatever it raises is a broken promise."""
+
+    def dissolve(self) -> None:
+        """Let go of everything, for the schedule is over and told of."""
+
+
+class Simulated(Protocol):
+    """What is simulated: a topology of either kind."""
+
+    @property
+    def kinds(self) -> Kinds:
+        """All the kinds of fault that there are."""
+
+    def world(
+        self,
+        seed: int,
+        kinds: Kinds,
+        only: frozenset[int] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> Schedule:
+        """Return the schedule of a seed.
+
+        Args:
+            seed: the seed.
+            kinds: the kinds of fault that may be drawn.
+            only: the numbers of the faults to inject; None for all.
+            log: called with each step of the schedule as a line.
+        """
+
+    def take_learned(self) -> Any:
+        """Return what was learned since the last call, of use to later schedules in any process; None for nothing."""
+
+    def learn(self, learned: Any) -> None:
+        """Take what another process has learned."""
 
 
 @attrs.frozen
@@ -89,22 +135,22 @@ def make_subject(
 
 
 def run_schedule(
-    subject: Subject,
+    subject: Simulated,
     seed: int,
-    workloads: Sequence[type[Workload]] = tuple(RATES),
+    kinds: Kinds | None = None,
     only: frozenset[int] | None = None,
     log: Callable[[str], None] | None = None,
-) -> tuple[World, Failure | None]:
+) -> tuple[Schedule, Failure | None]:
     """Run one schedule; return its world, and the failure if it broke a promise.
 
     Args:
         subject: the simulated topology.
         seed: the seed of the schedule.
-        workloads: the kinds of fault that may be drawn.
+        kinds: the kinds of fault that may be drawn; None for all.
         only: the numbers of the faults to inject; None for all.
         log: called with each step of the schedule as a line.
     """
-    world = World(subject, seed, workloads, only, log)
+    world = subject.world(seed, subject.kinds if kinds is None else kinds, only, log)
     try:
         world.run()
     except Exception as error:  # noqa: BLE001 - whatever a schedule raises is its failure
@@ -113,7 +159,7 @@ def run_schedule(
     return world, None
 
 
-def shrink(subject: Subject, failure: Failure, workloads: Sequence[type[Workload]] = tuple(RATES)) -> Failure:
+def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> Failure:
     """Return the failure with as few faults as possible, found by leaving them out one by one."""
     smallest = failure
     is_smaller = True
@@ -121,7 +167,7 @@ def shrink(subject: Subject, failure: Failure, workloads: Sequence[type[Workload
         is_smaller = False
         for number, _ in reversed(smallest.faults):
             kept = frozenset(each for each, _ in smallest.faults if each != number)
-            _, found = run_schedule(subject, failure.seed, workloads, kept)
+            _, found = run_schedule(subject, failure.seed, kinds, kept)
             if found is not None and len(found.faults) < len(smallest.faults):
                 smallest, is_smaller = found, True
                 break
@@ -129,10 +175,10 @@ def shrink(subject: Subject, failure: Failure, workloads: Sequence[type[Workload
 
 
 def run_schedules(  # noqa: PLR0913 - what a command may say of it
-    subject: Subject,
+    subject: Simulated,
     seeds: range,
+    kinds: Kinds | None = None,
     *,
-    workloads: Sequence[type[Workload]] = tuple(RATES),
     processes: int | None = None,
     failures_max: int = 1,
     on_progress: Callable[[int], None] | None = None,
@@ -142,7 +188,7 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
     Args:
         subject: what is simulated; other processes inherit it by fork.
         seeds: the seeds.
-        workloads: the kinds of fault that may be drawn.
+        kinds: the kinds of fault that may be drawn; None for all.
         processes: how many processes share the work; None: one a core.
         failures_max: failures after which no more are looked for.
         on_progress: called with the number of schedules done.
@@ -150,13 +196,15 @@ def run_schedules(  # noqa: PLR0913 - what a command may say of it
     started = time.monotonic()
     shares = [seeds[start : start + SHARE] for start in range(0, len(seeds), SHARE)]
     count, faults, failures = 0, Counter[str](), list[Failure]()
-    with _results(subject, shares, workloads, processes or os.cpu_count() or 1) as results:
+    with _results(
+        subject, shares, subject.kinds if kinds is None else kinds, processes or os.cpu_count() or 1
+    ) as results:
         for share in results:
             count += share.schedules
             faults.update(share.faults)
             failures += share.failures
             if share.learned is not None:
-                subject.memory.learn(pickle.loads(share.learned))  # noqa: S301 - our own bytes
+                subject.learn(pickle.loads(share.learned))  # noqa: S301 - our own bytes
             if on_progress is not None:
                 on_progress(count)
             if len(failures) >= failures_max:
@@ -180,8 +228,8 @@ class _Share:
 class _Job:
     """What every process inherits."""
 
-    subject: Subject
-    workloads: Sequence[type[Workload]]
+    subject: Simulated
+    kinds: Kinds
 
     def run(self, seeds: range) -> _Share:
         """Run a share in a process that continues afterwards."""
@@ -192,7 +240,7 @@ class _Job:
         """Run a share in a process that ends soon, and return its learned results of jobs with it."""
         share = self._run(seeds, lambda: None)
         try:
-            return attrs.evolve(share, learned=pickle.dumps(self.subject.memory.take_learned()))
+            return attrs.evolve(share, learned=pickle.dumps(self.subject.take_learned()))
         except Exception:  # noqa: BLE001 - whatever a value that was emitted raises: other processes do without
             return share
 
@@ -203,7 +251,7 @@ class _Job:
         logger.setLevel(logging.CRITICAL)  # thousands of injected failures would be logged
         try:
             for count, seed in enumerate(seeds, 1):
-                world, failure = run_schedule(self.subject, seed, self.workloads)
+                world, failure = run_schedule(self.subject, seed, self.kinds)
                 faults.update(fault.partition(" ")[0] for _, fault in world.struck)
                 if failure is not None:
                     failures.append(failure)
@@ -228,15 +276,15 @@ def _prepare_process() -> None:
     assert _job is not None, "it was inherited"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
-    _job.subject.memory.take_learned()  # the parent process already has these results
+    _job.subject.take_learned()  # the parent process already has these results
 
 
 class _results:  # noqa: N801 - reads as a function
     """The results of all shares, in the order in which they complete; run in this process if there is only one."""
 
-    def __init__(self, subject: Subject, shares: list[range], workloads: Sequence[type[Workload]], size: int) -> None:
+    def __init__(self, subject: Simulated, shares: list[range], kinds: Kinds, size: int) -> None:
         global _job  # noqa: PLW0603 - what fork passes on
-        self._job = _job = _Job(subject, workloads)
+        self._job = _job = _Job(subject, kinds)
         self._shares = shares
         self._pool: Any = None
         if size > 1 and len(shares) > 1:

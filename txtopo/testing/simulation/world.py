@@ -38,7 +38,7 @@ from txtopo.testing.checkers import (
     require,
 )
 from txtopo.testing.simulation.commits import CommitPhases
-from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Passage, Reaching
+from txtopo.testing.simulation.memory import JobMemory, Learned, ListeningTaskFactory, Passage, Reaching
 from txtopo.testing.simulation.process import (
     MemoryJournal,
     ObservedCoordinator,
@@ -91,6 +91,29 @@ class Subject:
     """The frozen components: the same in every schedule."""
     memory: JobMemory = attrs.field(factory=JobMemory, eq=False)
     """What jobs of earlier schedules came to."""
+
+    @property
+    def kinds(self) -> Sequence[type[Workload]]:
+        """All the kinds of fault that there are."""
+        return tuple(RATES)
+
+    def world(
+        self,
+        seed: int,
+        kinds: Sequence[type[Workload]],
+        only: frozenset[int] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> World:
+        """Return a schedule; see :class:`World`."""
+        return World(self, seed, kinds, only, log)
+
+    def take_learned(self) -> Learned:
+        """Return what jobs have come to since the last call."""
+        return self.memory.take_learned()
+
+    def learn(self, learned: Learned) -> None:
+        """Take what jobs in another process have come to."""
+        self.memory.learn(learned)
 
 
 class World:

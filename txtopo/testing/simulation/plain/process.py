@@ -1,0 +1,207 @@
+"""A simulated process of a worker: the real worker, and what its sockets would do."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
+
+import cloudpickle
+
+from txtopo.acking.worker import Worker
+from txtopo.api.tuples import TupleSource
+from txtopo.errors import TxtopoError
+from txtopo.testing.simulation.plain.ledger import Life
+from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
+from txtopo.workers.messages import (
+    Bye,
+    Hello,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    ToWorker,
+    Vitals,
+    Welcome,
+)
+from txtopo.workers.supervision import ByeTold, ErrorTold, Event, Greeted, Heard
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.plain.world import PlainWorld
+
+
+class BrokenError(TxtopoError):
+    """A component's exception that a schedule has drawn."""
+
+
+class Process:
+    """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
+
+    Args:
+        world: the schedule that it is in.
+        number: the worker's number.
+        job: the job that has started it.
+        channel: the number of its control channel.
+    """
+
+    def __init__(self, world: PlainWorld, number: int, job: int, channel: int) -> None:
+        self.number = number
+        self.job = job
+        self.channel = channel
+        self.ledger = world.ledger
+        self.life = Life(-1)
+        self.worker: Worker | None = None
+        self.from_driver: deque[ToWorker] = deque()
+        self.to_driver: deque[Event] = deque([Greeted(channel, Hello(number, job, "simulated", ("", number)))])
+        self.is_alive = True
+        self.is_closed = False
+        """Whether the driver has closed its control channel."""
+        self.wakes_at: float | None = None
+        """Until when it stands still."""
+        self.sent: Counter[int] = Counter()
+        self.received: Counter[int] = Counter()
+        self._world = world
+        self._peers: dict[int, int] = {}
+        """The epoch of each other worker, as far as this one knows."""
+        self._activity = 0
+
+    # -- what watched components ask
+
+    def epochs_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the epochs that tasks are in, as far as this process knows."""
+        worker_of = self._world.assignment.worker_of
+        return [self.life.epoch if worker_of[t] == self.number else self._peers[worker_of[t]] for t in tasks]
+
+    def may_emit_root(self) -> bool:
+        """Whether spouts may still emit."""
+        return self._world.may_emit()
+
+    def step(self, where: str) -> None:
+        """Raise an exception here if the schedule says so."""
+        if self._world.breaks(where, self.number):
+            raise BrokenError("a simulated error")
+
+    def failure(self, where: str) -> bool:
+        """Draw whether a bolt fails a tuple here, or a slow call fails."""
+        return self._world.fails(where, self.number)
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return where a tuple comes from, as components know it."""
+        return self._world.source_of(source)
+
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+        return self._world.call_ends()
+
+    # -- its loop
+
+    def run_pass(self) -> bool:
+        """Let the worker run one pass; return whether it did anything."""
+        if self.worker is None:
+            return False
+        try:
+            has_worked = self.worker.run_pass()
+        except BrokenError as error:
+            self._fail(error)
+            return True
+        self._activity += has_worked
+        return has_worked
+
+    def beat(self) -> None:
+        """Say how the worker is."""
+        self.to_driver.append(Heard(self.channel, None if self.worker is None else self._vitals(self.worker)))
+
+    def obey(self) -> bool:
+        """Read the next message of the driver, or the end of its channel; return whether there was one."""
+        if not self.from_driver:
+            if self.is_closed:
+                self._world.end_process(self, RuntimeError("the driver is gone"))
+                return True
+            return False
+        message = self.from_driver.popleft()
+        try:
+            self._take(message)
+        except BrokenError as error:
+            self._fail(error)
+        return True
+
+    def accepts(self, sender: int) -> bool | None:
+        """Return whether it reads frames of an epoch; None: it does not know the epoch yet."""
+        if sender in self._peers.values():
+            return True
+        return None if sender > max(self._peers.values(), default=-1) else False
+
+    def receive(self, sender: int, frame: bytes) -> None:
+        """Take a frame of another epoch."""
+        assert self.worker is not None, "frames are read after the welcome"
+        self.received[sender] += 1
+        self.worker.receive(frame)
+
+    def _take(self, message: ToWorker) -> None:
+        match message:
+            case Welcome(epoch, peers, is_active):
+                self._peers = {peer.worker: peer.epoch for peer in peers}
+                self.life.epoch = epoch
+                self.worker = self._make_worker(epoch)
+                self._world.welcomed(self)
+                if is_active:
+                    self.worker.set_active(is_active=True)
+            case PeerJoined(peer):
+                self._peers[peer.worker] = peer.epoch
+            case PeerReplaced(dead, successor):
+                assert self.worker is not None, "a worker is welcomed first"
+                self.sent.pop(dead, None)
+                self.received.pop(dead, None)
+                self.worker.worker_replaced(successor.worker, dead, successor.epoch)
+                self._peers[successor.worker] = successor.epoch
+            case SetActive(is_active):
+                assert self.worker is not None, "a worker is welcomed first"
+                self.worker.set_active(is_active=is_active)
+            case Stop():
+                assert self.worker is not None, "a worker is welcomed first"
+                self.to_driver.append(ByeTold(self.channel, Bye(self._vitals(self.worker)).vitals))
+                self._world.stopped(self)
+            case _:
+                assert_never(message)
+
+    def _make_worker(self, epoch: int) -> Worker:
+        world = self._world
+
+        def make_object(component: str) -> object:
+            made = cloudpickle.loads(world.prototypes[component])
+            return watched(world.plan.by_id[component], made, self)
+
+        return Worker(
+            world.plan,
+            world.assignment,
+            self.number,
+            world.config,
+            {**self._peers, self.number: epoch},
+            make_object=make_object,
+            send=self._send,
+            clock=world.clock,
+            rng=random.Random(world.random.getrandbits(64)),  # noqa: S311 - a schedule is repeatable
+            observer=CollectorObserver(self),
+            offloading=SimulatedOffloading(self),
+        )
+
+    def _send(self, to: int, frame: bytes) -> None:
+        epoch = self._peers[to]
+        self.sent[epoch] += 1
+        self._world.send(self.life.epoch, epoch, frame)
+
+    def _vitals(self, worker: Worker) -> Vitals:
+        return Vitals(
+            is_done=worker.is_done(),
+            is_idle=worker.is_idle(),
+            pending=worker.pending(),
+            activity=self._activity,
+            sent=dict(self.sent),
+            received=dict(self.received),
+            body=None,
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self.to_driver.append(ErrorTold(self.channel, error, None))
+        self._world.end_process(self, error)

@@ -1,0 +1,599 @@
+"""The world of one schedule of a plain topology: what is between its workers, and the moves it makes with them."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import attrs
+import cloudpickle
+
+from txtopo.acking.assignment import Assignment, assign
+from txtopo.acking.frames import decode
+from txtopo.acking.worker import LOOK_SECS
+from txtopo.api.tuples import TupleSource
+from txtopo.config import Config, TopologyKind
+from txtopo.testing.checkers import Violation, require
+from txtopo.testing.simulation.plain.ledger import Ledger
+from txtopo.testing.simulation.plain.process import Process
+from txtopo.testing.simulation.plain.watching import with_tokens
+from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.topology import PlainTopology
+from txtopo.workers.messages import PeerReplaced, ToWorker
+from txtopo.workers.supervision import (
+    SILENCE_SECS,
+    Action,
+    CancelJob,
+    ChannelLost,
+    Close,
+    Event,
+    Finish,
+    JobEnded,
+    KeepVitals,
+    RunPhase,
+    Send,
+    StartJob,
+    StopAsked,
+    Supervisor,
+    Ticked,
+    Warn,
+)
+
+ROOTS = 12
+"""Roots that the spouts of a schedule emit: many short schedules find more than a few long ones."""
+TIMEOUT_SECS = 4
+"""The message timeout of a schedule: whatever the topology's is, time is simulated."""
+STEP_SECS = 0.01
+STEPS_MIN = 20
+STEPS_MAX = 200
+"""Steps in which faults strike."""
+TIMEOUTS_MAX = 20
+"""Message timeouts within which bolts must have let go of what they hold, if they ever do."""
+QUIET_TIMEOUTS = 3
+"""Message timeouts without a message to an acker after which all is forgotten, stray messages among it."""
+ROUNDS_MAX = 2_000
+"""Rounds, of every worker, within which all is quiet once the faults stop."""
+TREE_BYTES_MAX = 200
+"""Memory of a tree in an acker: its numbers as objects, without the bits of epochs."""
+WORKERS_MAX = 4
+KIND_DRAWN = 0.5
+HEARS = (0.02, 0.05, 0.15, 0.3)
+"""How often a worker hears the driver, while others may have heard it long ago; drawn for each schedule."""
+MAY_BE_LEFT = ("trees in ackers", "queued tuples")
+"""What may be left when a run ends: messages that came after their root was settled look like trees; and ticks."""
+RETRY = 0.3
+"""How probable it is that Spark starts the task of a worker that died again, without a word to the driver."""
+
+
+class Fault(enum.Enum):
+    """A kind of fault; its value is the middle rate, of which each schedule draws its own round."""
+
+    KILLS = 0.010
+    ERRORS = 0.004
+    PAUSES = 0.008
+    LOSSES = 0.02
+    DOUBLES = 0.02001
+    FAILURES = 0.03
+    CLOCKJUMPS = 0.01001
+
+
+MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
+"""Those that strike between two moves; the others do where a process asks."""
+
+
+@attrs.frozen
+class PlainSubject:
+    """What is simulated: a plain topology.
+
+    Args:
+        topology: the topology.
+        config: its configuration; message timeout, pending roots and workers are drawn by the schedules.
+        roots: how many roots a schedule's spouts may emit.
+    """
+
+    topology: PlainTopology
+    config: Config = attrs.field(factory=Config)
+    roots: int = ROOTS
+    plan: PlainPlan = attrs.field(init=False, repr=False)
+    prototypes: dict[str, bytes] = attrs.field(init=False, repr=False)
+    _sources: dict[tuple[str, int], TupleSource] = attrs.field(factory=dict, init=False, repr=False)
+
+    @plan.default
+    def _plan(self) -> PlainPlan:
+        return with_tokens(self.topology.plan.limited(self.config.of_kind(TopologyKind.PLAIN)))
+
+    @prototypes.default
+    def _frozen_components(self) -> dict[str, bytes]:
+        return {each.id: cloudpickle.dumps(each.component) for each in self.plan.components}
+
+    @property
+    def kinds(self) -> Sequence[Fault]:
+        """All the kinds of fault that there are."""
+        return tuple(Fault)
+
+    def world(
+        self,
+        seed: int,
+        kinds: Sequence[Fault] = tuple(Fault),
+        only: frozenset[int] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> PlainWorld:
+        """Return a schedule; see :class:`PlainWorld`."""
+        return PlainWorld(self, seed, kinds, only, log)
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return where a tuple comes from, as components know it: without the field for tokens."""
+        key = (source.stream, source.task)
+        found = self._sources.get(key)
+        if found is None:
+            fields = source.fields.subset(source.fields.names[:-1])
+            found = self._sources[key] = attrs.evolve(source, fields=fields)
+        return found
+
+    def take_learned(self) -> None:
+        """Return nothing: what one schedule learns is of no use to another."""
+
+    def learn(self, learned: None) -> None:
+        """Learn nothing."""
+
+
+class PlainWorld:
+    """One schedule.
+
+    Args:
+        subject: what is simulated.
+        seed: what the schedule is drawn from.
+        kinds: the kinds of fault that may be drawn.
+        only: the faults that strike, by their number in the schedule; None for all of them.
+        log: is told what happens, line by line.
+    """
+
+    def __init__(
+        self,
+        subject: PlainSubject,
+        seed: int,
+        kinds: Sequence[Fault] = tuple(Fault),
+        only: frozenset[int] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self.struck: list[tuple[int, str]] = []
+        self._subject = subject
+        self.plan = subject.plan
+        self.prototypes = subject.prototypes
+        self._roots_max = subject.roots
+        self.config = Config(
+            {
+                **subject.config.given,
+                "topology.message.timeout.secs": TIMEOUT_SECS,
+                "topology.max.spout.pending": self.random.choice([1, 2, 4, 8]),
+            }
+        ).of_kind(TopologyKind.PLAIN)
+        self._workers = self.random.randint(2, WORKERS_MAX)
+        self.assignment: Assignment = assign(self.plan, self._workers, self.config.acker_executors)
+        self._now = 0.0
+        self.ledger = Ledger(
+            self.clock,
+            TIMEOUT_SECS if self.config.enable_message_timeouts else None,
+            self.assignment.is_acking,
+            None if log is None else self._say,
+        )
+        self._only = only
+        self._log = log
+        self._numbers = 0
+        self._rates = {
+            kind: kind.value * 2 ** self.random.uniform(-2.5, 1.5)
+            for kind in kinds
+            if self.random.random() < KIND_DRAWN
+        }
+        self._moving = [kind for kind in MOVING if kind in self._rates]
+        self._has_faults = True
+        self._has_errors, self._has_failures = Fault.ERRORS in self._rates, Fault.FAILURES in self._rates
+        self._has_lost = False
+        """Whether a frame was lost or came twice: then a root may need its timeout."""
+        self._supervisor = Supervisor(self._workers, restarts_max=1 << 30, period_secs=1, is_active=True, now=self._now)
+        self._is_over = self._is_asked_to_stop = False
+        self._may_end_early = self.random.random() < 0.5  # noqa: PLR2004
+        """Whether workers say so when nothing happens any more: then the driver ends the run once all is done."""
+        self._hears = self.random.choice(HEARS)
+        self._processes: list[Process] = []
+        self._by_channel: dict[int, Process] = {}
+        self._channels = 0
+        self._of_job: dict[tuple[int, int], Process | None] = {}
+        """The process of each job that Spark runs; None: it has not begun yet."""
+        self._ended: deque[JobEnded] = deque()
+        """Ends of jobs that Spark has not reported yet."""
+        self._epochs: dict[int, Process] = {}
+        self._links: dict[tuple[int, int], deque[bytes]] = {}
+        """By the epochs of sender and receiver, the frames on their way."""
+
+    def run(self) -> None:
+        """Run the schedule.
+
+        Raises:
+            Violation: a promise is broken.
+            Exception: something that no fault explains.
+        """
+        self._carry_out(self._supervisor.begin())
+        steps = self.random.randrange(STEPS_MIN, STEPS_MAX) if self._rates else 0
+        for _ in range(steps):
+            if self._is_over:
+                break
+            self._step()
+        self._end_faults()
+        if not self._is_over:
+            self._come_to_an_end()
+
+    def dissolve(self) -> None:
+        """Let go of everything, for the schedule is over and told of."""
+        for process in self._processes:
+            vars(process).clear()
+        vars(self).clear()
+
+    def clock(self) -> float:
+        """Return the time, in seconds."""
+        return self._now
+
+    # -- what processes ask and tell
+
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots; none do once the faults have stopped."""
+        return self._has_faults and self.ledger.emitted < self._roots_max
+
+    def breaks(self, where: str, worker: int) -> bool:
+        """Draw whether a component raises an exception."""
+        return self._has_errors and self._strikes(Fault.ERRORS, f"{where} of worker {worker}")
+
+    def fails(self, where: str, worker: int) -> bool:
+        """Draw whether a tuple or a slow call fails."""
+        return self._has_failures and self._strikes(Fault.FAILURES, f"{where} of worker {worker}")
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return where a tuple comes from, as components know it: without the field for tokens."""
+        return self._subject.source_of(source)
+
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+        return not self._has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
+
+    def welcomed(self, process: Process) -> None:
+        """Take note of a process that knows its epoch."""
+        self._epochs[process.life.epoch] = process
+        self._say(f"worker {process.number} begins as epoch {process.life.epoch}")
+
+    def send(self, sender: int, receiver: int, frame: bytes) -> None:
+        """Put a frame on its way."""
+        link = self._links.get((sender, receiver))
+        if link is None:
+            link = self._links[sender, receiver] = deque()
+        link.append(frame)
+
+    def stopped(self, process: Process) -> None:
+        """Check that a worker may be told to stop: if nobody has asked for it, all its roots are settled."""
+        left = {} if process.worker is None else process.worker.left()
+        left = {name: count for name, count in left.items() if count and name not in MAY_BE_LEFT}
+        if left and not self._is_asked_to_stop:
+            raise Violation(f"the run has ended by itself while worker {process.number} has {left}")
+        self.end_process(process, None)
+
+    def end_process(self, process: Process, error: Exception | None) -> None:
+        """Let a process end, in good order or by an error; Spark will say so, or start the job again."""
+        if not process.is_alive:
+            return
+        process.is_alive = False
+        self._processes.remove(process)
+        process.to_driver.append(ChannelLost(process.channel))
+        job = (process.number, process.job)
+        if self._of_job.get(job) is process:
+            if error is not None and self._has_faults and not process.is_closed and self.random.random() < RETRY:
+                self._of_job[job] = None
+            else:
+                del self._of_job[job]
+                self._ended.append(JobEnded(*job, error))
+
+    # -- faults
+
+    def _strikes(self, kind: Fault, where: str) -> bool:
+        if not self._has_faults or self.random.random() >= self._rates[kind]:
+            return False
+        self._numbers += 1
+        if self._only is not None and self._numbers not in self._only:
+            return False
+        self.struck.append((self._numbers, f"{kind.name.lower()} {where}"))
+        self._say(f"fault {self._numbers}: {kind.name.lower()} {where}")
+        return True
+
+    def _draw_fault(self) -> None:
+        if not self._processes:
+            return
+        process = self.random.choice(self._processes)
+        for kind in self._moving:
+            if not self._strikes(kind, f"worker {process.number}"):
+                continue
+            match kind:
+                case Fault.KILLS:
+                    self._kill(process)
+                case Fault.PAUSES:
+                    process.wakes_at = self._now + self.random.choice([0.5, 2, SILENCE_SECS + 2, 4 * SILENCE_SECS])
+                case _:
+                    self._let_pass(self.random.choice([LOOK_SECS, 1, TIMEOUT_SECS / 2, TIMEOUT_SECS]))
+            return
+
+    def _kill(self, process: Process) -> None:
+        """Let a process die at once: of what it has sent, some arrives."""
+        for (sender, _), frames in self._links.items():
+            if sender == process.life.epoch:
+                for _ in range(self.random.randint(0, len(frames)) if self.random.random() < 0.5 else 0):  # noqa: PLR2004
+                    frames.pop()
+        self.end_process(process, RuntimeError("killed"))
+
+    # -- moves
+
+    def _step(self) -> None:
+        self._now += STEP_SECS
+        if self._moving:
+            self._draw_fault()
+        if self.random.random() < 0.3 or not self._processes:  # noqa: PLR2004 - here and below: how often each is drawn
+            self._run_driver()
+        if self._processes:
+            process = self.random.choice(self._processes)
+            if self._is_awake(process):
+                self._move(process)
+
+    def _is_awake(self, process: Process) -> bool:
+        """Return whether a process does not stand still; while one does, time passes."""
+        if process.wakes_at is None:
+            return True
+        if self._now < process.wakes_at:
+            if self.random.random() < 0.2:  # noqa: PLR2004
+                self._let_pass(0.5)
+            return False
+        process.wakes_at = None
+        self._say(f"worker {process.number}, epoch {process.life.epoch}, goes on")
+        return True
+
+    def _move(self, process: Process) -> None:
+        """Let a process do some of what it can."""
+        chance = self.random.random()
+        if chance < 0.5:  # noqa: PLR2004
+            process.run_pass()
+        if chance > 0.3 and self._links:  # noqa: PLR2004
+            self._deliver(self.random.choice(list(self._links)))
+        if (chance < self._hears or process.worker is None) and process.is_alive:
+            process.obey()
+        if chance > 0.95 and process.is_alive:  # noqa: PLR2004
+            process.beat()
+
+    def _run_driver(self) -> bool:
+        """Let the driver hear one thing, or Spark do one: start a job, or say that one has ended."""
+        spoken = [process for process in self._by_channel.values() if process.to_driver]
+        waiting = [job for job, process in self._of_job.items() if process is None]
+        choices: list[Process | JobEnded | tuple[int, int]] = [*spoken, *waiting, *list(self._ended)[:1]]
+        if not choices:
+            return False
+        chosen = self.random.choice(choices) if len(choices) > 1 else choices[0]
+        match chosen:
+            case Process():
+                self._handle(chosen.to_driver.popleft())
+            case JobEnded():
+                self._ended.popleft()
+                for process in spoken:  # as control.ControlServer does: last words count first
+                    if (process.number, process.job) == (chosen.worker, chosen.job):
+                        while process.to_driver:
+                            self._handle(process.to_driver.popleft())
+                self._handle(chosen)
+            case worker, job:
+                self._begin_process(worker, job)
+        return True
+
+    def _begin_process(self, worker: int, job: int) -> None:
+        self._channels += 1
+        channel = self._channels
+        process = Process(self, worker, job, channel)
+        self._of_job[worker, job] = self._by_channel[channel] = process
+        self._processes.append(process)
+
+    def _deliver(self, link: tuple[int, int]) -> bool:
+        """Let the next frame of a link arrive; return whether anything has become of it."""
+        sender, receiver = link
+        process = self._epochs.get(receiver)
+        if receiver in self.ledger.dead and (process is None or not process.is_alive):
+            del self._links[link]
+            return False
+        if process is None or not process.is_alive or process.wakes_at is not None or not self._links[link]:
+            return False
+        accepts = process.accepts(sender)
+        if accepts:
+            self._receive(process, sender, self._links[link].popleft())
+        elif accepts is False:
+            del self._links[link]
+        return accepts is not None
+
+    def _receive(self, process: Process, sender: int, frame: bytes) -> None:
+        """Let a frame arrive, unless it is lost; or twice."""
+        where = f"a frame of epoch {sender} to {process.life.epoch}" if self._has_faults else ""
+        if Fault.LOSSES in self._rates and self._strikes(Fault.LOSSES, where):
+            self._has_lost = True
+            return
+        if self._log is not None:
+            self._say(f"a frame of epoch {sender} comes to {process.life.epoch}: {len(frame)} bytes")
+        process.receive(sender, frame)
+        if Fault.DOUBLES in self._rates and self._strikes(Fault.DOUBLES, where):
+            self._has_lost = True
+            for columns in decode(frame).tuples:
+                for values in columns.values:
+                    self.ledger.doubled(values[-1])
+            process.receive(sender, frame)
+
+    def _let_pass(self, secs: float) -> None:
+        """Let time pass: whoever does not stand still says that it lives."""
+        while secs > 0:
+            step = min(secs, SILENCE_SECS / 2)
+            secs -= step
+            self._now += step
+            for process in self._processes:
+                if process.wakes_at is None or process.wakes_at <= self._now:
+                    process.beat()
+            for process in list(self._by_channel.values()):
+                while process.to_driver:
+                    self._handle(process.to_driver.popleft())
+            self._handle(Ticked())
+
+    # -- the driver
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, ChannelLost):
+            del self._by_channel[event.channel]
+        if self._log is not None:
+            self._say(f">> {event}")
+        self._carry_out(self._supervisor.handle(event, self._now))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartJob(worker, job):
+                    self._of_job[worker, job] = None
+                case CancelJob(worker, job):
+                    self._cancel(worker, job)
+                case Send(channel, message):
+                    self._tell(channel, message)
+                case Close(channel):
+                    self._close(channel)
+                case Warn() | KeepVitals():
+                    pass
+                case Finish(error):
+                    self._is_over = True
+                    if error is not None:
+                        raise error
+                case _:
+                    assert_never(action)
+
+    def _tell(self, channel: int, message: ToWorker) -> None:
+        if isinstance(message, PeerReplaced):
+            self.ledger.dead.add(message.dead)
+        if channel in self._by_channel:
+            self._by_channel[channel].from_driver.append(message)
+
+    def _close(self, channel: int) -> None:
+        process = self._by_channel.get(channel)
+        if process is not None:
+            process.is_closed = True
+            process.from_driver.clear()
+
+    def _cancel(self, worker: int, job: int) -> None:
+        """Let Spark cancel a job: its process is killed, though it may do some more before."""
+        if (worker, job) not in self._of_job:
+            return
+        process = self._of_job[worker, job]
+        if process is None:
+            del self._of_job[worker, job]
+            self._ended.append(JobEnded(worker, job, RuntimeError("cancelled")))
+        else:
+            process.is_closed = True
+            if self.random.random() < 0.5:  # noqa: PLR2004 - otherwise it ends when it reads that the driver is gone
+                self.end_process(process, RuntimeError("cancelled"))
+
+    # -- the end
+
+    def _end_faults(self) -> None:
+        self._has_faults = self._has_errors = self._has_failures = False
+        self._say("faults end")
+        for process in self._processes:
+            process.wakes_at = None
+
+    def _come_to_an_end(self) -> None:
+        """Let all come to rest, check that nothing is left, and stop.
+
+        Raises:
+            Violation: something is left.
+        """
+        for secs in (0.0, TIMEOUT_SECS / 4):  # the second time, bolts that let go of tuples on a tick have done so
+            self._let_pass(secs)
+            if not self._rest():
+                return
+            self._check_at_rest()
+        self._check_trees()
+        self._let_timeouts_pass()
+        self._check_nothing_left()
+        self._is_asked_to_stop = True
+        self._handle(StopAsked(wait_secs=0))
+        require(not self._rest(), "a run that is asked to stop ends")
+
+    def _check_at_rest(self) -> None:
+        if not self._has_lost:
+            self.ledger.check_at_rest([process.life for process in self._processes])
+
+    def _let_timeouts_pass(self) -> None:
+        """Let time pass until nothing is left, or has to be."""
+        quiet, heard = 0, self._acker_messages()
+        for _ in range(TIMEOUTS_MAX):
+            if quiet == QUIET_TIMEOUTS or not self._left():
+                return
+            self._let_timeout_pass()
+            before, heard = heard, self._acker_messages()
+            quiet = quiet + 1 if heard == before else 0
+
+    def _acker_messages(self) -> int:
+        return sum(process.worker.acker_messages() for process in self._processes if process.worker is not None)
+
+    def _let_timeout_pass(self) -> None:
+        for secs in (TIMEOUT_SECS / 2, TIMEOUT_SECS / 2 + LOOK_SECS):  # in between, bolts act on their ticks
+            self._let_pass(secs)
+            self._rest()
+        for process in self._processes:
+            self.ledger.check_in_time(process.life)
+
+    def _check_trees(self) -> None:
+        """Check that ackers hold as much for a large tree as for a small one."""
+        bound = TREE_BYTES_MAX + len(self._epochs)
+        for process in self._processes:
+            worker = process.worker
+            require(
+                worker is None or worker.tree_bytes_max() <= bound, f"a tree takes {bound} bytes at most in an acker"
+            )
+
+    def _check_nothing_left(self) -> None:
+        """Check that all maps are empty, but for roots that wait for ever if there are no timeouts."""
+        if self.ledger.timeout_secs is not None:
+            for worker, left in self._left().items():
+                raise Violation(f"at the end, worker {worker} still has {left}")
+
+    def _left(self) -> dict[int, dict[str, int]]:
+        """Return what each worker still has in its maps and queues."""
+        left = {p.number: p.worker.left() for p in self._processes if p.worker is not None}
+        return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
+
+    def _rest(self) -> bool:
+        """Let everything arrive, and run until nothing is done any more; return whether the run goes on."""
+        for _ in range(ROUNDS_MAX):
+            is_working = False
+            while self._run_driver():
+                is_working = True
+            for process in list(self._processes):
+                while process.is_alive and process.obey():
+                    is_working = True
+                is_working |= process.is_alive and process.run_pass()
+            for link in list(self._links):
+                while link in self._links and self._deliver(link):
+                    is_working = True
+            is_ending = self._may_end_early or self._supervisor.phase is not RunPhase.WORKING
+            if not is_working and not (is_ending and self._settle_supervisor()):
+                return not self._is_over
+        raise Violation(f"all comes to rest within {ROUNDS_MAX} rounds once the faults stop")
+
+    def _settle_supervisor(self) -> bool:
+        """Let workers say twice that nothing happens any more; return whether the driver makes anything of it."""
+        before = self._supervisor.phase
+        for _ in range(2):
+            for process in self._processes:
+                process.beat()
+            while self._run_driver():
+                pass
+        return self._supervisor.phase is not before or any(process.from_driver for process in self._processes)
+
+    def _say(self, text: str) -> None:
+        if self._log is not None:
+            self._log(f"{self._now:9.3f} s  {text}")
