@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txtopo.workers.channel import Channel, ChannelClosed
+from txtopo.workers.channel import Backlog, Channel, ChannelClosed
 
 
 @pytest.fixture
@@ -56,6 +56,38 @@ def test_nobody_waits(pair: tuple[Channel, Channel]) -> None:
     assert one.flush()
     assert one.unsent_bytes == 0
     assert other.receive() == []
+
+
+def test_memory_is_bounded(pair: tuple[Channel, Channel]) -> None:
+    """Beyond its bound a channel keeps in a file what the receiver does not take; all of it arrives, in order."""
+    one, other = pair
+    one.limit_memory(1_000_000)
+    sent = [bytes([number]) * 300_000 for number in range(60)]
+    for message in sent:
+        one.send(message)
+        assert one._unsent.memory_bytes <= 1_000_000
+    assert one._unsent.bytes > 5_000_000
+    received: list[bytes] = []
+    while len(received) < len(sent):
+        one.flush()
+        received += other.receive()
+    assert received == sent
+    assert one.unsent_bytes == 0
+
+
+def test_backlog() -> None:
+    """Messages come out in their order, those from the file among them, and later ones do not overtake these."""
+    backlog = Backlog(memory_max=10)
+    for message in (b"a" * 6, b"b" * 6, b"c"):
+        backlog.append(message)
+    assert (backlog.bytes, backlog.memory_bytes) == (13, 6)
+    assert backlog.popleft() == b"a" * 6
+    backlog.append(b"d")
+    assert [backlog.popleft() for _ in range(3)] == [b"b" * 6, b"c", b"d"]
+    assert (bool(backlog), backlog.bytes) == (False, 0)
+    backlog.append(b"e")
+    assert backlog.memory_bytes == 1
+    backlog.close()
 
 
 def test_end(pair: tuple[Channel, Channel]) -> None:

@@ -101,6 +101,30 @@ class Exchange:
         self.record.closed[self.number] += 1
 
 
+class Flood(Exchange):
+    """Worker 0 sends 20 MB to worker 1, which stands still until all of it was sent."""
+
+    all_sent = threading.Event()
+    memory_max = 0
+    """The most that worker 0 has kept in memory for its peer."""
+
+    def run_pass(self) -> bool:
+        if self.number == 1:
+            self.all_sent.wait(30)
+            self.sent = FRAMES
+            return False
+        if not self.is_active or self.sent == FRAMES:
+            return False
+        self.send(1, b"%d %d " % (self.number, self.sent) + bytes(100_000))
+        self.sent += 1
+        loop = self.send.__self__  # type: ignore[attr-defined]
+        for backlog in (*(channel._unsent for channel in loop._outgoing.values()), *loop._unconnected.values()):
+            Flood.memory_max = max(Flood.memory_max, backlog.memory_bytes)
+        if self.sent == FRAMES:
+            self.all_sent.set()
+        return True
+
+
 class Threads(JobStarter):
     """Runs workers in threads."""
 
@@ -130,7 +154,9 @@ class Threads(JobStarter):
         pass
 
 
-def begin(workers: int, record: Record, failing: Mapping[int, int], restarts_max: int = 10) -> ControlServer:
+def begin(
+    workers: int, record: Record, failing: Mapping[int, int], restarts_max: int = 10, body: type[Exchange] = Exchange
+) -> ControlServer:
     """Start a run.
 
     Args:
@@ -138,9 +164,10 @@ def begin(workers: int, record: Record, failing: Mapping[int, int], restarts_max
         record: takes what they do.
         failing: how many starts of a worker fail half-way.
         restarts_max: how many restarts are allowed.
+        body: what a worker does.
     """
     secret = new_secret()
-    jobs = Threads(lambda number, count, send: Exchange(number, count, record, send, failing), secret)
+    jobs = Threads(lambda number, count, send: body(number, count, record, send, failing), secret)
     listener = Listener("127.0.0.1", secret)
     jobs.driver = listener.address
     supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=True, now=time.monotonic())
@@ -157,6 +184,16 @@ def test_exchange() -> None:
     assert server.error is None
     assert record.received == {(worker, number): 2 for worker in range(3) for number in range(FRAMES)}
     assert record.closed == {0: 1, 1: 1, 2: 1}
+
+
+def test_silent_peer() -> None:
+    """What a peer that stands still does not read takes memory up to the watermark, 1 MiB; all of it arrives later."""
+    record = Record()
+    server = begin(2, record, {}, body=Flood)
+    assert server.join(60)
+    assert server.error is None
+    assert record.received == {(1, number): 1 for number in range(FRAMES)}
+    assert 100_000 < Flood.memory_max <= 1 << 20
 
 
 def test_worker_that_fails_is_replaced() -> None:

@@ -8,14 +8,12 @@ memory should.
 from __future__ import annotations
 
 import pickle
-import tempfile
-from collections import deque
 from collections.abc import Mapping, Sequence
 from sys import getsizeof
-from typing import IO
 
 from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.tuples import TupleSource
+from txtopo.spill import SpillFile
 
 SEGMENT_TUPLES = 2_000
 """Tuples that are written, and read again, together."""
@@ -41,13 +39,15 @@ class TaskQueue:
         self._oldest: list[TreeTuple] = []
         self._sources = sources
         self._numbers = numbers
-        self._segments: deque[tuple[int, int]] = deque()
-        self._file: IO[bytes] | None = None
-        self.file_bytes = 0
-        """Bytes that wait in the file."""
+        self._file = SpillFile()
 
     def __bool__(self) -> bool:
-        return bool(self.newest or self._oldest or self._segments)
+        return bool(self.newest or self._oldest or self._file)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes that wait in the file."""
+        return self._file.bytes
 
     def __len__(self) -> int:
         """Return how many tuples are in memory."""
@@ -62,7 +62,7 @@ class TaskQueue:
 
     def take(self, most: int) -> list[TreeTuple]:
         """Remove the oldest tuples and return them, at least one if there are any."""
-        if not self._oldest and self._segments:
+        if not self._oldest and self._file:
             self._oldest = self._read()
         oldest = self._oldest or self.newest
         if len(oldest) <= most:
@@ -81,26 +81,12 @@ class TaskQueue:
 
     def close(self) -> None:
         """Remove the file."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def _write(self, tuples: Sequence[TreeTuple]) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="txtopo-queue-")  # noqa: SIM115 - close() does; it has no name
         rows = [(each.values, self._numbers[id(each.source)], each.roots, each.edges) for each in tuples]
-        data = pickle.dumps(rows, 5)
-        start = sum(self._segments[-1]) if self._segments else 0
-        self._file.seek(start)
-        self._file.write(data)
-        self._segments.append((start, len(data)))
-        self.file_bytes += len(data)
+        self._file.put(pickle.dumps(rows, 5))
 
     def _read(self) -> list[TreeTuple]:
-        assert self._file is not None, "there are segments"
-        start, length = self._segments.popleft()
-        self.file_bytes -= length
-        self._file.seek(start)
-        rows = pickle.loads(self._file.read(length))  # noqa: S301 - written just above
-        if not self._segments:
-            self._file.truncate(0)
+        rows = pickle.loads(self._file.take())  # noqa: S301 - written by _write
         return [TreeTuple(values, self._sources[number], roots, edges) for values, number, roots, edges in rows]

@@ -1,4 +1,8 @@
-"""A channel: messages over a socket that is never waited for, in either direction."""
+"""A channel: messages over a socket that is never waited for, in either direction.
+
+A peer that stands still takes nothing: then its socket takes nothing, either, and messages for it wait here, beyond a
+bound in a file. The same holds for one that has not started yet.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import socket
 import struct
 import threading
 from collections import deque
+
+from txtopo.spill import SpillFile
 
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 18
@@ -17,8 +23,56 @@ class ChannelClosed(Exception):
     """The other side has closed the channel, or is gone."""
 
 
+class Backlog:
+    """Messages that wait, in their order: the oldest in memory, and beyond a bound the others in a file.
+
+    Args:
+        memory_max: the bound, in bytes; None: all of them are in memory.
+    """
+
+    def __init__(self, memory_max: int | None = None) -> None:
+        self.memory_max = memory_max
+        self.bytes = 0
+        """Bytes that wait, in memory and in the file."""
+        self._oldest: deque[bytes] = deque()
+        self._file = SpillFile()
+
+    def __bool__(self) -> bool:
+        return bool(self._oldest or self._file)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that wait in memory."""
+        return self.bytes - self._file.bytes
+
+    def append(self, message: bytes) -> None:
+        """Add a message behind the others."""
+        is_full = self.memory_max is not None and self.memory_bytes + len(message) > self.memory_max
+        if self._file or is_full:
+            self._file.put(message)
+        else:
+            self._oldest.append(message)
+        self.bytes += len(message)
+
+    def popleft(self) -> bytes:
+        """Remove the oldest message and return it.
+
+        Raises:
+            IndexError: there is none.
+        """
+        message = self._oldest.popleft() if self._oldest else self._file.take()
+        self.bytes -= len(message)
+        return message
+
+    def close(self) -> None:
+        """Drop all messages."""
+        self._oldest.clear()
+        self._file.close()
+        self.bytes = 0
+
+
 class Channel:
-    """Sends and receives whole messages; what the socket does not take at once waits in memory.
+    """Sends and receives whole messages; what the socket does not take at once waits in a backlog.
 
     Sending is for any thread, receiving for one.
 
@@ -30,11 +84,20 @@ class Channel:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._unsent: deque[memoryview] = deque()
+        self._begun = memoryview(b"")
+        """What is left of the message that the socket has taken a part of."""
+        self._unsent = Backlog()
         self._received = bytearray()
         self._lock = threading.Lock()
-        self.unsent_bytes = 0
+
+    @property
+    def unsent_bytes(self) -> int:
         """Bytes that wait to be sent."""
+        return len(self._begun) + self._unsent.bytes
+
+    def limit_memory(self, memory_max: int) -> None:
+        """Keep at most so many bytes that wait to be sent in memory, and the others in a file."""
+        self._unsent.memory_max = memory_max
 
     def fileno(self) -> int:
         """Return the socket's number, for selectors."""
@@ -52,8 +115,7 @@ class Channel:
                 f"a message of {len(message):,} bytes is too long; at most {MESSAGE_BYTES_MAX:,} can be sent"
             )
         with self._lock:
-            self._unsent.append(memoryview(_LENGTH.pack(len(message)) + message))
-            self.unsent_bytes += _LENGTH.size + len(message)
+            self._unsent.append(_LENGTH.pack(len(message)) + message)
             self._flush()
 
     def flush(self) -> bool:
@@ -64,7 +126,7 @@ class Channel:
         """
         with self._lock:
             self._flush()
-            return not self._unsent
+            return not self.unsent_bytes
 
     def receive(self) -> list[bytes]:
         """Return the messages that have come.
@@ -86,6 +148,8 @@ class Channel:
     def close(self) -> None:
         """Close the socket; what waits is dropped."""
         self._connection.close()
+        with self._lock:
+            self._unsent.close()
 
     def _take_messages(self) -> list[bytes]:
         messages, received, start = [], self._received, 0
@@ -100,16 +164,13 @@ class Channel:
         return messages
 
     def _flush(self) -> None:
-        while self._unsent:
-            first = self._unsent[0]
+        while self._begun or self._unsent:
+            if not self._begun:
+                self._begun = memoryview(self._unsent.popleft())
             try:
-                sent = self._connection.send(first)
+                sent = self._connection.send(self._begun)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
-            self.unsent_bytes -= sent
-            if sent == len(first):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = first[sent:]
+            self._begun = self._begun[sent:]

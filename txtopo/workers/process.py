@@ -22,7 +22,7 @@ import attrs
 from txtopo.errors import InternalError, TxtopoError
 from txtopo.workers import handshake
 from txtopo.workers.body import Body
-from txtopo.workers.channel import Channel, ChannelClosed
+from txtopo.workers.channel import Backlog, Channel, ChannelClosed
 from txtopo.workers.messages import (
     Address,
     Beat,
@@ -113,7 +113,8 @@ class _Loop:
         self._epoch = -1
         self._peers: dict[int, Peer] = {}
         self._outgoing: dict[int, Channel] = {}
-        self._unconnected: dict[int, list[bytes]] = {}
+        self._unconnected: dict[int, Backlog] = {}
+        """By worker, what it gets once it is there."""
         self._incoming: dict[int, tuple[int, Channel]] = {}
         """By the epoch that sends, the worker that it is."""
         self._early: list[Incoming] = []
@@ -168,6 +169,8 @@ class _Loop:
             channel.close()
         for incoming in self._early:
             incoming.channel.close()
+        for waiting in self._unconnected.values():
+            waiting.close()
         self._selector.close()
         self._wake_up.close()
         self._waker.close()
@@ -240,7 +243,7 @@ class _Loop:
         self._received.pop(dead, None)
         for worker, peer in self._peers.items():
             if peer.epoch == dead:
-                self._unconnected.pop(worker, None)
+                self._unconnected.pop(worker, Backlog()).close()
                 channel = self._outgoing.pop(worker, None)
                 if channel is not None:
                     self._drop(channel)
@@ -261,8 +264,13 @@ class _Loop:
             return
         self._outgoing[worker] = ready.channel
         # Whoever closes this channel is gone, or counts us as dead: the driver says which, sooner or later.
-        for message in [*self._unconnected.pop(worker, []), *([_CONGESTED] if self._is_congested else [])]:
-            self._put(ready.channel, message)
+        ready.channel.limit_memory(self._unsent_memory_max())
+        waiting = self._unconnected.pop(worker, Backlog())
+        while waiting:
+            self._put(ready.channel, waiting.popleft())
+        waiting.close()
+        if self._is_congested:
+            self._put(ready.channel, _CONGESTED)
 
     def _take_incoming(self, incoming: Incoming) -> None:
         sender, receiver = incoming.introduction.sender, incoming.introduction.receiver
@@ -303,7 +311,9 @@ class _Loop:
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:
-            self._unconnected.setdefault(worker, []).append(message)
+            if worker not in self._unconnected:
+                self._unconnected[worker] = Backlog(self._unsent_memory_max())
+            self._unconnected[worker].append(message)
         else:
             self._put(channel, message)
 
@@ -331,7 +341,7 @@ class _Loop:
         """Tell the peers when too much begins, or ceases, to wait here."""
         assert self._body is not None, "welcomed before"
         unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
-        unconnected = sum(len(each) for messages in self._unconnected.values() for each in messages)
+        unconnected = sum(waiting.bytes for waiting in self._unconnected.values())
         waiting = unsent + unconnected + self._body.queued_bytes()
         low = self._job.watermark_bytes // 2
         is_congested = waiting > (low if self._is_congested else self._job.watermark_bytes)
@@ -340,6 +350,10 @@ class _Loop:
             for channel in self._outgoing.values():
                 self._put(channel, _CONGESTED if is_congested else _FREE)
             self._throttle()
+
+    def _unsent_memory_max(self) -> int:
+        """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
+        return self._job.watermark_bytes // max(1, len(self._peers))
 
     def _throttle(self) -> None:
         assert self._body is not None, "welcomed before"
