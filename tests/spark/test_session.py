@@ -11,8 +11,29 @@ import pytest
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.spark.session import _java_options
+from txtopo.spark.session import DriverHost, _java_options
 from txtopo.spark.versions import check_java
+
+
+@pytest.mark.parametrize(
+    ("given", "reached", "bound"),
+    [
+        ({}, "127.0.0.1", "127.0.0.1"),
+        ({"spark.driver.host": "driver.example"}, "driver.example", "driver.example"),
+        ({"spark.driver.host": "10.0.0.1", "spark.driver.bindAddress": "0.0.0.0"}, "10.0.0.1", "0.0.0.0"),
+        ({"spark.driver.host": "[::1]", "spark.driver.bindAddress": ""}, "::1", "::1"),
+    ],
+)
+def test_where_the_driver_listens(given: dict[str, str], reached: str, bound: str) -> None:
+    """It binds to Spark's bind address, or else to the one by which it is reached."""
+
+    class Context:
+        """As much of Spark's as is asked."""
+
+        def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+            return given
+
+    assert DriverHost.of(Context()) == DriverHost(reached, bound)  # type: ignore[arg-type]
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -155,7 +155,12 @@ class Threads(JobStarter):
 
 
 def begin(
-    workers: int, record: Record, failing: Mapping[int, int], restarts_max: int = 10, body: type[Exchange] = Exchange
+    workers: int,
+    record: Record,
+    failing: Mapping[int, int],
+    restarts_max: int = 10,
+    body: type[Exchange] = Exchange,
+    host: str = "127.0.0.1",
 ) -> ControlServer:
     """Start a run.
 
@@ -165,10 +170,11 @@ def begin(
         failing: how many starts of a worker fail half-way.
         restarts_max: how many restarts are allowed.
         body: what a worker does.
+        host: where the driver listens.
     """
     secret = new_secret()
     jobs = Threads(lambda number, count, send: body(number, count, record, send, failing), secret)
-    listener = Listener("127.0.0.1", secret)
+    listener = Listener(host, secret)
     jobs.driver = listener.address
     supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=True, now=time.monotonic())
     server = ControlServer(supervisor, jobs, listener)
@@ -184,6 +190,16 @@ def test_exchange() -> None:
     assert server.error is None
     assert record.received == {(worker, number): 2 for worker in range(3) for number in range(FRAMES)}
     assert record.closed == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_exchange_by_ipv6() -> None:
+    """A driver that is reached by IPv6 has workers that reach each other by it."""
+    record = Record()
+    server = begin(2, record, {}, host="::1")
+    assert server.join(30)
+    assert server.error is None
+    assert len(record.received) == 2 * FRAMES
 
 
 def test_silent_peer() -> None:

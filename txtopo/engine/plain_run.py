@@ -217,16 +217,15 @@ class RunningTopology:
 
     def _begin(self, workers: int) -> _Run:
         from txtopo.spark.plain_workers import SparkWorkers, WorkerPackage, pack_up  # noqa: PLC0415 - pyspark
+        from txtopo.spark.session import DriverHost  # noqa: PLC0415 - as above
         from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
         from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
 
         context = self._session.sparkContext
-        settings = context.getConf()
-        host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-        bind_host = settings.get("spark.driver.bindAddress", host) or host
+        host = DriverHost.of(context)
         run_key, secret = secrets.token_bytes(16), new_secret()
-        listener = Listener(bind_host, secret)
-        lines = LineListener(host, run_key, bind_host)
+        listener = Listener(host.bound, secret)
+        lines = LineListener(host.reached, run_key, host.bound)
         level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
         assignment = assign(self._plan, workers, self._config.acker_executors)
         package = WorkerPackage(
@@ -234,8 +233,8 @@ class RunningTopology:
             content=pack_up(self._plan, assignment, self._config),
             import_paths=make_importable(context),
             secret=secret,
-            driver=(host, listener.address[1]),
-            lines=LinesAddress(host, lines.port, level),
+            driver=(host.reached, listener.address[1]),
+            lines=LinesAddress(host.reached, lines.port, level),
         )
         supervisor = Supervisor(
             workers,

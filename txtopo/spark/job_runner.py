@@ -24,6 +24,7 @@ from txtopo.processing.job_runner import JobRunner
 from txtopo.processing.stage_run import Job, Report
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
+from txtopo.spark.session import DriverHost
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.frame_code import error_of_function
 from txtopo.spark.sql.frame_session import FrameSession
@@ -57,17 +58,15 @@ class SparkJobRunner(JobRunner):
         self._run_key = uuid.uuid4().bytes
         self.slots = max(1, self._context.defaultParallelism)
         import_paths = make_importable(self._context)
-        settings = self._context.getConf()
-        host = settings.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-        bind_host = settings.get("spark.driver.bindAddress", host) or host
-        self._progress = ProgressListener(host, self._run_key, bind_host)
-        self._lines = LineListener(host, self._run_key, bind_host)
+        host = DriverHost.of(self._context)
+        self._progress = ProgressListener(host.reached, self._run_key, host.bound)
+        self._lines = LineListener(host.reached, self._run_key, host.bound)
         package = RunPackage(
             self._run_key,
             pack_up(plan, dict(config), dict(prototypes)),
             import_paths,
             self._progress.address,
-            LinesAddress(host, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
+            LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
         frames = plan.frames

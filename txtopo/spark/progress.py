@@ -18,6 +18,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, UserCodeError
 from txtopo.tasks.progress_probe import ProgressProbe
 from txtopo.tasks.user_output import OutputOrigin
+from txtopo.workers.listener import address_family
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25
@@ -167,8 +168,3 @@ class ProgressSender:
 
     def _report(self, **content: object) -> bytes:
         return self._run_key + json.dumps({"job": self._job_id, **content}).encode()
-
-
-def address_family(host: str) -> socket.AddressFamily:
-    """Return the family of an address: IPv6 if it contains a colon."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

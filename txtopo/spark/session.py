@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import attrs
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -51,6 +52,27 @@ time of Spark's start, for code that is not needed afterwards. Loops over data r
 
 
 logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class DriverHost:
+    """Where the driver listens.
+
+    Args:
+        reached: the address at which executors reach it.
+        bound: the local address that it binds to.
+    """
+
+    reached: str
+    bound: str
+
+    @classmethod
+    def of(cls, context: SparkContext) -> DriverHost:
+        """Return what Spark was told; the brackets that Spark wants round an IPv6 address are for nobody else."""
+        settings = context.getConf()
+        reached = settings.get("spark.driver.host", "") or "127.0.0.1"
+        bound = settings.get("spark.driver.bindAddress", "") or reached
+        return cls(reached.strip("[]"), bound.strip("[]"))
 
 
 def check_spark(config: Config, given: SparkSession | None = None, *, delta_users: Sequence[str] = ()) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from txtopo.spark.progress import address_family
 from txtopo.tasks.user_output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
+from txtopo.workers.listener import address_family
 
 _LENGTH = struct.Struct("!I")
 _KEY_BYTES = 16

@@ -16,17 +16,22 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 128
 
 
+def address_family(host: str) -> socket.AddressFamily:
+    """Return the family of an address: IPv6 if it contains a colon."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 class Listener:
     """Listens in a thread; each connection has its handshake in another one, so that nobody waits for a stranger.
 
     Args:
-        host: where to listen.
+        host: where to listen: an IPv4 or IPv6 address, or a name.
         secret: the run's.
     """
 
     def __init__(self, host: str, secret: bytes) -> None:
         self._secret = secret
-        self._socket = socket.create_server((host, 0), backlog=_BACKLOG)
+        self._socket = socket.create_server((host, 0), family=address_family(host), backlog=_BACKLOG)
         self.address: Address = (host, self._socket.getsockname()[1])
         """Where others connect."""
 
