@@ -37,6 +37,13 @@ class Columns:
         self.roots: list[Any] = []
         self.edges: list[Any] = []
 
+    def take(self) -> Columns:
+        """Move the tuples to columns of their own, and return these."""
+        taken = Columns(self.source, self.task)
+        taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
+        self.values, self.roots, self.edges = [], [], []
+        return taken
+
 
 @attrs.define
 class Frame:

@@ -59,16 +59,19 @@ class Outbox:
         """Whether nothing waits to be flushed to another worker or an acker."""
         return not (self.acks or self.masks or self.failed or self.reset or any(c.values for c in self.columns))
 
+    def drop(self, worker: int) -> None:
+        """Forget the tuples for the tasks of a worker."""
+        for columns in self.columns:
+            if self._worker_of[columns.task] == worker:
+                columns.take()
+
     def take_frames(self) -> dict[int, Frame]:
         """Return what was gathered, a frame for each worker, this one among them, and forget it."""
         frames: dict[int, Frame] = {}
         for columns in self.columns:
             if columns.values:
                 frame = frames.setdefault(self._worker_of[columns.task], Frame())
-                taken = Columns(columns.source, columns.task)
-                taken.values, taken.roots, taken.edges = columns.values, columns.roots, columns.edges
-                columns.values, columns.roots, columns.edges = [], [], []
-                frame.tuples.append(taken)
+                frame.tuples.append(columns.take())
         if self.acks or self.masks:
             self._take_acks(frames)
         for roots, name in ((self.failed, "failed"), (self.reset, "reset")):

@@ -87,12 +87,18 @@ class _SpoutExecutor:
     """Tasks of a spout that stay together: their pending roots are limited together."""
 
     tasks: list[SpoutTask]
-    pending_max: int
-    wait: SpoutWaitStrategy | None
+    pending_max: int = attrs.field(init=False)
+    """How many roots may be pending: as many as one task may have, for each."""
+    wait: SpoutWaitStrategy | None = attrs.field(init=False)
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
     """How long the spout wants to wait now; None: until something happens."""
+
+    def __attrs_post_init__(self) -> None:
+        config = self.tasks[0].config
+        self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
+        self.wait = config["topology.spout.wait.strategy"]
 
     def run(self, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
@@ -213,14 +219,10 @@ class Worker:
         self._bolts: list[BoltTask] = []
         self._ticks: list[_Ticks] = []
         self._spouts = [
-            _SpoutExecutor([SpoutTask(self._around, plan.by_id[e.component], task) for task in e.tasks], 0, None)
+            _SpoutExecutor([SpoutTask(self._around, plan.by_id[e.component], task) for task in e.tasks])
             for e in executors
             if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
         ]
-        for executor in self._spouts:
-            of_component = executor.tasks[0].config
-            executor.pending_max = of_component["topology.max.spout.pending"] * len(executor.tasks)
-            executor.wait = of_component["topology.spout.wait.strategy"]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
         self._is_active = self._was_active = self._is_throttled = False
         self._current: BoltTask | SpoutTask | None = None
@@ -262,9 +264,7 @@ class Worker:
             dead: the epoch that died.
             successor: the one that follows.
         """
-        for columns in self._outbox.columns:
-            if self._worker_of[columns.task] == worker:
-                columns.values, columns.roots, columns.edges = [], [], []
+        self._outbox.drop(worker)
         self._set_bits({worker: successor})
         self._known = max(self._known, successor)
         self._take_known()

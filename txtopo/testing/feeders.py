@@ -8,7 +8,7 @@ import time
 import uuid
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from txtopo.api.bolt import OutputFieldsDeclarer
@@ -102,11 +102,20 @@ class AckFailMapTracker(Shared):
         _wait_for(self.failed, message_ids, "failed")
 
 
-def _wait_for(found: Mapping[Any, int], message_ids: Sequence[Any], what: str) -> None:
-    end = time.monotonic() + WAIT_SECS
-    while missing := [each for each in message_ids if each not in found]:
-        assert time.monotonic() < end, f"not {what} within {WAIT_SECS:g} s: {missing}"
+def wait_until(condition: Callable[[], bool], timeout_secs: float = WAIT_SECS) -> bool:
+    """Wait until a condition holds, and return whether it does within a time."""
+    end = time.monotonic() + timeout_secs
+    while not condition():
+        if time.monotonic() > end:
+            return False
         time.sleep(_PAUSE_SECS)
+    return True
+
+
+def _wait_for(found: Mapping[Any, int], message_ids: Sequence[Any], what: str) -> None:
+    if not wait_until(lambda: found.keys() >= set(message_ids)):
+        missing = [each for each in message_ids if each not in found]
+        raise AssertionError(f"not {what} within {WAIT_SECS:g} s: {missing}")
 
 
 class FeederSpout(Spout, Shared):
@@ -136,11 +145,8 @@ class FeederSpout(Spout, Shared):
             TimeoutError: no task of it has taken the tuple: the topology is not active, or pending is full.
         """
         self.feed_no_wait(values, message_id)
-        end = time.monotonic() + WAIT_SECS
-        while self._waiting:
-            if time.monotonic() > end:
-                raise TimeoutError(f"no task has emitted {values!r} within {WAIT_SECS:g} s; is the topology active?")
-            time.sleep(_PAUSE_SECS)
+        if not wait_until(lambda: not self._waiting):
+            raise TimeoutError(f"no task has emitted {values!r} within {WAIT_SECS:g} s; is the topology active?")
 
     def feed_no_wait(self, values: Sequence[Any], message_id: Any = None) -> None:
         """Give a tuple to the spout, to emit when it can."""

@@ -23,11 +23,9 @@ from txtopo.acking.metrics import Counts, by_component
 from txtopo.acking.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError, TxtopoError
+from txtopo.testing.feeders import WAIT_SECS, wait_until
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
-
-WAIT_SECS = 10.0
-"""How long a test waits for what it expects."""
 
 _QUIET_PASSES_MAX = 500
 """Passes that a step of simulated time waits for quiet: an endless spout never is."""
@@ -211,15 +209,16 @@ class InlineTopology:
             TimeoutError: it does not; the message says what was waited for.
             TxtopoError: what ended the topology, if its workers died too often.
         """
-        end = time.monotonic() + timeout_secs
-        while True:
+
+        def holds() -> bool:
             with self._lock:
                 if condition():
-                    return
+                    return True
                 self.raise_if_given_up()
-            if time.monotonic() > end:
-                raise TimeoutError(f"topology {self._plan.topology_id!r}: no {what} within {timeout_secs:g} s")
-            time.sleep(_PAUSE_SECS)
+                return False
+
+        if not wait_until(holds, timeout_secs):
+            raise TimeoutError(f"topology {self._plan.topology_id!r}: no {what} within {timeout_secs:g} s")
 
     def wait(self, timeout_secs: float = WAIT_SECS) -> None:
         """Wait until every spout is exhausted and nothing is pending, then stop.

@@ -6,6 +6,7 @@ bound in a file. The same holds for one that has not started yet.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -21,6 +22,34 @@ MESSAGE_BYTES_MAX = (1 << 32) - 1
 
 class ChannelClosed(Exception):
     """The other side has closed the channel, or is gone."""
+
+
+class WakeUp:
+    """Wakes up a thread that waits for sockets: it waits for this one, too."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the socket's number, for selectors."""
+        return self._receiver.fileno()
+
+    def wake(self) -> None:
+        """Wake the thread up; from any thread, also once it is over."""
+        with contextlib.suppress(OSError):  # closed; or full, which wakes up just as well
+            self._sender.send(b"w")
+
+    def clear(self) -> None:
+        """Take note of having been woken up, before looking for what there is to do."""
+        with contextlib.suppress(BlockingIOError):
+            self._receiver.recv(4096)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._receiver.close()
+        self._sender.close()
 
 
 class Backlog:

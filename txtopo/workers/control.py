@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from txtopo.errors import InternalError
-from txtopo.workers.channel import Channel, ChannelClosed
+from txtopo.workers.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers.listener import Listener
 from txtopo.workers.messages import Beat, Bye, Erred, Hello, Vitals, dump, load
 from txtopo.workers.supervision import (
@@ -89,8 +89,7 @@ class ControlServer:
         self._on_lost = on_lost
         self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
-        self._wake_up, self._waker = socket.socketpair()
-        self._wake_up.setblocking(False)
+        self._wake_up = WakeUp()
         self._channels: dict[int, Channel] = {}
         self._numbers = itertools.count(1)
         self._busy_said: dict[int, str] = {}
@@ -107,7 +106,7 @@ class ControlServer:
     def post(self, event: Event) -> None:
         """Give an event to supervision; from any thread."""
         self._events.put(event)
-        self._wake()
+        self._wake_up.wake()
 
     def join(self, timeout_secs: float | None = None) -> bool:
         """Wait until the run is over, and return whether it is."""
@@ -132,8 +131,7 @@ class ControlServer:
     def _wait(self) -> None:
         for key, _ in self._selector.select(TICK_SECS):
             if key.fileobj is self._wake_up:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake_up.recv(4096)
+                self._wake_up.clear()
             else:
                 self._hear(key.data)
         with contextlib.suppress(queue.Empty):
@@ -223,7 +221,7 @@ class ControlServer:
 
     def _take(self, connection: socket.socket) -> None:
         self._events.put((next(self._numbers), Channel(connection)))
-        self._wake()
+        self._wake_up.wake()
 
     def _drop(self, number: int) -> None:
         channel = self._channels.pop(number, None)
@@ -238,8 +236,3 @@ class ControlServer:
         self._listener.close()
         self._selector.close()
         self._wake_up.close()
-        self._waker.close()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._waker.send(b"w")

@@ -22,7 +22,7 @@ import attrs
 from txtopo.errors import InternalError, TxtopoError
 from txtopo.workers import handshake
 from txtopo.workers.body import Body
-from txtopo.workers.channel import Backlog, Channel, ChannelClosed
+from txtopo.workers.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.workers.messages import (
     Address,
     Beat,
@@ -105,9 +105,8 @@ class _Loop:
         self._job = job
         self._control = control
         self._selector = selectors.DefaultSelector()
-        self._wake_up, self._waker = socket.socketpair()
-        self._wake_up.setblocking(False)
-        self._meetings = Meetings(host, job.secret, self._wake)
+        self._wake_up = WakeUp()
+        self._meetings = Meetings(host, job.secret, self._wake_up.wake)
         self._make_body = make_body
         self._body: Body | None = None
         self._epoch = -1
@@ -173,7 +172,6 @@ class _Loop:
             waiting.close()
         self._selector.close()
         self._wake_up.close()
-        self._waker.close()
 
     # -- what the loop waits for
 
@@ -189,8 +187,7 @@ class _Loop:
             self._obey(load(message))
 
     def _take_ready(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_up.recv(4096)
+        self._wake_up.clear()
         for ready in self._meetings.take():
             if isinstance(ready, Outgoing):
                 self._take_outgoing(ready)
@@ -409,7 +406,3 @@ class _Loop:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._control, selectors.EVENT_WRITE)
                 selector.select(BEAT_SECS)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._waker.send(b"w")

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.panel import Panel
-from rich.spinner import Spinner
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from txtopo.cli.display.live import WIDTH_MAX
+from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
-from txtopo.cli.display.wording import clock, count_of
+from txtopo.cli.display.wording import count_of
 from txtopo.engine.plain_run import PlainReport
 
 
@@ -65,72 +60,38 @@ class AckedLines(Lines):
         click.echo(f"{report.topology_id}: done in {report.elapsed_secs:.1f} s: {report.reason}; {_counts(report)}")
 
 
-class AckedDisplay:
-    """Draws the run anew several times a second.
+class AckedDisplay(Display):
+    """Redraws the progress of a plain topology.
 
     Args:
         console: the terminal.
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._rate = _Rate()
-        self._is_stopping = False
-        self._live = Live(Spinner("dots", "beginning …", style="green"), console=console, transient=True)
-
-    def __enter__(self) -> Self:
-        """Show at once that something happens: Spark takes seconds to start."""
-        self._live.start(refresh=True)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the terminal as it was found."""
-        del kind, error, trace
-        self._live.stop()
-
-    def stage(self, stage: str) -> None:
-        """Say what is being done before the run begins."""
-        self._live.update(Spinner("dots", f"{stage} …", style="green"), refresh=True)
 
     def update(self, report: PlainReport) -> None:
         """Take what the topology does."""
         self._rate.add(report)
-        subtitle = "stopping … Ctrl-C again ends at once" if self._is_stopping else "Ctrl-C stops in good order"
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", justify="right", no_wrap=True)
-        grid.add_column()
-        grid.add_row("roots", _counts(report))
-        grid.add_row("", _rates(report, self._rate))
-        workers = f"{report.workers_running} of {report.workers} run, {count_of(report.restarts, 'restart')}"
-        grid.add_row("workers", Text(workers, "yellow" if report.workers_running < report.workers else ""))
-        for name, counts in report.components.items():
-            emitted = sum(counts.emitted.values())
-            grid.add_row(name, f"{counts.executed:,} executed, {emitted:,} emitted, {counts.failed:,} failed")
-        if report.last_error:
-            grid.add_row("last error", Text(report.last_error, "yellow"))
-        self._live.update(
-            Panel(
-                grid,
-                title=f"[bold]{report.topology_id}[/] [dim]{clock(report.elapsed_secs)}[/]",
-                title_align="left",
-                subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
-                subtitle_align="right",
-                width=min(WIDTH_MAX, self._console.width),
-                border_style="yellow" if self._is_stopping else "green",
-            )
-        )
-
-    def stopping(self) -> None:
-        """Say that a stop was asked for."""
-        self._is_stopping = True
+        self.draw(report.topology_id, report.elapsed_secs, self._rows(report))
 
     def finish(self, report: PlainReport) -> None:
         """Replace the display by what the run did."""
         self._live.stop()
         self._console.print(Text.assemble(("✔ ", "bold green"), (report.topology_id, "bold"), f": {report.reason}"))
         self._console.print(f"{_counts(report)} in {report.elapsed_secs:.1f} s", highlight=False)
+
+    def _rows(self, report: PlainReport) -> Iterator[tuple[str, RenderableType]]:
+        yield "roots", _counts(report)
+        yield "", _rates(report, self._rate)
+        workers = f"{report.workers_running} of {report.workers} run, {count_of(report.restarts, 'restart')}"
+        yield "workers", Text(workers, "yellow" if report.workers_running < report.workers else "")
+        for name, counts in report.components.items():
+            emitted = sum(counts.emitted.values())
+            yield name, f"{counts.executed:,} executed, {emitted:,} emitted, {counts.failed:,} failed"
+        if report.last_error:
+            yield "last error", Text(report.last_error, "yellow")
 
 
 def _counts(report: PlainReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -25,21 +26,16 @@ _REASON_MAX = 160
 _COMMITTING, _WAITING, _PROCESSING, _READY = "green", "cyan", "yellow", "bright_black"
 
 
-class LiveDisplay:
-    """Redraws the run's progress several times a second.
+class Display:
+    """A panel that is drawn anew several times a second.
 
     Args:
         console: the terminal.
-        window: the maximum number of transactions that are begun and not committed.
     """
 
-    def __init__(self, console: Console, window: int) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._window = window
-        self._rate = TupleRate()
         self._is_stopping = False
-        self._begun = time.monotonic()
-        self._spark_secs: float | None = None
         self._live = Live(_waiting("starting"), console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -58,50 +54,79 @@ class LiveDisplay:
         """Show the current step before the run begins."""
         self._live.update(_waiting(stage), refresh=True)
 
+    def stopping(self) -> None:
+        """Show that a stop was requested."""
+        self._is_stopping = True
+
+    def draw(self, topology_id: str, elapsed_secs: float, rows: Iterable[tuple[str, RenderableType]]) -> None:
+        """Show the run.
+
+        Args:
+            topology_id: of the topology.
+            elapsed_secs: since the run began.
+            rows: names, and what is to be said of each.
+        """
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", justify="right", no_wrap=True)
+        grid.add_column()
+        for name, content in rows:
+            grid.add_row(name, content)
+        subtitle = "stopping … Ctrl-C again stops immediately" if self._is_stopping else "Ctrl-C stops cleanly"
+        self._live.update(
+            Panel(
+                grid,
+                title=f"[bold]{topology_id}[/] [dim]{clock(elapsed_secs)}[/]",
+                title_align="left",
+                subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
+                subtitle_align="right",
+                width=min(WIDTH_MAX, self._console.width),
+                border_style="yellow" if self._is_stopping else "green",
+            )
+        )
+
+
+class LiveDisplay(Display):
+    """Redraws the progress of a transactional topology.
+
+    Args:
+        console: the terminal.
+        window: the maximum number of transactions that are begun and not committed.
+    """
+
+    def __init__(self, console: Console, window: int) -> None:
+        super().__init__(console)
+        self._window = window
+        self._rate = TupleRate()
+        self._begun = time.monotonic()
+        self._spark_secs: float | None = None
+
     def update(self, progress: Progress) -> None:
         """Show a snapshot."""
         if self._spark_secs is None:
             self._spark_secs = time.monotonic() - self._begun
         self._rate.add(progress)
-        self._live.update(self._panel(progress))
-
-    def stopping(self) -> None:
-        """Show that a stop was requested."""
-        self._is_stopping = True
+        self.draw(progress.topology_id, progress.elapsed_secs, self._rows(progress))
 
     def finish(self, report: RunReport) -> None:
         """Replace the display with the summary of the run."""
         self._live.stop()
         print_summary(self._console, report, self._spark_secs or 0.0)
 
-    def _panel(self, progress: Progress) -> RenderableType:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", justify="right", no_wrap=True)
-        grid.add_column()
-        grid.add_row("window", Group(_bar(progress, self._window), _legend(progress)))
+    def _rows(self, progress: Progress) -> Iterator[tuple[str, RenderableType]]:
+        yield "window", Group(_bar(progress, self._window), _legend(progress))
         if progress.transactions:
-            grid.add_row("committed", _committed(progress))
-            grid.add_row("next", _next(progress))
+            yield "committed", _committed(progress)
+            yield "next", _next(progress)
         else:
-            grid.add_row("committed", Text(f"nothing yet: {activity(progress)}"))
+            yield "committed", Text(f"nothing yet: {activity(progress)}")
         if progress.total:
-            grid.add_row("input", _input(progress, self._rate.secs_left))
+            yield "input", _input(progress, self._rate.secs_left)
         average, recent = f"{self._rate.average:,.0f}/s", f"{self._rate.recent:,.0f}/s"
         rate = Text.assemble((f"{progress.tuples:,}", "bold"), f"   {average}, recently {recent}   ")
-        grid.add_row("tuples", rate.append(self._rate.history, "green"))
-        grid.add_row("failures", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else ""))
+        yield "tuples", rate.append(self._rate.history, "green")
+        yield "failures", Text(f"{progress.failures:,}", "bold yellow" if progress.failures else "")
         if progress.last_failure:
-            grid.add_row("", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow"))
-        subtitle = "stopping … Ctrl-C again stops immediately" if self._is_stopping else "Ctrl-C stops cleanly"
-        return Panel(
-            grid,
-            title=f"[bold]{progress.topology_id}[/] [dim]{clock(progress.elapsed_secs)}[/]",
-            title_align="left",
-            subtitle=f"[{'yellow' if self._is_stopping else 'dim'}]{subtitle}[/]",
-            subtitle_align="right",
-            width=min(WIDTH_MAX, self._console.width),
-            border_style="yellow" if self._is_stopping else "green",
-        )
+            yield "", Text(f"the last failure: {reason_of(progress, _REASON_MAX)}", "yellow")
 
 
 def _waiting(stage: str) -> Spinner:
