@@ -91,7 +91,7 @@ def test_every_promise_holds(kinds, seeds):
     """Promise 18 and its neighbours: whoever dies, and whoever knows of it when, and whatever is lost or doubled."""
     result = run_schedules(PlainSubject(tangle(), roots=20), seeds, kinds)
     assert [(failure.seed, failure.violation, failure.faults) for failure in result.failures] == []
-    assert {each.name.lower() for each in kinds} == set(result.faults)
+    assert {each.value for each in kinds} == set(result.faults)
 
 
 def ledger_with_a_root():

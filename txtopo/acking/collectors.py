@@ -188,7 +188,7 @@ class BoltCollector(OutputCollector):
         emitting: what it emits with.
     """
 
-    __slots__ = ("ack", "counts", "emit", "emit_direct", "fail", "report_error", "reset_timeout")
+    __slots__ = ("ack", "acks_told", "counts", "emit", "emit_direct", "fail", "report_error", "reset_timeout")
 
     # Variables in place of the methods: see the module.
     emit: Callable[..., list[int]]
@@ -199,6 +199,8 @@ class BoltCollector(OutputCollector):
     report_error: Callable[[BaseException], None]  # type: ignore[assignment]
     counts: Callable[[], Counts]
     """Returns what was counted, but what the task has executed."""
+    acks_told: Callable[[], int]
+    """Returns how many acks the ackers were told of: one for each root of each tuple that was acked."""
 
     def __init__(self, emitting: Emitting) -> None:  # noqa: C901, PLR0915 - one scope for all closures; see the module
         outbox, hooks, bits = emitting.outbox, emitting.hooks, emitting.bits
@@ -207,6 +209,7 @@ class BoltCollector(OutputCollector):
         fast_stream, fast_one, width, remote = _fast_lane(emitting)
         source = None if fast_stream is None else fast_stream.source
         fast = acked = failed = transferred = 0
+        untracked = more_roots = 0  # of tuples that were acked: the common ones have one root, and cost nothing
         emitted_on: dict[str, int] = {}
 
         def emit(
@@ -280,13 +283,15 @@ class BoltCollector(OutputCollector):
                 emitting.tell_emitted(values, stream.name, tasks)
 
         def ack(tuple: Tuple) -> None:
-            nonlocal acked
+            nonlocal acked, more_roots, untracked
             roots = tuple.roots  # type: ignore[attr-defined]
             if roots.__class__ is int:
                 if roots:
                     acks[roots] = acked_before(roots, 0) ^ tuple.edges  # type: ignore[attr-defined]
                     if tuple.mask:  # type: ignore[attr-defined]
                         masks[roots] = mask_before(roots, 0) | tuple.mask  # type: ignore[attr-defined]
+                else:
+                    untracked += 1
             elif roots is SETTLED:
                 log.warning("component %r acked or failed %r again: ignored", emitting.component, tuple)
                 return
@@ -295,6 +300,7 @@ class BoltCollector(OutputCollector):
                     acks[root] = acked_before(root, 0) ^ edge
                     if tuple.mask:  # type: ignore[attr-defined]
                         masks[root] = mask_before(root, 0) | tuple.mask  # type: ignore[attr-defined]
+                more_roots += len(roots) - 1
             tuple.roots = SETTLED  # type: ignore[attr-defined]
             acked += 1
             if hooks:
@@ -331,6 +337,7 @@ class BoltCollector(OutputCollector):
         self.reset_timeout = reset_timeout
         self.report_error = emitting.errors.report
         self.counts = counts
+        self.acks_told = lambda: acked - untracked + more_roots
 
 
 def _with_fast(emitted_on: Mapping[str, int], fast: int) -> dict[str, int]:

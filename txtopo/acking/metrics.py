@@ -15,7 +15,7 @@ class Counts:
     Args:
         emitted: calls of emit, by stream.
         transferred: tuples sent; one that was emitted to three tasks is three.
-        executed: tuples that a bolt executed, or messages that an acker took.
+        executed: tuples that a bolt executed, or messages for an acker: inits, acks, failures and resets.
         acked: of a bolt, tuples that it acked; of a spout, roots.
         failed: of a bolt, tuples that it failed; of a spout, roots, those whose timeout passed among them.
     """

@@ -185,6 +185,7 @@ class Worker:
         self._send = send
         self._clock = clock
         self._worker_of = assignment.worker_of
+        self._is_acking = assignment.is_acking
         executors = assignment.executors_of(worker)
         bolts = [e for e in executors if e.component != ACKER and plan.by_id[e.component].kind is not PlainKind.SPOUT]
         self._sources = tuple_sources(plan)
@@ -214,7 +215,8 @@ class Worker:
         self._not_yet: deque[Frame] = deque()
         dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
-        self._acker_messages = dict.fromkeys(self._ackers, 0)
+        self._acker_messages = 0
+        """What the ackers here were told of, but acks: those of a pass reach them put together."""
         self._bolt_executors = bolts
         self._bolts: list[BoltTask] = []
         self._ticks: list[_Ticks] = []
@@ -351,7 +353,7 @@ class Worker:
             worker=self.number,
             counts=(
                 *((task.component.id, task.counts) for task in tasks),
-                *((ACKER, Counts(executed=count)) for count in self._acker_messages.values()),
+                *([(ACKER, Counts(executed=self.acker_messages()))] if self._is_acking else []),
             ),
             pending=self.pending(),
             latencies=LatencyHistogram.sum(task.latencies for task in spouts),
@@ -375,8 +377,8 @@ class Worker:
         }
 
     def acker_messages(self) -> int:
-        """Return how many messages the ackers here have taken."""
-        return sum(self._acker_messages.values())
+        """Return how many messages there were for ackers: acks from here, and all others to ackers here."""
+        return self._acker_messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
 
     def tree_bytes_max(self) -> int:
         """Return how much memory the largest tree takes that an acker holds; 0 if there is none."""
@@ -471,27 +473,25 @@ class Worker:
             for number, roots in by_acker.items():
                 values, masks = zip(*map(inits.__getitem__, roots), strict=True)
                 self._ackers[number].init(roots, values, masks, task.id)
-                self._acker_messages[number] += len(roots)
+                self._acker_messages += len(roots)
             inits.clear()
 
     def _tell_ackers(self, frame: Frame) -> None:
         """Give the ackers here what a frame has for them. Messages for an acker that is not here are stale."""
         if len(self._ackers) == 1 and frame.acks[0]:
-            ((number, acker),) = self._ackers.items()
+            (acker,) = self._ackers.values()
             acker.ack(*frame.acks)
-            self._acker_messages[number] += len(frame.acks[0])
         elif frame.acks[0]:
             for number, acker in self._ackers.items():
                 mine = [each for each in zip(*frame.acks, strict=True) if acker_of(each[0]) == number]
                 if mine:
                     acker.ack(*zip(*mine, strict=True))
-                    self._acker_messages[number] += len(mine)
         for number, acker in self._ackers.items():
             failed = [root for root in frame.failed if acker_of(root) == number]
             reset = [root for root in frame.reset if acker_of(root) == number]
             acker.fail(failed)
             acker.reset(reset)
-            self._acker_messages[number] += len(failed) + len(reset)
+            self._acker_messages += len(failed) + len(reset)
 
     def _settle(self) -> bool:
         """Tell the spout tasks what became of their roots; return whether anything did."""

@@ -121,7 +121,7 @@ def _subject(target: Target, until: int, *, runs_all: bool) -> Simulated:
 
 
 def _kinds(subject: Simulated, names: tuple[str, ...]) -> Kinds:
-    known = {kind.name.lower() if isinstance(kind, Fault) else kind.__name__.lower(): kind for kind in subject.kinds}
+    known = {kind.value if isinstance(kind, Fault) else kind.__name__.lower(): kind for kind in subject.kinds}
     unknown = [name for name in names if name.lower() not in known]
     if unknown:
         raise CommandLineError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")

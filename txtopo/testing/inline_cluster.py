@@ -2,7 +2,7 @@
 
 The workers are those that run on Spark. Their loops are called in turn, their frames are encoded and decoded, and a
 worker can be killed. A thread calls them all the time, so what a test feeds is worked on at once; only timeouts and
-ticks wait for :meth:`InlineCluster.advance_time`.
+ticks wait for :meth:`InlineCluster.advance_time`. A spout's wait strategy is asked, but its waits take no time.
 """
 
 from __future__ import annotations

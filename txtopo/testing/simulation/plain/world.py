@@ -69,16 +69,27 @@ RETRY = 0.3
 
 
 class Fault(enum.Enum):
-    """A kind of fault; its value is the middle rate, of which each schedule draws its own round."""
+    """A kind of fault, with the name that the command line calls it."""
 
-    KILLS = 0.010
-    ERRORS = 0.004
-    PAUSES = 0.008
-    LOSSES = 0.02
-    DOUBLES = 0.02001
-    FAILURES = 0.03
-    CLOCKJUMPS = 0.01001
+    KILLS = "kills"
+    ERRORS = "errors"
+    PAUSES = "pauses"
+    LOSSES = "losses"
+    DOUBLES = "doubles"
+    FAILURES = "failures"
+    CLOCKJUMPS = "clockjumps"
 
+
+RATES = {
+    Fault.KILLS: 0.01,
+    Fault.ERRORS: 0.004,
+    Fault.PAUSES: 0.008,
+    Fault.LOSSES: 0.02,
+    Fault.DOUBLES: 0.02,
+    Fault.FAILURES: 0.03,
+    Fault.CLOCKJUMPS: 0.01,
+}
+"""The middle rate of each kind, where it can strike; a schedule draws its own round it."""
 
 MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
 """Those that strike between two moves; the others do where a process asks."""
@@ -185,7 +196,7 @@ class PlainWorld:
         self._log = log
         self._numbers = 0
         self._rates = {
-            kind: kind.value * 2 ** self.random.uniform(-2.5, 1.5)
+            kind: RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5)
             for kind in kinds
             if self.random.random() < KIND_DRAWN
         }
@@ -302,8 +313,8 @@ class PlainWorld:
         self._numbers += 1
         if self._only is not None and self._numbers not in self._only:
             return False
-        self.struck.append((self._numbers, f"{kind.name.lower()} {where}"))
-        self._say(f"fault {self._numbers}: {kind.name.lower()} {where}")
+        self.struck.append((self._numbers, f"{kind.value} {where}"))
+        self._say(f"fault {self._numbers}: {kind.value} {where}")
         return True
 
     def _draw_fault(self) -> None:
