@@ -30,8 +30,8 @@ class Root:
     """The tuples of its tree that are neither acked nor failed: the token and the task of each."""
     sent_to: set[int] = attrs.field(factory=set)
     """The epochs that tuples of its tree were sent to."""
-    told_of: set[int] = attrs.field(factory=set)
-    """Those of them that its acker was told of: the root's own, and those of tuples that were acked."""
+    told_of: dict[int, set[int]] = attrs.field(factory=dict)
+    """By the epoch that tells its acker, those of them: of the root's own tuples, and of those that were acked."""
     is_failed: bool = False
     """Whether a tuple of its tree failed."""
     is_doubled: bool = False
@@ -112,7 +112,7 @@ class Ledger:
         self._roots_of[token] = (root,)
         root.open.update((token, task) for task in tasks)
         root.sent_to.update(epochs)
-        root.told_of.update(epochs)
+        root.told_of[life.epoch] = set(epochs)
         if root.outcome is None:
             life.roots[root.serial] = root
 
@@ -146,7 +146,7 @@ class Ledger:
         task = life.tasks.pop(id(tuple))
         for root in self._roots_of[held.token]:
             root.open.discard((held.token, task))
-            root.told_of |= held.sent_to
+            root.told_of.setdefault(life.epoch, set()).update(held.sent_to)
 
     def tuple_failed(self, life: Life, tuple: Any) -> None:
         """Take note that a task has failed a tuple."""
@@ -203,6 +203,9 @@ class Ledger:
     def check_at_rest(self, lives: Collection[Life]) -> None:
         """Check that nothing is pending that had to be settled at once, now that all is quiet and nothing was lost.
 
+        What a worker that has died had to tell may be lost with it. Then the one that had sent it the tuple tells of
+        it, as soon as that one acks its own.
+
         Raises:
             Violation: a root is pending all of whose tuples were acked, one of whose tuples failed, or that has
                 touched a worker that died; or nobody holds anything of it any more.
@@ -214,7 +217,7 @@ class Ledger:
                     raise Violation(f"{_name(root)} is pending though its whole tree was acked")
                 if root.is_failed:
                     raise Violation(f"{_name(root)} is pending though a tuple of it failed")
-                if root.told_of & self.dead:
+                if any(told & self.dead for teller, told in root.told_of.items() if teller not in self.dead):
                     raise Violation(f"{_name(root)} is pending though it has touched a worker that died (promise 18)")
                 if not root.open & holding:
                     raise Violation(f"{_name(root)} is pending though no task holds a tuple of it")
