@@ -72,3 +72,17 @@ def test_acks_of_a_root_are_one_message():
     for value in (0b101, 0b011):
         box.acks[root(1, 0)] = box.acks.get(root(1, 0), 0) ^ value
     assert box.take_frames()[0].acks == ([root(1, 0)], [0b110], [0])
+
+
+def test_tuples_for_a_worker_that_has_died():
+    """They are dropped, those for others stay."""
+    box = outbox()
+    columns = ColumnsByTask(box, 7)
+    for task in (2, 3, 4):
+        columns[task].values.append((task,))
+        columns[task].roots.append(0)
+        columns[task].edges.append(0)
+    box.drop(1)
+    columns[3].values.append((5,))
+    found = {worker: [each.values for each in frame.tuples] for worker, frame in box.take_frames().items()}
+    assert found == {1: [[(5,)]], 2: [[(4,)]]}

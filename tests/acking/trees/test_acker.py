@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -240,8 +239,8 @@ def test_size_of_a_tree():
         acker.init([ROOT], [1 << 63], [1], SPOUT)
         for _ in range(tuples):
             acker.ack([ROOT], [rng.getrandbits(63)], [1])
-        tree = acker._known[ROOT]
         assert len(acker) == 1
-        return sum(sys.getsizeof(each) for each in (tree, tree.value, tree.mask, tree.spout_task))
+        return acker.tree_bytes_max()
 
     assert size(10) == size(100_000)
+    assert Acker().tree_bytes_max() == 0

@@ -59,6 +59,15 @@ def test_what_expires_may_be_put_again():
     assert rotating.get("a") == 3
 
 
+def test_values():
+    """All values are seen, from whichever bucket, those that were put last first."""
+    rotating: RotatingMap[str, int] = RotatingMap(3)
+    for value, key in enumerate("abc"):
+        rotating.put(key, value)
+        rotating.rotate()
+    assert list(rotating.values()) == [2, 1]
+
+
 def test_values_that_are_false():
     """A value of 0 or None is an entry like any other."""
     rotating = RotatingMap[str, object](2)
