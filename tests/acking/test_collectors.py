@@ -441,3 +441,15 @@ def test_emitted_values_are_kept():
     bench.bolt().emit(values)
     values[0] = "b"
     assert [each.values for each in bench.sent()] == [("a",)]
+
+
+def test_acks_are_counted_by_root(slow):
+    """The acker of each root is told: an untracked tuple counts nothing, one of two roots twice, a second ack nothing."""
+    bench = Bench(LOCAL)
+    if slow:
+        bench.emitting.hooks.append(NoHook())
+    collector = bench.bolt()
+    for each in (received(), received(7), received(7, 8)):
+        collector.ack(each)
+        collector.ack(each)
+    assert (collector.acks_told(), collector.counts().acked) == (3, 3)

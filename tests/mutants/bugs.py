@@ -1091,6 +1091,7 @@ BUGS = (
         "        self._dead |= bit\n",
         "        self._dead = bit\n",
         subjects=PLAIN,
+        tests=("tests/acking/trees/test_acker.py",),
     ),
     Bug(
         "early trees kept for a rotation too many",
