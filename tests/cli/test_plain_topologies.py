@@ -116,3 +116,10 @@ def test_simulate_refuses_what_is_for_transactions(command_line):
     assert "--run-all is for transactional topologies" in command_line("simulate", TARGET, "--run-all").stderr
     result = command_line("simulate", TARGET, "--only", "lostleads")
     assert "there are kills, errors, pauses" in result.stderr
+
+
+def test_simulate_refuses_a_spout_that_emits_nothing(command_line):
+    """There is nothing to check: it says so rather than that every promise held."""
+    result = command_line("simulate", TARGET, "--set", "sentences=0")
+    assert result.exit_code != 0
+    assert "the spouts of 'word-count' emit nothing in a simulated run" in result.stderr

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import Target, takes_target
 from txtopo.testing.simulation.memory import JobMemory
-from txtopo.testing.simulation.plain.world import Fault, PlainSubject
+from txtopo.testing.simulation.plain.world import Fault, make_plain_subject
 from txtopo.testing.simulation.schedules import (
     Failure,
     Kinds,
@@ -112,7 +112,7 @@ def _subject(target: Target, until: int, *, runs_all: bool) -> Simulated:
     if isinstance(target.topology, PlainTopology):
         if runs_all:
             raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
-        return PlainSubject(target.topology, target.config, until)
+        return make_plain_subject(target.topology, target.config, until)
     plan = target.plan
     if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")

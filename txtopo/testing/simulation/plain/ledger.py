@@ -94,6 +94,11 @@ class Ledger:
     _roots_of: dict[int, tuple[Root, ...]] = attrs.field(factory=dict)
     """By token, the roots whose trees the tuple belongs to."""
 
+    @property
+    def tuples(self) -> int:
+        """How many tuples were emitted, by spouts and bolts."""
+        return self._tokens
+
     def token(self) -> int:
         """Return a number for a tuple that is about to be emitted."""
         self._tokens += 1

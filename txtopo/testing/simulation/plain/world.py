@@ -16,6 +16,7 @@ from txtopo.acking.frames import decode
 from txtopo.acking.worker import LOOK_SECS
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
+from txtopo.errors import TopologyError
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Process
@@ -151,6 +152,29 @@ class PlainSubject:
         """Learn nothing."""
 
 
+def make_plain_subject(topology: PlainTopology, config: Config, roots: int = ROOTS) -> PlainSubject:
+    """Run a topology once without faults, and return it.
+
+    Args:
+        topology: the topology.
+        config: its configuration.
+        roots: how many roots a schedule's spouts may emit.
+
+    Raises:
+        TopologyError: its spouts emit nothing, so there is nothing to simulate.
+        Exception: the topology fails without a fault.
+    """
+    subject = PlainSubject(topology, config, roots)
+    world = subject.world(0, ())
+    world.run()
+    if not world.ledger.tuples:
+        raise TopologyError(
+            f"the spouts of {topology.id!r} emit nothing in a simulated run, so there is nothing to check; spouts that "
+            "read from the outside need an input, or one that stands in for them"
+        )
+    return subject
+
+
 class PlainWorld:
     """One schedule.
 
@@ -229,8 +253,7 @@ class PlainWorld:
             Exception: something that no fault explains.
         """
         self._carry_out(self._supervisor.begin())
-        steps = self.random.randrange(STEPS_MIN, STEPS_MAX) if self._rates else 0
-        for _ in range(steps):
+        for _ in range(self.random.randrange(STEPS_MIN, STEPS_MAX)):
             if self._is_over:
                 break
             self._step()
