@@ -53,7 +53,7 @@ class WakeUp:
 
 
 class Backlog:
-    """Messages that wait, in their order: the oldest in memory, and beyond a bound the others in a file.
+    """Messages that wait, none of them empty, in their order: the oldest in memory, others beyond a bound in a file.
 
     Args:
         memory_max: the bound, in bytes; None: all of them are in memory.
@@ -67,7 +67,7 @@ class Backlog:
         self._file = SpillFile()
 
     def __bool__(self) -> bool:
-        return bool(self._oldest or self._file)
+        return self.bytes > 0
 
     @property
     def memory_bytes(self) -> int:
@@ -144,7 +144,11 @@ class Channel:
                 f"a message of {len(message):,} bytes is too long; at most {MESSAGE_BYTES_MAX:,} can be sent"
             )
         with self._lock:
-            self._unsent.append(_LENGTH.pack(len(message)) + message)
+            framed = _LENGTH.pack(len(message)) + message
+            if self.unsent_bytes:
+                self._unsent.append(framed)
+            else:
+                self._begun = memoryview(framed)
             self._flush()
 
     def flush(self) -> bool:
@@ -193,13 +197,15 @@ class Channel:
         return messages
 
     def _flush(self) -> None:
-        while self._begun or self._unsent:
-            if not self._begun:
-                self._begun = memoryview(self._unsent.popleft())
-            try:
-                sent = self._connection.send(self._begun)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                raise ChannelClosed(str(error)) from error
-            self._begun = self._begun[sent:]
+        begun = self._begun
+        try:
+            while begun or self._unsent.bytes:
+                if not begun:
+                    begun = memoryview(self._unsent.popleft())
+                begun = begun[self._connection.send(begun) :]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        finally:
+            self._begun = begun
