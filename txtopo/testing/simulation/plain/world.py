@@ -6,7 +6,6 @@ import enum
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import assert_never
 
 import attrs
 import cloudpickle
@@ -18,30 +17,13 @@ from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.testing.checkers import Violation, require
+from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Process
 from txtopo.testing.simulation.plain.watching import with_tokens
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
-from txtopo.workers.messages import PeerReplaced, ToWorker
-from txtopo.workers.supervision import (
-    SILENCE_SECS,
-    Action,
-    CancelJob,
-    ChannelLost,
-    Close,
-    Event,
-    Finish,
-    JobEnded,
-    KeepVitals,
-    RunPhase,
-    Send,
-    StartJob,
-    StopAsked,
-    Supervisor,
-    Ticked,
-    Warn,
-)
+from txtopo.workers.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit: many short schedules find more than a few long ones."""
@@ -214,10 +196,11 @@ class PlainWorld:
             self.clock,
             TIMEOUT_SECS if self.config.enable_message_timeouts else None,
             self.assignment.is_acking,
-            None if log is None else self._say,
+            None if log is None else self.say,
         )
         self._only = only
         self._log = log
+        self.is_logged = log is not None
         self._numbers = 0
         self._rates = {
             kind: RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5)
@@ -229,18 +212,13 @@ class PlainWorld:
         self._has_errors, self._has_failures = Fault.ERRORS in self._rates, Fault.FAILURES in self._rates
         self._has_lost = False
         """Whether a frame was lost or came twice: then a root may need its timeout."""
-        self._supervisor = Supervisor(self._workers, restarts_max=1 << 30, period_secs=1, is_active=True, now=self._now)
-        self._is_over = self._is_asked_to_stop = False
+        self._driver = Driver(self, self._workers)
+        self._is_asked_to_stop = False
         self._may_end_early = self.random.random() < 0.5  # noqa: PLR2004
         """Whether workers say so when nothing happens any more: then the driver ends the run once all is done."""
         self._hears = self.random.choice(HEARS)
-        self._processes: list[Process] = []
-        self._by_channel: dict[int, Process] = {}
-        self._channels = 0
-        self._of_job: dict[tuple[int, int], Process | None] = {}
-        """The process of each job that Spark runs; None: it has not begun yet."""
-        self._ended: deque[JobEnded] = deque()
-        """Ends of jobs that Spark has not reported yet."""
+        self.processes: list[Process] = []
+        """Those that are alive."""
         self._epochs: dict[int, Process] = {}
         self._links: dict[tuple[int, int], deque[bytes]] = {}
         """By the epochs of sender and receiver, the frames on their way."""
@@ -252,24 +230,29 @@ class PlainWorld:
             Violation: a promise is broken.
             Exception: something that no fault explains.
         """
-        self._carry_out(self._supervisor.begin())
+        self._driver.begin()
         for _ in range(self.random.randrange(STEPS_MIN, STEPS_MAX)):
-            if self._is_over:
+            if self._driver.is_over:
                 break
             self._step()
         self._end_faults()
-        if not self._is_over:
+        if not self._driver.is_over:
             self._come_to_an_end()
 
     def dissolve(self) -> None:
         """Let go of everything, for the schedule is over and told of."""
-        for process in self._processes:
+        for process in self.processes:
             vars(process).clear()
         vars(self).clear()
 
     def clock(self) -> float:
         """Return the time, in seconds."""
         return self._now
+
+    def say(self, text: str) -> None:
+        """Tell the log what happens."""
+        if self._log is not None:
+            self._log(f"{self._now:9.3f} s  {text}")
 
     # -- what processes ask and tell
 
@@ -296,7 +279,7 @@ class PlainWorld:
     def welcomed(self, process: Process) -> None:
         """Take note of a process that knows its epoch."""
         self._epochs[process.life.epoch] = process
-        self._say(f"worker {process.number} begins as epoch {process.life.epoch}")
+        self.say(f"worker {process.number} begins as epoch {process.life.epoch}")
 
     def send(self, sender: int, receiver: int, frame: bytes) -> None:
         """Put a frame on its way."""
@@ -318,15 +301,9 @@ class PlainWorld:
         if not process.is_alive:
             return
         process.is_alive = False
-        self._processes.remove(process)
-        process.to_driver.append(ChannelLost(process.channel))
-        job = (process.number, process.job)
-        if self._of_job.get(job) is process:
-            if error is not None and self._has_faults and not process.is_closed and self.random.random() < RETRY:
-                self._of_job[job] = None
-            else:
-                del self._of_job[job]
-                self._ended.append(JobEnded(*job, error))
+        self.processes.remove(process)
+        again = error is not None and self._has_faults and self.random.random() < RETRY
+        self._driver.process_ended(process, error, again=again)
 
     # -- faults
 
@@ -337,13 +314,13 @@ class PlainWorld:
         if self._only is not None and self._numbers not in self._only:
             return False
         self.struck.append((self._numbers, f"{kind.value} {where}"))
-        self._say(f"fault {self._numbers}: {kind.value} {where}")
+        self.say(f"fault {self._numbers}: {kind.value} {where}")
         return True
 
     def _draw_fault(self) -> None:
-        if not self._processes:
+        if not self.processes:
             return
-        process = self.random.choice(self._processes)
+        process = self.random.choice(self.processes)
         for kind in self._moving:
             if not self._strikes(kind, f"worker {process.number}"):
                 continue
@@ -370,10 +347,10 @@ class PlainWorld:
         self._now += STEP_SECS
         if self._moving:
             self._draw_fault()
-        if self.random.random() < 0.3 or not self._processes:  # noqa: PLR2004 - here and below: how often each is drawn
-            self._run_driver()
-        if self._processes:
-            process = self.random.choice(self._processes)
+        if self.random.random() < 0.3 or not self.processes:  # noqa: PLR2004 - here and below: how often each is drawn
+            self._driver.run()
+        if self.processes:
+            process = self.random.choice(self.processes)
             if self._is_awake(process):
                 self._move(process)
 
@@ -386,7 +363,7 @@ class PlainWorld:
                 self._let_pass(0.5)
             return False
         process.wakes_at = None
-        self._say(f"worker {process.number}, epoch {process.life.epoch}, goes on")
+        self.say(f"worker {process.number}, epoch {process.life.epoch}, goes on")
         return True
 
     def _move(self, process: Process) -> None:
@@ -400,35 +377,6 @@ class PlainWorld:
             process.obey()
         if chance > 0.95 and process.is_alive:  # noqa: PLR2004
             process.beat()
-
-    def _run_driver(self) -> bool:
-        """Let the driver hear one thing, or Spark do one: start a job, or say that one has ended."""
-        spoken = [process for process in self._by_channel.values() if process.to_driver]
-        waiting = [job for job, process in self._of_job.items() if process is None]
-        choices: list[Process | JobEnded | tuple[int, int]] = [*spoken, *waiting, *list(self._ended)[:1]]
-        if not choices:
-            return False
-        chosen = self.random.choice(choices) if len(choices) > 1 else choices[0]
-        match chosen:
-            case Process():
-                self._handle(chosen.to_driver.popleft())
-            case JobEnded():
-                self._ended.popleft()
-                for process in spoken:  # as control.ControlServer does: last words count first
-                    if (process.number, process.job) == (chosen.worker, chosen.job):
-                        while process.to_driver:
-                            self._handle(process.to_driver.popleft())
-                self._handle(chosen)
-            case worker, job:
-                self._begin_process(worker, job)
-        return True
-
-    def _begin_process(self, worker: int, job: int) -> None:
-        self._channels += 1
-        channel = self._channels
-        process = Process(self, worker, job, channel)
-        self._of_job[worker, job] = self._by_channel[channel] = process
-        self._processes.append(process)
 
     def _deliver(self, link: tuple[int, int]) -> bool:
         """Let the next frame of a link arrive; return whether anything has become of it."""
@@ -452,8 +400,8 @@ class PlainWorld:
         if Fault.LOSSES in self._rates and self._strikes(Fault.LOSSES, where):
             self._has_lost = True
             return
-        if self._log is not None:
-            self._say(f"a frame of epoch {sender} comes to {process.life.epoch}: {len(frame)} bytes")
+        if self.is_logged:
+            self.say(f"a frame of epoch {sender} comes to {process.life.epoch}: {len(frame)} bytes")
         process.receive(sender, frame)
         if Fault.DOUBLES in self._rates and self._strikes(Fault.DOUBLES, where):
             self._has_lost = True
@@ -468,74 +416,18 @@ class PlainWorld:
             step = min(secs, SILENCE_SECS / 2)
             secs -= step
             self._now += step
-            for process in self._processes:
+            for process in self.processes:
                 if process.wakes_at is None or process.wakes_at <= self._now:
                     process.beat()
-            for process in list(self._by_channel.values()):
-                while process.to_driver:
-                    self._handle(process.to_driver.popleft())
-            self._handle(Ticked())
-
-    # -- the driver
-
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, ChannelLost):
-            del self._by_channel[event.channel]
-        if self._log is not None:
-            self._say(f">> {event}")
-        self._carry_out(self._supervisor.handle(event, self._now))
-
-    def _carry_out(self, actions: list[Action]) -> None:
-        for action in actions:
-            match action:
-                case StartJob(worker, job):
-                    self._of_job[worker, job] = None
-                case CancelJob(worker, job):
-                    self._cancel(worker, job)
-                case Send(channel, message):
-                    self._tell(channel, message)
-                case Close(channel):
-                    self._close(channel)
-                case Warn() | KeepVitals():
-                    pass
-                case Finish(error):
-                    self._is_over = True
-                    if error is not None:
-                        raise error
-                case _:
-                    assert_never(action)
-
-    def _tell(self, channel: int, message: ToWorker) -> None:
-        if isinstance(message, PeerReplaced):
-            self.ledger.dead.add(message.dead)
-        if channel in self._by_channel:
-            self._by_channel[channel].from_driver.append(message)
-
-    def _close(self, channel: int) -> None:
-        process = self._by_channel.get(channel)
-        if process is not None:
-            process.is_closed = True
-            process.from_driver.clear()
-
-    def _cancel(self, worker: int, job: int) -> None:
-        """Let Spark cancel a job: its process is killed, though it may do some more before."""
-        if (worker, job) not in self._of_job:
-            return
-        process = self._of_job[worker, job]
-        if process is None:
-            del self._of_job[worker, job]
-            self._ended.append(JobEnded(worker, job, RuntimeError("cancelled")))
-        else:
-            process.is_closed = True
-            if self.random.random() < 0.5:  # noqa: PLR2004 - otherwise it ends when it reads that the driver is gone
-                self.end_process(process, RuntimeError("cancelled"))
+            self._driver.hear_all()
+            self._driver.handle(Ticked())
 
     # -- the end
 
     def _end_faults(self) -> None:
         self._has_faults = self._has_errors = self._has_failures = False
-        self._say("faults end")
-        for process in self._processes:
+        self.say("faults end")
+        for process in self.processes:
             process.wakes_at = None
 
     def _come_to_an_end(self) -> None:
@@ -553,12 +445,12 @@ class PlainWorld:
         self._let_timeouts_pass()
         self._check_nothing_left()
         self._is_asked_to_stop = True
-        self._handle(StopAsked(wait_secs=0))
+        self._driver.handle(StopAsked(wait_secs=0))
         require(not self._rest(), "a run that is asked to stop ends")
 
     def _check_at_rest(self) -> None:
         if not self._has_lost:
-            self.ledger.check_at_rest([process.life for process in self._processes])
+            self.ledger.check_at_rest([process.life for process in self.processes])
 
     def _let_timeouts_pass(self) -> None:
         """Let time pass until nothing is left, or has to be."""
@@ -571,19 +463,19 @@ class PlainWorld:
             quiet = quiet + 1 if heard == before else 0
 
     def _acker_messages(self) -> int:
-        return sum(process.worker.acker_messages() for process in self._processes if process.worker is not None)
+        return sum(process.worker.acker_messages() for process in self.processes if process.worker is not None)
 
     def _let_timeout_pass(self) -> None:
         for secs in (TIMEOUT_SECS / 2, TIMEOUT_SECS / 2 + LOOK_SECS):  # in between, bolts act on their ticks
             self._let_pass(secs)
             self._rest()
-        for process in self._processes:
+        for process in self.processes:
             self.ledger.check_in_time(process.life)
 
     def _check_trees(self) -> None:
         """Check that ackers hold as much for a large tree as for a small one."""
         bound = TREE_BYTES_MAX + len(self._epochs)
-        for process in self._processes:
+        for process in self.processes:
             worker = process.worker
             require(
                 worker is None or worker.tree_bytes_max() <= bound, f"a tree takes {bound} bytes at most in an acker"
@@ -597,37 +489,33 @@ class PlainWorld:
 
     def _left(self) -> dict[int, dict[str, int]]:
         """Return what each worker still has in its maps and queues."""
-        left = {p.number: p.worker.left() for p in self._processes if p.worker is not None}
+        left = {p.number: p.worker.left() for p in self.processes if p.worker is not None}
         return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
 
     def _rest(self) -> bool:
         """Let everything arrive, and run until nothing is done any more; return whether the run goes on."""
         for _ in range(ROUNDS_MAX):
             is_working = False
-            while self._run_driver():
+            while self._driver.run():
                 is_working = True
-            for process in list(self._processes):
+            for process in list(self.processes):
                 while process.is_alive and process.obey():
                     is_working = True
                 is_working |= process.is_alive and process.run_pass()
             for link in list(self._links):
                 while link in self._links and self._deliver(link):
                     is_working = True
-            is_ending = self._may_end_early or self._supervisor.phase is not RunPhase.WORKING
+            is_ending = self._may_end_early or self._driver.phase is not RunPhase.WORKING
             if not is_working and not (is_ending and self._settle_supervisor()):
-                return not self._is_over
+                return not self._driver.is_over
         raise Violation(f"all comes to rest within {ROUNDS_MAX} rounds once the faults stop")
 
     def _settle_supervisor(self) -> bool:
         """Let workers say twice that nothing happens any more; return whether the driver makes anything of it."""
-        before = self._supervisor.phase
+        before = self._driver.phase
         for _ in range(2):
-            for process in self._processes:
+            for process in self.processes:
                 process.beat()
-            while self._run_driver():
+            while self._driver.run():
                 pass
-        return self._supervisor.phase is not before or any(process.from_driver for process in self._processes)
-
-    def _say(self, text: str) -> None:
-        if self._log is not None:
-            self._log(f"{self._now:9.3f} s  {text}")
+        return self._driver.phase is not before or any(process.from_driver for process in self.processes)
