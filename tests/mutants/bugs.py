@@ -1172,4 +1172,20 @@ BUGS = (
         "self._is_open and self._spout.is_exhausted()",
         subjects=PLAIN,
     ),
+    Bug(
+        "frames for a silent peer kept in memory",
+        "txtopo/workers/channel.py",
+        "        if self._file or is_full:",
+        "        if self._file:",
+        subjects=(),
+        tests=("tests/workers/test_channel.py", "tests/workers/test_process.py"),
+    ),
+    Bug(
+        "a spilled message overtaken by a later one",
+        "txtopo/workers/channel.py",
+        "        if self._file or is_full:",
+        "        if is_full:",
+        subjects=(),
+        tests=("tests/workers/test_channel.py",),
+    ),
 )
