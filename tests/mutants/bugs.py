@@ -1086,6 +1086,22 @@ BUGS = (
         subjects=PLAIN,
     ),
     Bug(
+        "frames of a worker that was replaced are read",
+        "txtopo/workers/roster.py",
+        "        return Arrival.EARLY if sender > max(known, default=-1) else Arrival.STALE\n",
+        "        return Arrival.EARLY if sender > max(known, default=-1) else Arrival.READ\n",
+        subjects=PLAIN,
+        tests=("tests/workers/test_roster.py",),
+    ),
+    Bug(
+        "frames of a worker that the driver has not told of yet are dropped",
+        "txtopo/workers/roster.py",
+        "        return Arrival.EARLY if sender > max(known, default=-1) else Arrival.STALE\n",
+        "        return Arrival.STALE\n",
+        subjects=PLAIN,
+        tests=("tests/workers/test_roster.py",),
+    ),
+    Bug(
         "a dead epoch forgotten by the ackers",
         "txtopo/acking/trees/acker.py",
         "        self._dead |= bit\n",

@@ -13,7 +13,6 @@ import selectors
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import assert_never
 
@@ -41,6 +40,7 @@ from txtopo.workers.messages import (
     load,
 )
 from txtopo.workers.peers import Incoming, Meetings, Outgoing
+from txtopo.workers.roster import Arrival, Roster
 
 BEAT_SECS = 1.0
 """How often a worker says that it lives."""
@@ -109,20 +109,17 @@ class _Loop:
         self._meetings = Meetings(host, job.secret, self._wake_up.wake)
         self._make_body = make_body
         self._body: Body | None = None
-        self._epoch = -1
-        self._peers: dict[int, Peer] = {}
+        self._roster = Roster()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
         """By worker, what it gets once it is there."""
-        self._incoming: dict[int, tuple[int, Channel]] = {}
-        """By the epoch that sends, the worker that it is."""
+        self._incoming: dict[int, Channel] = {}
+        """By the epoch that sends."""
         self._early: list[Incoming] = []
         """Channels of epochs that the driver has not told of yet."""
         self._congested: set[int] = set()
         """The epochs that have said that too much waits for them."""
         self._is_congested = False
-        self._sent: Counter[int] = Counter()
-        self._received: Counter[int] = Counter()
         self._activity = 0
         self._is_over = False
         self._vitals: Vitals | None = None
@@ -164,7 +161,7 @@ class _Loop:
     def close(self) -> None:
         self._has_ended.set()
         self._meetings.close()
-        for channel in (*self._outgoing.values(), *(channel for _, channel in self._incoming.values()), self._control):
+        for channel in (*self._outgoing.values(), *self._incoming.values(), self._control):
             channel.close()
         for incoming in self._early:
             incoming.channel.close()
@@ -197,10 +194,10 @@ class _Loop:
     # -- what the driver says
 
     def _begin(self, welcome: Welcome) -> None:
-        self._epoch = welcome.epoch
+        self._roster.welcome(welcome.epoch, welcome.peers)
         self._body = self._make_body(welcome, self._send)
         for peer in welcome.peers:
-            self._know(peer)
+            self._meet(peer)
         if welcome.is_active:
             self._body.set_active(is_active=True)
 
@@ -213,11 +210,13 @@ class _Loop:
         assert self._body is not None, "checked above"
         match message:
             case PeerJoined(peer):
-                self._know(peer)
+                self._roster.join(peer)
+                self._meet(peer)
             case PeerReplaced(dead, successor):
-                self._forget(dead)
+                self._part_from(dead)
+                self._roster.replace(dead, successor)
                 self._body.worker_replaced(successor.worker, dead, successor.epoch)
-                self._know(successor)
+                self._meet(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
             case Stop():
@@ -225,27 +224,25 @@ class _Loop:
             case _:
                 assert_never(message)
 
-    def _know(self, peer: Peer) -> None:
-        self._peers[peer.worker] = peer
+    def _meet(self, peer: Peer) -> None:
+        """Connect to a peer that has joined the roster, and look again at the channels that came early."""
         if peer.address is not None:
-            self._meetings.connect(peer, self._epoch)
+            self._meetings.connect(peer, self._roster.epoch)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)
 
-    def _forget(self, dead: int) -> None:
-        """Drop all that there is of an epoch that has died."""
+    def _part_from(self, dead: int) -> None:
+        """Drop the channels to and from an epoch that has died, and what waits for it."""
         self._congested.discard(dead)
-        self._sent.pop(dead, None)
-        self._received.pop(dead, None)
-        for worker, peer in self._peers.items():
+        for peer in self._roster:
             if peer.epoch == dead:
-                self._unconnected.pop(worker, Backlog()).close()
-                channel = self._outgoing.pop(worker, None)
+                self._unconnected.pop(peer.worker, Backlog()).close()
+                channel = self._outgoing.pop(peer.worker, None)
                 if channel is not None:
                     self._drop(channel)
         if dead in self._incoming:
-            self._drop(self._incoming.pop(dead)[1])
+            self._drop(self._incoming.pop(dead))
 
     def _drop(self, channel: Channel) -> None:
         with contextlib.suppress(KeyError, ValueError):
@@ -256,7 +253,7 @@ class _Loop:
 
     def _take_outgoing(self, ready: Outgoing) -> None:
         worker = ready.peer.worker
-        if self._peers[worker] != ready.peer:  # it has died since
+        if self._roster[worker] != ready.peer:  # it has died since
             ready.channel.close()
             return
         self._outgoing[worker] = ready.channel
@@ -270,19 +267,19 @@ class _Loop:
             self._put(ready.channel, _CONGESTED)
 
     def _take_incoming(self, incoming: Incoming) -> None:
-        sender, receiver = incoming.introduction.sender, incoming.introduction.receiver
-        known = {peer.epoch: worker for worker, peer in self._peers.items()}
-        if self._epoch >= 0 and receiver != self._epoch:
-            incoming.channel.close()  # meant for one that was here before
-        elif sender in known:
-            self._incoming[sender] = (known[sender], incoming.channel)
-            self._selector.register(
-                incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
-            )
-        elif self._epoch < 0 or sender > max(known, default=-1):
-            self._early.append(incoming)
-        else:
-            incoming.channel.close()  # it was declared dead
+        sender = incoming.introduction.sender
+        match self._roster.judge(sender, incoming.introduction.receiver):
+            case Arrival.READ:
+                self._incoming[sender] = incoming.channel
+                self._selector.register(
+                    incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
+                )
+            case Arrival.EARLY:
+                self._early.append(incoming)
+            case Arrival.STALE:
+                incoming.channel.close()
+            case verdict:
+                assert_never(verdict)
 
     def _hear_peer(self, sender: int, channel: Channel) -> None:
         assert self._body is not None, "frames are read after the welcome"
@@ -294,7 +291,7 @@ class _Loop:
         for message in messages:
             kind = message[:1]
             if kind == _FRAME:
-                self._received[sender] += 1
+                self._roster.received[sender] += 1
                 self._body.receive(message[1:])
             elif kind == _CONGESTED:
                 self._congested.add(sender)
@@ -304,7 +301,7 @@ class _Loop:
                 self._throttle()
 
     def _send(self, worker: int, frame: bytes) -> None:
-        self._sent[self._peers[worker].epoch] += 1
+        self._roster.sent[self._roster[worker].epoch] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:
@@ -350,7 +347,7 @@ class _Loop:
 
     def _unsent_memory_max(self) -> int:
         """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
-        return self._job.watermark_bytes // max(1, len(self._peers))
+        return self._job.watermark_bytes // max(1, len(self._roster))
 
     def _throttle(self) -> None:
         assert self._body is not None, "welcomed before"
@@ -383,8 +380,8 @@ class _Loop:
             is_idle=is_idle,
             pending=body.pending(),
             activity=self._activity,
-            sent=dict(self._sent),
-            received=dict(self._received),
+            sent=dict(self._roster.sent),
+            received=dict(self._roster.received),
             body=body.status(),
             cpu_secs=time.process_time() - self._cpu_before,
         )

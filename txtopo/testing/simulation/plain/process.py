@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
@@ -25,6 +25,7 @@ from txtopo.workers.messages import (
     Vitals,
     Welcome,
 )
+from txtopo.workers.roster import Roster
 from txtopo.workers.supervision import ByeTold, ErrorTold, Event, Greeted, Heard
 
 if TYPE_CHECKING:
@@ -59,11 +60,8 @@ class Process:
         """Whether the driver has closed its control channel."""
         self.wakes_at: float | None = None
         """Until when it stands still."""
-        self.sent: Counter[int] = Counter()
-        self.received: Counter[int] = Counter()
+        self.roster = Roster()
         self._world = world
-        self._peers: dict[int, int] = {}
-        """The epoch of each other worker, as far as this one knows."""
         self._activity = 0
 
     # -- what watched components ask
@@ -71,7 +69,7 @@ class Process:
     def epochs_of(self, tasks: Sequence[int]) -> list[int]:
         """Return the epochs that tasks are in, as far as this process knows."""
         worker_of = self._world.assignment.worker_of
-        return [self.life.epoch if worker_of[t] == self.number else self._peers[worker_of[t]] for t in tasks]
+        return [self.life.epoch if worker_of[t] == self.number else self.roster[worker_of[t]].epoch for t in tasks]
 
     def may_emit_root(self) -> bool:
         """Whether spouts may still emit."""
@@ -126,35 +124,27 @@ class Process:
             self._fail(error)
         return True
 
-    def accepts(self, sender: int) -> bool | None:
-        """Return whether it reads frames of an epoch; None: it does not know the epoch yet."""
-        if sender in self._peers.values():
-            return True
-        return None if sender > max(self._peers.values(), default=-1) else False
-
     def receive(self, sender: int, frame: bytes) -> None:
         """Take a frame of another epoch."""
         assert self.worker is not None, "frames are read after the welcome"
-        self.received[sender] += 1
+        self.roster.received[sender] += 1
         self.worker.receive(frame)
 
     def _take(self, message: ToWorker) -> None:
         match message:
             case Welcome(epoch, peers, is_active):
-                self._peers = {peer.worker: peer.epoch for peer in peers}
+                self.roster.welcome(epoch, peers)
                 self.life.epoch = epoch
                 self.worker = self._make_worker(epoch)
                 self._world.welcomed(self)
                 if is_active:
                     self.worker.set_active(is_active=True)
             case PeerJoined(peer):
-                self._peers[peer.worker] = peer.epoch
+                self.roster.join(peer)
             case PeerReplaced(dead, successor):
                 assert self.worker is not None, "a worker is welcomed first"
-                self.sent.pop(dead, None)
-                self.received.pop(dead, None)
+                self.roster.replace(dead, successor)
                 self.worker.worker_replaced(successor.worker, dead, successor.epoch)
-                self._peers[successor.worker] = successor.epoch
             case SetActive(is_active):
                 assert self.worker is not None, "a worker is welcomed first"
                 self.worker.set_active(is_active=is_active)
@@ -177,7 +167,7 @@ class Process:
             world.assignment,
             self.number,
             world.config,
-            {**self._peers, self.number: epoch},
+            {**self.roster.epochs, self.number: epoch},
             make_object=make_object,
             send=self._send,
             clock=world.clock,
@@ -187,8 +177,8 @@ class Process:
         )
 
     def _send(self, to: int, frame: bytes) -> None:
-        epoch = self._peers[to]
-        self.sent[epoch] += 1
+        epoch = self.roster[to].epoch
+        self.roster.sent[epoch] += 1
         self._world.send(self.life.epoch, epoch, frame)
 
     def _vitals(self, worker: Worker) -> Vitals:
@@ -197,8 +187,8 @@ class Process:
             is_idle=worker.is_idle(),
             pending=worker.pending(),
             activity=self._activity,
-            sent=dict(self.sent),
-            received=dict(self.received),
+            sent=dict(self.roster.sent),
+            received=dict(self.roster.received),
             body=None,
         )
 

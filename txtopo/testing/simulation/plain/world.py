@@ -6,6 +6,7 @@ import enum
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import attrs
 import cloudpickle
@@ -23,6 +24,7 @@ from txtopo.testing.simulation.plain.process import Process
 from txtopo.testing.simulation.plain.watching import with_tokens
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.roster import Arrival
 from txtopo.workers.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
 
 ROOTS = 12
@@ -387,12 +389,16 @@ class PlainWorld:
             return False
         if process is None or not process.is_alive or process.wakes_at is not None or not self._links[link]:
             return False
-        accepts = process.accepts(sender)
-        if accepts:
-            self._receive(process, sender, self._links[link].popleft())
-        elif accepts is False:
-            del self._links[link]
-        return accepts is not None
+        match process.roster.judge(sender, receiver):
+            case Arrival.READ:
+                self._receive(process, sender, self._links[link].popleft())
+            case Arrival.STALE:
+                del self._links[link]
+            case Arrival.EARLY:
+                return False
+            case verdict:
+                assert_never(verdict)
+        return True
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
         """Let a frame arrive, unless it is lost; or twice."""
