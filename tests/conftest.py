@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, one ZooKeeper, and the profiles of hypothesis."""
+"""What all tests share: one Spark session, one ZooKeeper, one Kafka broker, and the profiles of hypothesis."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.spark.session import spark_session
+from txtopo.testing.kafka import KafkaBroker, missing_for_kafka, shared_kafka
 from txtopo.testing.zookeeper import ZooKeeperServer, shared_zookeeper
 
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -49,3 +50,14 @@ def spark() -> Iterator[SparkSession]:
 def zookeeper() -> ZooKeeperServer:
     """One running ZooKeeper server for the whole test session."""
     return shared_zookeeper()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> KafkaBroker:
+    """One running Kafka broker for the whole test session; each test has topics of its own."""
+    missing = missing_for_kafka()
+    if missing is not None:
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return shared_kafka()

@@ -13,6 +13,7 @@ import click
 _COMMANDS = {
     "audit": "audit:audit_command",
     "explain": "explain:explain_command",
+    "kafka": "kafka:kafka",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
     "run": "run:run",

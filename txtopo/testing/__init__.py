@@ -4,8 +4,8 @@
 time that a test moves; ``FeederSpout`` feeds them, and ``complete_topology`` returns all that was emitted.
 ``simulation`` runs a topology through seeded disasters, and ``checkers`` check every promise in them. ``Scenario``
 tests a coordinator event by event. To test your own spout, state or store against its contract, subclass a conformance
-class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives, and ``running_zookeeper``
-starts real servers.
+class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives. ``running_zookeeper`` and
+``running_kafka`` start real servers.
 """
 
 from typing import TYPE_CHECKING
@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     from txtopo.testing.inline_cluster import (
         InlineCluster as InlineCluster,
         InlineTopology as InlineTopology,
+    )
+    from txtopo.testing.kafka import (
+        KafkaBroker as KafkaBroker,
+        running_kafka as running_kafka,
     )
     from txtopo.testing.redelivering_queue import (
         QueueReader as QueueReader,
@@ -115,6 +119,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineCluster",
             "InlineTopology",
         ),
+        "txtopo.testing.kafka": ("KafkaBroker", "running_kafka"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),
         "txtopo.testing.tuples": ("make_tuple",),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.util
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
+
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperServer", "running_ensemble", "running_zookeeper", "shared_zookeeper"]
 
-_READY_SECS = 60.0
 _ANSWER_SECS = 1.0
 """A timeout, because a server that is still starting may fail and never answer a connection."""
 _POLL_SECS = 0.05
@@ -55,15 +54,14 @@ class ZooKeeperServer:
         number: int = 1,
     ) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.hosts = f"127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self.data = folder / "data"
         self._tick_time_ms = tick_time_ms
-        self._heap_mb = heap_mb
         self._membership = membership
         self._number = number
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = JavaServer(self.log, heap_mb)
 
     def start(self) -> None:
         """Start the process, and wait until it serves requests.
@@ -76,25 +74,17 @@ class ZooKeeperServer:
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
-        assert self._process is None, "it is already running"
         self.data.mkdir(parents=True, exist_ok=True)
         (self.data / "myid").write_text(f"{self._number}\n")
         config = self.folder / "zoo.cfg"
         lines = _CONFIG.format(tick_time_ms=self._tick_time_ms, folder=self.data, port=self.port)
         config.write_text(lines + "".join(f"{line}\n" for line in self._membership))
-        command = [
-            shutil.which("java") or "java",
-            f"-Xmx{self._heap_mb}m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+        self._server.launch(
+            str(pyspark_jars() / "*"),
             "-Dzookeeper.preAllocSize=1024",
-            "-cp",
-            str(_jars() / "*"),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # it runs a single server as well
             str(config),
-        ]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603  # our own command
+        )
 
     def wait_until_ready(self) -> None:
         """Wait until it serves requests; a member of an ensemble does so while it follows or leads.
@@ -102,35 +92,22 @@ class ZooKeeperServer:
         Raises:
             RuntimeError: it ended, or does not serve in time; the message has the end of its log.
         """
-        assert self._process is not None, "it was launched"
-        deadline = time.monotonic() + _READY_SECS
-        while time.monotonic() < deadline:
-            if self.mode() in _SERVES:
-                return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_POLL_SECS)
-                break
-        self.kill()
-        raise RuntimeError(f"ZooKeeper does not serve on {self.hosts}:\n{self.log.read_text(errors='replace')[-2000:]}")
+        self._server.wait_until(lambda: self.mode() in _SERVES, f"ZooKeeper does not serve on {self.hosts}")
 
     def mode(self) -> str | None:
         """Return its mode: ``standalone``, ``leader`` or ``follower``; None while it does not serve requests."""
-        if self._process is None:
+        if not self._server.is_running:
             return None
         _, _, after = self._ask(b"srvr").partition(b"Mode: ")
         return after.split(b"\n", 1)[0].decode() or None
 
     def signal(self, number: int) -> None:
         """Send a signal, for example SIGSTOP, to the process."""
-        assert self._process is not None, "it is running"
-        self._process.send_signal(number)
+        self._server.signal(number)
 
     def kill(self) -> None:
         """Kill the process, as ``kill -9`` does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._server.kill()
 
     def _ask(self, word: bytes) -> bytes:
         try:
@@ -153,7 +130,7 @@ class ZooKeeperEnsemble:
 
     def __init__(self, folder: Path, *, size: int = 3, tick_time_ms: int = 100, heap_mb: int = 48) -> None:
         members = [
-            f"server.{number}=127.0.0.1:{_free_port()}:{_free_port()}"  # one for followers, one for elections
+            f"server.{number}=127.0.0.1:{free_port()}:{free_port()}"  # one for followers, one for elections
             for number in range(1, size + 1)
         ]
         limits = ("initLimit=100", "syncLimit=20")  # in ticks: a busy machine is no reason for an election
@@ -186,7 +163,7 @@ class ZooKeeperEnsemble:
         Raises:
             RuntimeError: none was elected in time.
         """
-        deadline = time.monotonic() + _READY_SECS
+        deadline = time.monotonic() + READY_SECS
         while time.monotonic() < deadline:
             for server in self.servers:
                 if server.mode() == "leader":
@@ -242,24 +219,3 @@ def shared_zookeeper() -> ZooKeeperServer:
     server.start()
     atexit.register(server.kill)
     return server
-
-
-def _jars() -> Path:
-    specification = importlib.util.find_spec("pyspark")
-    if specification is None or specification.origin is None:
-        raise RuntimeError("PySpark, whose JARs contain ZooKeeper, is not installed: pip install pyspark")
-    return Path(specification.origin).parent / "jars"
-
-
-_given_ports: set[int] = set()
-
-
-def _free_port() -> int:
-    """Return a free port that was not returned before."""
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port: int = listener.getsockname()[1]
-        if port not in _given_ports:
-            _given_ports.add(port)
-            return port

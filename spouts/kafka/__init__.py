@@ -1,0 +1,1 @@
+"""Spouts over Kafka topics; they need confluent-kafka: ``pip install 'txtopo[kafka]'``."""

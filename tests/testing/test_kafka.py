@@ -1,0 +1,124 @@
+"""A real broker for tests: started, killed, held, and gone with its parent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from txtopo.testing.kafka import KafkaBroker, running_kafka
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_SECS = 120.0
+
+
+@pytest.fixture
+def own_kafka(kafka, tmp_path):
+    """A broker that the test may end."""
+    del kafka  # which skips if a broker can't be had
+    with running_kafka(tmp_path / "kafka") as broker:
+        yield broker
+
+
+def test_topics_and_records(kafka):
+    """Records of a transaction end with a marker that counts as an offset; deleted ones leave the end where it was."""
+    kafka.create_topic("testing-kafka", 2, {"retention.ms": "-1"})
+    kafka.produce("testing-kafka", [b"a", "b", (b"key", b"c")], partition=0)
+    kafka.produce("testing-kafka", [b"d"], partition=1, transactional_id="testing-kafka")
+    _wait_until(lambda: kafka.end_offsets("testing-kafka") == {0: 3, 1: 2}, "the transaction's marker is missing")
+    kafka.delete_records("testing-kafka", {0: 2})
+    kafka.add_partitions("testing-kafka", 3)
+    assert kafka.end_offsets("testing-kafka") == {0: 3, 1: 2, 2: 0}
+    kafka.delete_topic("testing-kafka")
+    kafka.create_topic("testing-kafka")
+    assert kafka.end_offsets("testing-kafka") == {0: 0}
+    with pytest.raises(KafkaException, match="already exists"):
+        kafka.create_topic("testing-kafka")
+
+
+def test_it_restarts_on_the_same_data(own_kafka):
+    """After ``kill -9`` and after an orderly stop."""
+    own_kafka.create_topic("kept")
+    for count, end in enumerate((own_kafka.kill, own_kafka.stop), 1):
+        own_kafka.produce("kept", [b"x"] * 10)
+        end()
+        assert not own_kafka.is_running
+        own_kafka.start()
+        assert own_kafka.end_offsets("kept") == {0: 10 * count}
+
+
+def test_it_can_be_held(own_kafka):
+    """SIGSTOP makes it silent, and SIGCONT makes it serve again."""
+    own_kafka.signal(signal.SIGSTOP)
+    assert not own_kafka.is_ready()
+    own_kafka.signal(signal.SIGCONT)
+    own_kafka.wait_until_ready()
+
+
+def test_a_broker_that_ends_says_why(kafka, tmp_path):
+    """The error has the end of its log."""
+    del kafka
+    broker = KafkaBroker(tmp_path, settings={"log.segment.bytes": "none"})
+    with pytest.raises(RuntimeError, match=r"none for configuration log\.segment\.bytes"):
+        broker.start()
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from txtopo.testing import KafkaBroker
+broker = KafkaBroker(Path(sys.argv[1]))
+broker.start()
+print(broker.port, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_dies_with_its_parent(kafka, tmp_path):
+    """However that ends."""
+    del kafka
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE) as child:
+        port = int(child.stdout.readline())
+        child.kill()
+    _wait_until(lambda: not _listens(port), "it still listens")
+
+
+def test_the_command_keeps_its_data(kafka, tmp_path):
+    """``txtopo kafka dev`` serves until it is asked to stop, and its next start continues with its topics."""
+    del kafka
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for topic in ("first", "second:3"):
+        command = ["kafka", "dev", "--port", str(port), "--folder", str(tmp_path / "kafka"), "--topic", topic]
+        with subprocess.Popen(
+            [sys.executable, "-m", "txtopo.cli", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert f"Kafka serves on 127.0.0.1:{port}" in child.stdout.readline()
+            client = KafkaBroker(tmp_path, port=port)
+            found = {
+                name: len(topic.partitions) for name, topic in client.admin().list_topics(timeout=10).topics.items()
+            }
+            child.send_signal(signal.SIGINT)
+        assert child.returncode == 0
+    assert found == {"first": 1, "second": 3}
+
+
+def _wait_until(condition, what) -> None:
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as attempt:
+        return attempt.connect_ex(("127.0.0.1", port)) == 0

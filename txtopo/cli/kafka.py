@@ -1,0 +1,84 @@
+"""``txtopo kafka``: a Kafka broker to try things with."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, YourCodeError
+from txtopo.testing.kafka import KafkaBroker
+
+_LOOK_SECS = 0.5
+
+
+@click.group("kafka")
+def kafka() -> None:
+    """Run a Kafka broker for development."""
+
+
+@kafka.command("dev", cls=Command)
+@click.option("--port", type=WholeNumber(1), default=9092, show_default=True, help="The port on 127.0.0.1.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out/kafka"),
+    show_default=True,
+    help="The folder of its data; the next start continues with them.",
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME[:N]", help="Create this topic of N partitions; repeatable."
+)
+def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
+    """Run one broker on this machine until Ctrl-C.
+
+    It is a real broker, but without replicas, TLS and passwords: for development and tests only. The first time, Spark
+    downloads its JARs from Maven.
+    """
+    wanted = dict(map(_topic, topics))
+    broker = KafkaBroker(folder, port=port)
+    with _stop_asked() as asked:
+        try:
+            broker.start()
+            there = broker.admin().list_topics(timeout=10).topics
+            for topic, partitions in wanted.items():
+                if topic not in there:
+                    broker.create_topic(topic, partitions)
+            click.echo(f"Kafka serves on {broker.servers}; its data are in {folder}; Ctrl-C stops it")
+            while broker.is_running and not asked.wait(_LOOK_SECS):
+                pass
+            if not broker.is_running:
+                raise YourCodeError(f"the broker has ended; see {broker.log}")
+        except RuntimeError as error:
+            raise YourCodeError(str(error)) from error
+        finally:
+            broker.stop()
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    if not name or not (partitions or "1").isdecimal() or int(partitions or 1) < 1:
+        raise CommandLineError(f"--topic {text!r} is not NAME or NAME:PARTITIONS, such as clicks:4")
+    return name, int(partitions or 1)
+
+
+@contextlib.contextmanager
+def _stop_asked() -> Iterator[threading.Event]:
+    """Return an event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
+    asked = threading.Event()
+
+    def ask(number: int, _frame: object) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,119 @@
+"""Settings of a client library, with secrets that are resolved only where a client is made.
+
+A value may be ``env:NAME``, the value of an environment variable, or ``file:PATH``, the content of a file without the
+line end. What is shipped to executors, logged or recorded is that name, never the secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo.errors import ConfigError
+
+Value = str | int | float | bool | Callable[..., Any]
+"""A setting's value; some clients take callables, for example to refresh a token."""
+
+_SECRET_NAMES = re.compile(r"password|secret|token|credential|\.key$|\.pem$|sasl\.jaas|basic\.auth", re.IGNORECASE)
+_SHORTEST_SECRET = 4
+"""Shorter values are not searched for in texts, where they would hide ordinary words."""
+
+HIDDEN = "***"
+
+
+class ClientProperties(Mapping[str, Value]):
+    """A client's settings by name. Their values as given are here; :meth:`resolved` returns the real ones.
+
+    Args:
+        properties: the settings by the client's names, for example ``{"sasl.password": "env:KAFKA_PASSWORD"}``.
+        reserved: the names that the component sets itself, each with what the user can do instead.
+
+    Raises:
+        ConfigError: a name is reserved, or a name or value has the wrong type.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Value] | None = None, reserved: Mapping[str, str] | None = None
+    ) -> None:
+        given = dict(properties or {})
+        for name, value in given.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"properties: {name!r} is no name of a setting; names are strings")
+            if name in (reserved or {}):
+                raise ConfigError(f"properties: {name!r} is set by txtopo: {(reserved or {})[name]}")
+            if not isinstance(value, str | int | float) and not callable(value):
+                raise ConfigError(f"properties: {name!r} has a value of type {type(value).__name__}; give a string")
+        self._given = given
+
+    def resolved(self) -> dict[str, Value]:
+        """Return the settings with their secrets; call it where the client is made, and keep the result nowhere else.
+
+        Raises:
+            ConfigError: a variable is not set, or a file can't be read, on this machine.
+        """
+        return {name: _resolved(name, value) for name, value in self._given.items()}
+
+    def scrubbed(self, text: str) -> str:
+        """Return a text, for example an error of the client, without the secrets."""
+        for name, value in self._given.items():
+            if not _is_secret(name, value):
+                continue
+            try:
+                secret = _resolved(name, value)
+            except ConfigError:
+                continue
+            if isinstance(secret, str) and len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, HIDDEN)
+        return text
+
+    def shown(self) -> dict[str, Any]:
+        """Return the settings for people: references as they are, other secrets hidden."""
+        return {
+            name: HIDDEN if _is_secret(name, value) and not _is_reference(value) else value
+            for name, value in self._given.items()
+        }
+
+    def without(self, names: Collection[str]) -> ClientProperties:
+        """Return the settings without some of them."""
+        return ClientProperties({name: value for name, value in self._given.items() if name not in names})
+
+    def __getitem__(self, name: str) -> Value:
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __repr__(self) -> str:
+        return f"ClientProperties({self.shown()!r})"
+
+
+def _is_reference(value: Value) -> bool:
+    return isinstance(value, str) and value.startswith(("env:", "file:"))
+
+
+def _is_secret(name: str, value: Value) -> bool:
+    return _is_reference(value) or (_SECRET_NAMES.search(name) is not None and not callable(value))
+
+
+def _resolved(name: str, value: Value) -> Value:
+    if not isinstance(value, str):
+        return value
+    kind, _, where = value.partition(":")
+    match kind:
+        case "env":
+            if where not in os.environ:
+                raise ConfigError(f"properties: {name!r} is {value!r}, but this process has no such variable")
+            return os.environ[where]
+        case "file":
+            try:
+                return Path(where).read_text().rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"properties: {name!r} is {value!r}, which can't be read here: {error}") from None
+        case _:
+            return value

@@ -1,0 +1,375 @@
+"""Start a real Kafka broker for tests: one node, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
+
+It needs confluent-kafka (``pip install 'txtopo[kafka]'``), Java 17 and, the first time, Maven Central or a mirror of it
+that Spark is told of.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from txtopo.errors import ConfigError
+from txtopo.spark.packages import fetched_jars
+from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["KafkaBroker", "missing_for_kafka", "running_kafka", "shared_kafka"]
+
+_KAFKA = "org.apache.kafka:kafka_2.13:4.1.0"
+_UNUSED = (
+    "com.fasterxml.jackson.dataformat:jackson-dataformat-yaml",
+    "commons-beanutils:*",
+    "commons-collections:*",
+    "commons-digester:*",
+    "commons-logging:*",
+    "org.jspecify:*",
+    "org.yaml:*",
+)
+_SHIPPED = (
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.module:*",
+    "com.github.luben:*",
+    "org.apache.logging.log4j:*",
+    "org.lz4:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+"""What PySpark 4 ships in a version that fits; the Scala and the Jackson of PySpark 3.5 are too old."""
+_SHIPPED_JARS = [
+    "scala-*.jar",
+    "jackson-*.jar",
+    "slf4j-*.jar",
+    "log4j-*.jar",
+    "zstd-jni*.jar",
+    "lz4-java*.jar",
+    "snappy-java*.jar",
+]
+
+_CLUSTER = "dHh0b3BvLWthZmthLWRldg"
+"""The id of every cluster, any 16 bytes in base64."""
+
+_ANSWER_SECS = 10.0
+_POLL_SECS = 0.05
+
+_SETTINGS: Mapping[str, object] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    # A killed broker comes back only after its last session has ended; the default is 9 s.
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
+    "num.network.threads": 2,
+    "num.io.threads": 2,
+    "log.segment.bytes": 64 * 1024 * 1024,
+    # Tests of compaction and retention wait for these.
+    "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+    "log.cleaner.backoff.ms": 500,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "log.retention.check.interval.ms": 500,
+    "log.initial.task.delay.ms": 500,
+}
+
+
+class KafkaBroker:
+    """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
+
+    It dies with this process. Methods that talk to it raise ``confluent_kafka.KafkaException`` if it refuses.
+
+    Args:
+        folder: the folder of its data and log; created if it does not exist.
+        port: the port to listen on; None for a free one.
+        heap_mb: its heap in MiB.
+        settings: the broker's settings by name, besides and before those for a small broker of tests.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        heap_mb: int = 256,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        """What clients take as ``bootstrap.servers``."""
+        self.log = folder / "broker.log"
+        self.data = folder / "data"
+        self._settings = settings or {}
+        self._controller_port = free_port()
+        self._server = JavaServer(self.log, heap_mb)
+        self._admin: AdminClient | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started and has not ended."""
+        return self._server.is_running
+
+    def start(self) -> None:
+        """Start the process, and wait until it serves requests.
+
+        Raises:
+            ConfigError: confluent-kafka is missing, or a JAR can't be fetched.
+            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
+        """
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process without waiting for it.
+
+        Raises:
+            ConfigError: as for :meth:`start`.
+        """
+        _client()
+        class_path = _class_path()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = self.folder / "server.properties"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
+        if not (self.data / "meta.properties").exists():
+            self._server.run(
+                class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
+            )
+        self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings))
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves requests and leads all partitions.
+
+        Raises:
+            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
+        """
+        self._server.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
+
+    def is_ready(self) -> bool:
+        """Return whether it serves requests and leads all partitions."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra of the installation
+
+        try:
+            seen = self.admin().list_topics(timeout=1)
+        except KafkaException:
+            return False
+        led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
+        return bool(seen.brokers) and all(led)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, for example SIGSTOP, to the process."""
+        self._server.signal(number)
+
+    def stop(self) -> None:
+        """Stop it in an orderly way, and wait until its process has ended."""
+        self._server.stop()
+
+    def kill(self) -> None:
+        """Kill the process, as ``kill -9`` does."""
+        self._server.kill()
+
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic, and wait until its partitions can be written.
+
+        Args:
+            topic: its name.
+            partitions: their number.
+            config: the topic's settings, for example ``{"cleanup.policy": "compact"}``.
+        """
+        from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - as above
+
+        new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+        self._done(self.admin().create_topics([new]))
+        self._wait(lambda: self._led(topic) == partitions, f"topic {topic!r} is not led")
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, ``partitions`` in all, and wait until they can be written."""
+        from confluent_kafka.admin import NewPartitions  # noqa: PLC0415 - as above
+
+        self._done(self.admin().create_partitions([NewPartitions(topic, partitions)]))
+        self._wait(lambda: self._led(topic) == partitions, f"topic {topic!r} is not led")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self._done(self.admin().delete_topics([topic]))
+        self._wait(lambda: self._led(topic) is None, f"topic {topic!r} is still there")
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of partitions before an offset each, as retention does."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        self._done(self.admin().delete_records(places))
+
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[bytes | str | tuple[bytes | None, bytes | None]],
+        partition: int | None = None,
+        **properties: Any,
+    ) -> None:
+        """Write records, and wait until all of them are acknowledged.
+
+        Args:
+            topic: the topic.
+            records: values, or pairs of key and value.
+            partition: the partition; None to let the client choose by the key.
+            properties: the producer's settings, with ``_`` for ``.``; a ``transactional_id`` makes the records one
+                transaction of Kafka, whose end readers see a moment later.
+
+        Raises:
+            confluent_kafka.KafkaException: a record was not written.
+        """
+        client = _client()
+        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        producer = client.Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 3, **settings})
+        errors: list[Any] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
+        if "transactional.id" in settings:
+            producer.init_transactions()
+            producer.begin_transaction()
+        where = {} if partition is None else {"partition": partition}
+        for record in records:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=delivered, **where)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        producer.flush()
+        if errors:
+            raise client.KafkaException(errors[0])
+        if "transactional.id" in settings:
+            producer.commit_transaction()
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Return the end of each partition as a reader of committed records sees it."""
+        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415 - as above
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
+
+        places = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(self._led(topic) or 0)}
+        level = IsolationLevel.READ_COMMITTED
+        answers = self.admin().list_offsets(places, isolation_level=level, request_timeout=_ANSWER_SECS)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+
+    def admin(self) -> AdminClient:
+        """Return a client to administer it with."""
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - as above
+
+        if self._admin is None:
+            # While the broker is down, its client would complain on standard error.
+            self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return self._admin
+
+    def _led(self, topic: str) -> int | None:
+        """Return how many partitions of a topic have a leader; None if there is no such topic."""
+        found = self.admin().list_topics(timeout=_ANSWER_SECS).topics.get(topic)
+        if found is None or found.error is not None:
+            return None
+        return len([each for each in found.partitions.values() if each.leader >= 0])
+
+    def _all_settings(self) -> dict[str, object]:
+        return {
+            **_SETTINGS,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": self.data,
+            **self._settings,
+        }
+
+    @staticmethod
+    def _done(answers: Mapping[Any, Future[Any]]) -> None:
+        for answer in answers.values():
+            answer.result(READY_SECS)
+
+    @staticmethod
+    def _wait(condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + READY_SECS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RuntimeError(what)
+            time.sleep(_POLL_SECS)
+
+
+@contextlib.contextmanager
+def running_kafka(
+    folder: Path, *, heap_mb: int = 256, settings: Mapping[str, object] | None = None
+) -> Iterator[KafkaBroker]:
+    """Run a broker during a ``with`` block; see :class:`KafkaBroker`."""
+    broker = KafkaBroker(folder, heap_mb=heap_mb, settings=settings)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()
+
+
+@functools.cache
+def shared_kafka() -> KafkaBroker:
+    """Return a broker that the first call starts and that runs until this process ends.
+
+    Use topics with names of their own in each test, and do not stop the broker.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    broker = KafkaBroker(folder)
+    broker.start()
+    atexit.register(broker.kill)
+    return broker
+
+
+@functools.cache
+def missing_for_kafka() -> str | None:
+    """Return what is missing to start a broker, as a reason to skip a test; None if nothing is. May download JARs."""
+    if shutil.which("java") is None:
+        return "Kafka needs Java, which is not installed"
+    try:
+        _client()
+        _class_path()
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _client() -> Any:
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra of the installation
+    except ImportError:
+        raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
+    return confluent_kafka
+
+
+@functools.cache
+def _class_path() -> str:
+    is_new = int(pyspark.__version__.split(".")[0]) >= 4  # noqa: PLR2004 - Spark 4
+    jars = list(fetched_jars([_KAFKA], (*_UNUSED, *_SHIPPED) if is_new else _UNUSED))
+    shipped = [jar for pattern in _SHIPPED_JARS for jar in sorted(pyspark_jars().glob(pattern))]
+    return ":".join(map(str, [*jars, *shipped]))

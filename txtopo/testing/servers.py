@@ -1,0 +1,149 @@
+"""Java servers on this machine for tests: processes that end when this one does, and their ports."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+READY_SECS = 60.0
+"""How long a server may take to start on a busy machine."""
+
+_POLL_SECS = 0.05
+_STOP_SECS = 30.0
+
+
+class JavaServer:
+    """A Java process that can be stopped, killed and started again, and that dies with this process.
+
+    Args:
+        log: the file that its output is appended to.
+        heap_mb: its heap in MiB.
+    """
+
+    def __init__(self, log: Path, heap_mb: int) -> None:
+        self.log = log
+        self._options = (f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self, class_path: str, *arguments: str) -> None:
+        """Start the process without waiting for it.
+
+        Args:
+            class_path: as for ``java -cp``.
+            arguments: options of Java, the main class and its arguments.
+        """
+        assert self._process is None, "it is already running"
+        command = [_java(), *self._options, "-cp", class_path, *arguments]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603 - our own command
+        # Reads from a pipe that ends with this process, however that ends.
+        self._guard = subprocess.Popen(  # noqa: S603 - as above
+            ["/bin/sh", "-c", f"cat >/dev/null; kill -9 {self._process.pid}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+        )
+
+    def run(self, class_path: str, *arguments: str) -> None:
+        """Run another class to its end.
+
+        Raises:
+            RuntimeError: it failed; the message has the end of the log.
+        """
+        with self.log.open("ab") as log:
+            command = [_java(), *self._options, "-cp", class_path, *arguments]
+            result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603 - as above
+        if result.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{self._end_of_log()}")
+
+    def wait_until(self, is_ready: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds; kill the process if it does not in time.
+
+        Args:
+            is_ready: the condition.
+            what: what is missing until then, in words, for the error.
+
+        Raises:
+            RuntimeError: the process has ended, or the condition does not hold in time; the message has the end of the
+                log.
+        """
+        assert self._process is not None, "it was launched"
+        deadline = time.monotonic() + READY_SECS
+        while time.monotonic() < deadline:
+            if is_ready():
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_POLL_SECS)
+                break
+        self.kill()
+        raise RuntimeError(f"{what}:\n{self._end_of_log()}")
+
+    def signal(self, number: int) -> None:
+        """Send a signal, for example SIGSTOP, to the process."""
+        assert self._process is not None, "it is running"
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Ask the process to end, and wait for it; kill it if it takes too long."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECS)
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the process, as ``kill -9`` does."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _end_of_log(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:]
+
+
+def _java() -> str:
+    return shutil.which("java") or "java"
+
+
+def pyspark_jars() -> Path:
+    """Return the folder of the JARs that PySpark ships.
+
+    Raises:
+        RuntimeError: PySpark is not installed.
+    """
+    specification = importlib.util.find_spec("pyspark")
+    if specification is None or specification.origin is None:
+        raise RuntimeError("PySpark, whose JARs the server is made of, is not installed: pip install pyspark")
+    return Path(specification.origin).parent / "jars"
+
+
+_given_ports: set[int] = set()
+
+
+def free_port() -> int:
+    """Return a free port of 127.0.0.1 that was not returned before."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+        if port not in _given_ports:
+            _given_ports.add(port)
+            return port
