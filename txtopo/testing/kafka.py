@@ -201,14 +201,14 @@ class KafkaBroker:
 
         new = NewTopic(topic, partitions, 1, config=dict(config or {}))
         self._done(self.admin().create_topics([new]))
-        self._wait(lambda: self._led(topic) == partitions, f"topic {topic!r} is not led")
+        self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, ``partitions`` in all, and wait until they can be written."""
         from confluent_kafka.admin import NewPartitions  # noqa: PLC0415 - as above
 
         self._done(self.admin().create_partitions([NewPartitions(topic, partitions)]))
-        self._wait(lambda: self._led(topic) == partitions, f"topic {topic!r} is not led")
+        self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
@@ -294,6 +294,15 @@ class KafkaBroker:
         if found is None or found.error is not None:
             return None
         return len([each for each in found.partitions.values() if each.leader >= 0])
+
+    def _serves(self, topic: str, partitions: int) -> bool:
+        """Return whether all partitions of a topic answer; that they have a leader is not enough."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
+
+        try:
+            return len(self.end_offsets(topic)) == partitions
+        except KafkaException:
+            return False
 
     def _all_settings(self) -> dict[str, object]:
         return {

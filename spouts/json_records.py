@@ -1,0 +1,120 @@
+"""JSON objects as Arrow columns: many at a time, so that each bad one can be found and named on its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
+
+from spouts.files.format import check_decimals
+from txtopo.errors import FieldsError
+
+BLANKS = b" \t\r"
+"""The characters within a line that Arrow treats as blank."""
+
+_ROW = re.compile(r" in row (\d+)$")
+_VALUE = re.compile(r"couldn't parse: ?(.+)$|\): (\S+) requires|'(.+)'")
+
+
+class JsonRecords:
+    """Parses JSON objects, one a line, into the columns of a schema.
+
+    A missing member is null; extra members and blank lines are ignored. Values must have their column's type;
+    timestamps and dates are ISO 8601 strings.
+
+    Args:
+        schema: the columns.
+
+    Raises:
+        FieldsError: a column is a map.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        # Arrow parses dates only from numbers of days, so they are parsed as strings and then cast.
+        read_schema = pa.schema([(field.name, _read_type(field.type)) for field in schema])
+        self._options = pajson.ParseOptions(
+            explicit_schema=read_schema, newlines_in_values=False, unexpected_field_behavior="ignore"
+        )
+
+    def parse(self, content: bytes) -> pa.Table:
+        """Return the objects in some lines; raises one of ``MISFITS`` if a value does not fit.
+
+        Call :func:`count_objects` before: some lines that are no objects crash Arrow's parser.
+        """
+        table = pajson.read_json(
+            pa.BufferReader(content),
+            read_options=pajson.ReadOptions(use_threads=False, block_size=len(content) + 1),
+            parse_options=self._options,
+        )
+        return check_decimals(table.select(self.schema.names).cast(self.schema))
+
+    def parse_each(self, records: Sequence[bytes]) -> pa.Table:
+        """Return one object for each record; raises one of ``MISFITS`` if a record is not one object that fits."""
+        table = self.parse(b"\n".join(records))
+        if table.num_rows != len(records):
+            raise pa.ArrowInvalid("several objects in a line")
+        return table
+
+
+def count_objects(array: pa.Array) -> int | None:
+    """Return the number of lines that are not blank; None if one of them does not begin and end like an object.
+
+    This check is needed because Arrow's parser ignores line ends, and a bare ``null`` crashes the process.
+    """
+    is_object = pc.and_(pc.starts_with(array, "{"), pc.ends_with(array, "}"))
+    objects = pc.sum(is_object).as_py() or 0
+    if objects == len(array):
+        return len(array)
+    for index in pc.indices_nonzero(pc.invert(is_object)).to_pylist():
+        line = array[index].as_py().strip(BLANKS.decode())
+        if not line:
+            continue
+        if not (line.startswith("{") and line.endswith("}")):
+            return None
+        objects += 1
+    return int(objects)
+
+
+def object_fault(content: bytes) -> str | None:
+    """Return why a line cannot be an object; None if Arrow can decide."""
+    line = content.strip(BLANKS)
+    is_object = line.startswith(b"{") and line.endswith(b"}")
+    return None if is_object else "each line must be one JSON object"
+
+
+def suspect(message: str, records: Sequence[bytes]) -> int | None:
+    """Return the index of the record that Arrow's error is probably about: by its row, its value or its syntax."""
+    row = _ROW.search(message)
+    if row is not None:
+        return int(row.group(1)) if int(row.group(1)) < len(records) else None
+    value = _VALUE.search(message)
+    if value is not None:
+        text = next(group for group in value.groups() if group is not None).encode()
+        return next((index for index, record in enumerate(records) if text in record), None)
+    return next((index for index, record in enumerate(records) if not is_json(record)), None)
+
+
+def is_json(record: bytes) -> bool:
+    """Return whether a record is any JSON value."""
+    try:
+        json.loads(record)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_read_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _read_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        raise FieldsError("maps cannot be read from JSON; use a struct, or an array of structs")
+    return kind

@@ -1,0 +1,387 @@
+"""A real cluster, through confluent-kafka: the only place that imports it for the transactional spouts.
+
+Reading a span is exact, whatever its offsets hold: it ends with a record at or after its end, or with the client's word
+that nothing more can be read, and never by counting records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from spouts.kafka.log import (
+    NO_ID,
+    KafkaLog,
+    Lost,
+    Message,
+    OnLost,
+    Partition,
+    Span,
+    Topic,
+    TopicChoice,
+    UnreachableError,
+)
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import ConfigError, InputError
+
+CHUNK_RECORDS = 10_000
+"""The number of records that are emitted together."""
+
+GROUP_OFFSETS = 100_000
+"""The number of offsets that are fetched at the same time; records that are not their span's turn wait in memory."""
+
+_POLL_SECS = 0.1
+_LIBRDKAFKA_QUIET = 2
+"""Its log level: critical. What matters comes as an error as well."""
+
+_FETCH: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+RESERVED: Mapping[str, str] = {
+    "bootstrap.servers": "give the servers as the first argument",
+    "enable.auto.commit": "offsets are part of the transactions' metadata; see publish_group",
+    "enable.auto.offset.store": "offsets are part of the transactions' metadata; see publish_group",
+    "isolation.level": "only records of committed transactions are read",
+    "enable.partition.eof": "the spout needs it",
+    "auto.offset.reset": "see first_poll, and on_lost for records that are gone",
+}
+"""Settings of the client that a spout's properties may not have, each with what to do instead."""
+
+_DEFAULTS: Mapping[str, Any] = {
+    "group.id": "txtopo",  # required by the client; no group is joined and nothing is stored for it
+    "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 5,
+    "socket.nagle.disable": True,
+    # What is fetched beyond the end of a span is thrown away; measured best for spans of 1,000 to 50,000 records.
+    "max.partition.fetch.bytes": 256 * 1024,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 64 * 1024,
+}
+
+logger = logging.getLogger("txtopo.kafka")
+
+
+class BrokerLog(KafkaLog):
+    """The topics of a cluster.
+
+    Args:
+        servers: ``host:port`` of some of its brokers, with commas between them.
+        properties: settings of the client.
+        timeout_secs: how long to wait for an answer, or for the next records of a span.
+
+    Raises:
+        ConfigError: confluent-kafka is not installed.
+    """
+
+    def __init__(self, servers: str, properties: ClientProperties, timeout_secs: float) -> None:
+        self._client = _import_client()
+        self._servers = servers
+        self._properties = properties
+        self._timeout_secs = timeout_secs
+        self._admin: Any = None
+        self._consumer: Any = None
+        self._trouble = ""
+        """The client's last complaint, which tells more than that there is no answer."""
+
+    def topics(self, choice: TopicChoice) -> list[Topic]:
+        """Return the topics of a choice that exist, by name."""
+        names: Iterable[str] = choice.names
+        if choice.pattern is not None:
+            names = [name for name in self._all_names() if choice.takes(name)]
+        wanted = sorted(names)
+        if not wanted:
+            return []
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra of the installation
+
+        answers = self._ask(lambda admin: admin.describe_topics(TopicCollection(wanted), **self._within()))
+        found = []
+        for name in wanted:
+            try:
+                answer = answers[name].result(self._patience())
+            except self._client.KafkaException as error:
+                if error.args[0].code() == self._client.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise self._failure(error) from None
+            found.append(Topic(name, _id_of(answer), len(answer.partitions)))
+        return found
+
+    def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the first offset that each partition still has."""
+        return self._all_of(self._offsets(partitions, lambda spec: spec.earliest()), partitions)
+
+    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the end of what can be read of each partition that has a leader."""
+        return self._offsets(partitions, lambda spec: spec.latest())
+
+    def at(self, partitions: Sequence[Partition], timestamp_ms: int) -> Mapping[Partition, int]:
+        """Return the offset of the first record at or after a time; the end if there is none."""
+        found = self._all_of(self._offsets(partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions)
+        later = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **(self._all_of(self.ends(later), later) if later else {})}
+
+    def stored(self, partitions: Sequence[Partition], group: str) -> Mapping[Partition, int]:
+        """Return the offsets that a consumer group has stored."""
+        with self._group(group) as consumer:
+            places = [self._client.TopicPartition(each.topic, each.number) for each in partitions]
+            found = consumer.committed(places, timeout=self._timeout_secs)
+        return {Partition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def store(self, offsets: Mapping[Partition, int], group: str) -> None:
+        """Store offsets for a consumer group."""
+        with self._group(group) as consumer:
+            places = [self._client.TopicPartition(each.topic, each.number, at) for each, at in offsets.items()]
+            consumer.commit(offsets=places, asynchronous=False)
+
+    def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Yield the records of spans."""
+        for group in _groups(spans):
+            yield from self._read_group(group, on_lost)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._drop_consumer()
+        self._admin = None
+
+    def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Fetch several spans at the same time, and yield their records in the spans' order."""
+        reading = {(span.partition.topic, span.partition.number): _Reading(span, span.start) for span in spans}
+        consumer = self._assigned(spans)
+        is_over = False
+        try:
+            for span in spans:
+                turn = reading[span.partition.topic, span.partition.number]
+                while not turn.is_done or turn.waiting:
+                    while len(turn.waiting) < CHUNK_RECORDS and not turn.is_done:
+                        self._fetch(consumer, reading, on_lost)
+                    chunk, turn.waiting = turn.waiting[:CHUNK_RECORDS], turn.waiting[CHUNK_RECORDS:]
+                    if chunk:
+                        yield span, chunk
+            is_over = True
+        finally:
+            if is_over:
+                consumer.unassign()
+            else:
+                self._drop_consumer()  # after an error, its connections and queues are in an unknown state
+
+    def _fetch(self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], on_lost: OnLost) -> None:
+        """Take what the client has fetched; wait for it if there is nothing."""
+        open_readings = [each for each in reading.values() if not each.is_done]
+        left = sum(each.span.end - each.next for each in open_readings)
+        deadline = time.monotonic() + self._timeout_secs
+        first = consumer.poll(_POLL_SECS)
+        while first is None:
+            if time.monotonic() > deadline:
+                stuck = open_readings[0]
+                raise self._unreachable(f"{stuck.span.partition}: offset {stuck.next} has not come")
+            first = consumer.poll(_POLL_SECS)
+        # A poll waits for one message; consume() with a timeout would wait for all that it is asked for.
+        more = consumer.consume(min(left, CHUNK_RECORDS), 0) if left > 1 else ()
+        for message in (first, *more):
+            if message.error() is not None:
+                self._handle_error(consumer, reading, message, on_lost)
+                continue
+            each = reading[message.topic(), message.partition()]
+            offset = message.offset()
+            if offset >= each.span.end:
+                each.next = each.span.end
+            elif offset >= each.next:
+                each.waiting.append(message)
+                each.next = offset + 1
+
+    def _handle_error(
+        self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], message: Any, on_lost: OnLost
+    ) -> None:
+        codes, error = self._client.KafkaError, message.error()
+        each = reading.get((message.topic(), message.partition()))
+        if each is None or error.code() not in {codes._PARTITION_EOF, codes._AUTO_OFFSET_RESET}:  # noqa: SLF001 - the client's names
+            raise self._failure(self._client.KafkaException(error))
+        partition = each.span.partition
+        if error.code() == codes._PARTITION_EOF:  # noqa: SLF001 - as above
+            each.next = max(each.next, message.offset())
+            return
+        if each.is_done:
+            return
+        first_kept = self.starts([partition])[partition]
+        if first_kept <= each.next:
+            raise UnreachableError(f"{partition}: offset {each.next} is not in the log now")
+        on_lost(Lost(each.span, each.next, first_kept))
+        each.next = min(first_kept, each.span.end)
+        if not each.is_done:
+            place = self._client.TopicPartition(partition.topic, partition.number, each.next)
+            consumer.incremental_unassign([place])  # it fetches no more of it after such an error, nor seeks
+            consumer.incremental_assign([place])
+
+    def _assigned(self, spans: Sequence[Span]) -> Any:
+        if self._consumer is None:
+            settings = {"bootstrap.servers": self._servers, **_DEFAULTS, **self._given(), **_FETCH}
+            self._consumer = self._made(self._client.Consumer, settings)
+        places = [self._client.TopicPartition(s.partition.topic, s.partition.number, s.start) for s in spans]
+        self._consumer.assign(places)
+        return self._consumer
+
+    def _offsets(self, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
+        """Ask for an offset of each partition, in one call; leave out those without a leader."""
+        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415 - an extra of the installation
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
+
+        if not partitions:
+            return {}
+        question = {TopicPartition(each.topic, each.number): which(OffsetSpec) for each in partitions}
+        level = IsolationLevel.READ_COMMITTED
+        answers = self._ask(lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()))
+        found, last = {}, None
+        for place, answer in answers.items():
+            try:
+                found[Partition(place.topic, place.partition)] = answer.result(self._patience()).offset
+            except self._client.KafkaException as error:
+                last = self._failure(error)
+                if not isinstance(last, UnreachableError):
+                    raise last from None
+        if not found and last is not None:
+            raise last
+        return found
+
+    @staticmethod
+    def _all_of(found: Mapping[Partition, int], wanted: Sequence[Partition]) -> Mapping[Partition, int]:
+        missing = next((each for each in wanted if each not in found), None)
+        if missing is not None:
+            raise UnreachableError(f"{missing} has no leader now")
+        return found
+
+    def _all_names(self) -> list[str]:
+        listed = self._ask(lambda admin: admin.list_topics(timeout=self._timeout_secs))
+        return list(listed.topics)
+
+    def _ask(self, question: Any) -> Any:
+        if self._admin is None:
+            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra of the installation
+
+            # Settings of consumers only make it complain, in the log that is quiet.
+            self._admin = self._made(AdminClient, {"bootstrap.servers": self._servers, **self._given()})
+        try:
+            return question(self._admin)
+        except self._client.KafkaException as error:
+            raise self._failure(error) from None
+
+    @contextlib.contextmanager
+    def _group(self, group: str) -> Iterator[Any]:
+        settings = {"bootstrap.servers": self._servers, **self._given(), **_FETCH, "group.id": group}
+        consumer = self._made(self._client.Consumer, settings)
+        try:
+            yield consumer
+        except self._client.KafkaException as error:
+            raise self._failure(error) from None
+        finally:
+            consumer.close()
+
+    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
+        quiet = {"log_level": _LIBRDKAFKA_QUIET, "error_cb": self._complain, "logger": logger}
+        try:
+            return kind({**quiet, **settings})
+        except (self._client.KafkaException, TypeError, ValueError) as error:
+            message = self._properties.scrubbed(str(error))
+            raise ConfigError(f"properties: the client of Kafka refuses them: {message}") from None
+
+    def _complain(self, error: Any) -> None:
+        self._trouble = self._properties.scrubbed(error.str())
+
+    def _given(self) -> dict[str, Any]:
+        return self._properties.resolved()
+
+    def _within(self) -> dict[str, float]:
+        return {"request_timeout": self._timeout_secs}
+
+    def _patience(self) -> float:
+        return self._timeout_secs + 5  # the client answers by itself
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return txtopo's error for one of the client: it never works, or it may work later."""
+        reason = error.args[0]
+        message = self._properties.scrubbed(str(reason.str()))
+        codes = self._client.KafkaError
+        never = {
+            codes.TOPIC_AUTHORIZATION_FAILED,
+            codes.GROUP_AUTHORIZATION_FAILED,
+            codes.CLUSTER_AUTHORIZATION_FAILED,
+            codes.SASL_AUTHENTICATION_FAILED,
+            codes.UNSUPPORTED_SASL_MECHANISM,
+            codes._AUTHENTICATION,  # noqa: SLF001 - the client's name
+        }
+        if reason.code() in never:
+            return InputError(f"Kafka at {self._servers} refuses: {message}; see the spout's properties")
+        return self._unreachable(message)
+
+    def _unreachable(self, what: str) -> UnreachableError:
+        trouble = f" ({self._trouble})" if self._trouble else ""
+        return UnreachableError(f"Kafka at {self._servers} does not answer: {what}{trouble}")
+
+    def _drop_consumer(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(Exception):
+                consumer.close()
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """How far a span is fetched, and the records that wait for their turn."""
+
+    span: Span
+    next: int
+    waiting: list[Message] = attrs.field(factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return self.next >= self.span.end
+
+
+_logs: dict[tuple[Any, ...], BrokerLog] = {}
+
+
+def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) -> BrokerLog:
+    """Return this process's client of a cluster, which lives as long as the process.
+
+    A client does not survive a fork, so a forked process gets one of its own.
+    """
+    key = (os.getpid(), servers, timeout_secs, tuple(sorted((name, str(properties[name])) for name in properties)))
+    if key not in _logs:
+        _logs[key] = BrokerLog(servers, properties, timeout_secs)
+    return _logs[key]
+
+
+def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Divide spans, so that not too many records wait for their turn; a partition is in a group once."""
+    left = deque(spans)
+    while left:
+        group = [left.popleft()]
+        total = group[0].end - group[0].start
+        while left and total + left[0].end - left[0].start <= GROUP_OFFSETS:
+            if any(left[0].partition == each.partition for each in group):
+                break
+            group.append(left.popleft())
+            total += group[-1].end - group[-1].start
+        yield group
+
+
+def _id_of(description: Any) -> str:
+    text = str(description.topic_id or "")
+    return NO_ID if not text.strip("A=") else text
+
+
+def _import_client() -> Any:
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra of the installation
+    except ImportError:
+        raise ConfigError("the spouts of Kafka need confluent-kafka: pip install 'txtopo[kafka]'") from None
+    return confluent_kafka

@@ -1,0 +1,325 @@
+"""What the coordinators of both spouts know of their topics: partitions, how far they are taken, where their logs end.
+
+These rules ensure that nothing is lost or read twice:
+
+1. A partition that is there when the topology takes its first look begins where ``first_poll`` says. One that appears
+   later begins at its beginning: its records were written while the topology existed.
+2. Offsets mean nothing in a topic that was deleted and made anew, so its id is kept with them and checked, in the
+   driver at each look and on the executors after each read.
+3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was taken
+   from it, its records are others, and the run stops.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from spouts.kafka.log import NO_ID, KafkaLog, Lost, Partition, Span, Topic, TopicChoice, UnreachableError
+from txtopo.errors import ConfigError, FailedException, InputError
+
+DISCOVERY_SECS = 2.0
+"""How often topics and partitions are looked for."""
+
+SHORTER_SECS = 60.0
+"""How long a log may end before what was taken from it."""
+
+PUBLISH_SECS = 1.0
+"""How often offsets are published at most."""
+
+logger = logging.getLogger("txtopo.kafka")
+
+
+class OnLostRecords(enum.Enum):
+    """What to do if records are gone that were not read yet."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@attrs.frozen
+class FirstPoll:
+    """Where partitions begin that are there at the first look.
+
+    Args:
+        place: ``earliest``, ``latest``, ``timestamp`` or ``group``.
+        timestamp_ms: the time for ``timestamp``, in ms since 1970.
+        group: the consumer group for ``group``.
+    """
+
+    place: str
+    timestamp_ms: int = 0
+    group: str = ""
+
+    @classmethod
+    def of(cls, given: str | int | dt.datetime) -> FirstPoll:
+        """Return the place for a spout's argument.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        match given:
+            case "earliest" | "latest" as place:
+                return cls(str(place))
+            case str() if given.startswith("group:") and len(given) > len("group:"):
+                return cls("group", group=given.removeprefix("group:"))
+            case dt.datetime() if given.tzinfo is not None:
+                return cls("timestamp", round(given.timestamp() * 1000))
+            case int() if not isinstance(given, bool) and given >= 0:
+                return cls("timestamp", given)
+        raise ConfigError(
+            f"first_poll is {given!r}; give 'earliest', 'latest', a datetime with a time zone, milliseconds since "
+            "1970, or 'group:NAME' for the offsets that a consumer group has stored"
+        )
+
+    def offsets(self, log: KafkaLog, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return where partitions begin."""
+        match self.place:
+            case "latest":
+                found = log.ends(partitions)
+            case "timestamp":
+                found = log.at(partitions, self.timestamp_ms)
+            case "group":
+                found = {**log.starts(partitions), **log.stored(partitions, self.group)}
+            case _:
+                found = log.starts(partitions)
+        missing = next((each for each in partitions if each not in found), None)
+        if missing is not None:
+            raise UnreachableError(f"{missing} has no leader now")
+        return found
+
+
+@attrs.frozen
+class IntakeOptions:
+    """The options of a spout that decide what it takes.
+
+    Args:
+        choice: its topics.
+        first_poll: where it begins.
+        records_max: the maximum number of offsets of each partition in a transaction.
+        on_lost: what to do if records are gone.
+        until_end: whether to end where the logs ended at the first look.
+        now_secs: the clock, in seconds.
+    """
+
+    choice: TopicChoice
+    first_poll: FirstPoll
+    records_max: int
+    on_lost: OnLostRecords
+    until_end: bool
+    now_secs: Callable[[], float] = time.monotonic
+
+
+class Intake:
+    """The partitions of a spout.
+
+    Args:
+        log: the cluster.
+        options: what to take of it.
+    """
+
+    def __init__(self, log: KafkaLog, options: IntakeOptions) -> None:
+        self.taken: dict[Partition, int] = {}
+        """The offset up to which each partition is taken."""
+        self.ids: dict[str, str] = {}
+        """The id of each topic that is taken from."""
+        self._log = log
+        self._options = options
+        self._partitions: list[Partition] = []
+        self._ends: Mapping[Partition, int] = {}
+        self._last: Mapping[Partition, int] | None = None
+        """With ``until_end``, where each partition ends."""
+        self._discover_at_secs = float("-inf")
+        self._is_first_look = True
+        self._first_kept: Mapping[Partition, int] = {}
+        """If lost records are skipped, the first offset that each partition still has."""
+        self._shorter_since: dict[Partition, float] = {}
+
+    def resume(self, taken: Mapping[Partition, int], ids: Mapping[str, str]) -> None:
+        """Set how far the partitions are taken, and the ids of their topics."""
+        self.taken = {**self.taken, **taken}
+        self.ids.update(ids)
+        self._is_first_look = self._is_first_look and not taken
+
+    def check_topics(self) -> None:
+        """Check that the topics exist, if Kafka answers.
+
+        Raises:
+            InputError: one does not exist.
+        """
+        try:
+            found = {topic.name for topic in self._log.topics(self._options.choice)}
+        except FailedException:
+            return  # the first look waits for Kafka
+        missing = next((name for name in self._options.choice.names if name not in found), None)
+        if missing is not None:
+            raise InputError(f"Kafka has no topic {missing!r}; create it, or correct the spout's topics")
+
+    def left(self) -> dict[Partition, Span]:
+        """Return the spans of the next transaction, by partition; those without anything to take are left out.
+
+        All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
+
+        Raises:
+            UnreachableError: Kafka does not answer.
+            InputError: a topic was made anew, or a log is shorter than what was taken from it.
+        """
+        now = self._options.now_secs()
+        if now >= self._discover_at_secs:
+            self._discover()
+            self._look(now)
+            self._discover_at_secs = now + DISCOVERY_SECS
+        elif not self._spans():
+            self._look(now)
+        return self._spans()
+
+    def is_exhausted(self) -> bool:
+        """Return whether everything is taken that was there at the first look, if that is the end."""
+        if not self._options.until_end:
+            return False
+        if self._last is None:
+            self.left()
+        assert self._last is not None, "a look has set it"
+        return all(self.taken.get(partition, 0) >= end for partition, end in self._last.items())
+
+    def transactions_left(self) -> int:
+        """Return how many transactions the known ends make."""
+        left = self.left()
+        sizes = (self._end_of(partition) - span.start for partition, span in left.items())
+        return -(-max(sizes, default=0) // self._options.records_max)
+
+    def remaining(self, taken: Mapping[Partition, int]) -> int | None:
+        """Return how many transactions are left from some offsets on; None if the spout does not end."""
+        if self._last is None:
+            return None
+        left = (end - taken.get(each, self.taken.get(each, 0)) for each, end in self._last.items())
+        return max(0, -(-max(left, default=0) // self._options.records_max))
+
+    def _spans(self) -> dict[Partition, Span]:
+        spans = {}
+        for partition in self._partitions:
+            start = max(self.taken[partition], self._first_kept.get(partition, 0))
+            end = self._end_of(partition)
+            if end > start:
+                spans[partition] = Span(partition, start, min(end, start + self._options.records_max))
+        return spans
+
+    def _end_of(self, partition: Partition) -> int:
+        end = self._ends.get(partition, 0)
+        return end if self._last is None else min(end, self._last.get(partition, 0))
+
+    def _discover(self) -> None:
+        topics = self._log.topics(self._options.choice)
+        found = {topic.name for topic in topics}
+        missing = next((name for name in self._options.choice.names if name not in found), None)
+        if missing is not None:
+            raise UnreachableError(f"Kafka has no topic {missing!r} now")
+        check_ids(self.ids, topics)
+        partitions = [partition for topic in topics for partition in topic.all_partitions()]
+        new = [partition for partition in partitions if partition not in self.taken]
+        if new:
+            first = self._options.first_poll.offsets(self._log, new) if self._is_first_look else self._log.starts(new)
+            if not self._is_first_look:
+                logger.info("new partitions: %s", ", ".join(map(str, new)))
+            self.taken.update(first)
+        self._is_first_look = self._is_first_look and not partitions
+        if self._options.on_lost is OnLostRecords.SKIP:
+            self._skip_lost(partitions)
+        self._partitions = partitions
+        self.ids.update({topic.name: topic.id for topic in topics})
+
+    def _skip_lost(self, partitions: Sequence[Partition]) -> None:
+        found = self._log.starts(partitions)
+        for partition, first_kept in found.items():
+            taken = self.taken[partition]
+            if first_kept > max(taken, self._first_kept.get(partition, 0)):
+                logger.warning("%s; they are skipped", Lost(Span(partition, taken, first_kept), taken, first_kept))
+        self._first_kept = found
+
+    def _look(self, now: float) -> None:
+        self._ends = self._log.ends(self._partitions)
+        if self._options.until_end and self._last is None:
+            if len(self._ends) < len(self._partitions):
+                raise UnreachableError("a partition has no leader now")
+            self._last = dict(self._ends)
+        shorter = {}
+        for partition, end in self._ends.items():
+            if end < self.taken[partition]:
+                shorter[partition] = self._shorter_since.get(partition, now)
+                if now - shorter[partition] >= SHORTER_SECS:
+                    raise InputError(
+                        f"{partition} ends at offset {end}, but offsets up to {self.taken[partition]} were taken: its "
+                        "log was cut off, so later records under these offsets are others. Give the topology another "
+                        "id and new tables, or bring the partition's records back"
+                    )
+        self._shorter_since = shorter
+
+
+def check_ids(expected: Mapping[str, str], topics: Sequence[Topic]) -> None:
+    """Check that topics are those that offsets were taken from.
+
+    Raises:
+        InputError: one was made anew.
+    """
+    for topic in topics:
+        before = expected.get(topic.name, NO_ID)
+        if NO_ID not in {before, topic.id} and topic.id != before:
+            raise InputError(
+                f"topic {topic.name!r} was deleted and made anew (its id was {before} and is {topic.id}), so the "
+                "offsets that were taken mean other records. To read the new topic, give the topology another id and "
+                "new tables; to go on, bring the former topic back under its name"
+            )
+
+
+class Publisher:
+    """Publishes the offsets of committed transactions to a consumer group, for Kafka's own tools.
+
+    The group is never read: where the spout continues is part of the transactions' metadata.
+
+    Args:
+        log: the cluster.
+        group: the group; None to publish nothing.
+        now_secs: the clock, in seconds.
+    """
+
+    def __init__(self, log: KafkaLog, group: str | None, now_secs: Callable[[], float]) -> None:
+        self._log = log
+        self._group = group
+        self._now_secs = now_secs
+        self._begun: deque[tuple[int, Mapping[Partition, int]]] = deque()
+        self._committed: Mapping[Partition, int] = {}
+        self._due: Mapping[Partition, int] = {}
+        self._publish_at_secs = float("-inf")
+
+    def begun(self, txid: int, ends: Mapping[Partition, int]) -> None:
+        """Learn where a transaction ends, replacing what was said of it and of later ones."""
+        if self._group is not None:
+            while self._begun and self._begun[-1][0] >= txid:
+                self._begun.pop()
+            self._begun.append((txid, dict(ends)))
+
+    def committed_before(self, txid: int) -> None:
+        """Learn that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
+        while self._begun and self._begun[0][0] < txid:
+            _, self._due = self._begun.popleft()
+        if self._due and self._now_secs() >= self._publish_at_secs:
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish what is due; a failure is logged, since the next time covers it."""
+        due, self._due = self._due, {}
+        if not due or self._group is None:
+            return
+        self._publish_at_secs = self._now_secs() + PUBLISH_SECS
+        try:
+            self._log.store({each: at for each, at in due.items() if self._committed.get(each) != at}, self._group)
+            self._committed = due
+        except (FailedException, InputError) as error:
+            self._due = due
+            logger.warning("the offsets could not be published to group %r: %s", self._group, error)

@@ -1,0 +1,176 @@
+"""What the spouts need of Kafka, behind an interface that a test can implement without a broker.
+
+Offsets count everything in a partition: records, those of aborted transactions, the markers that end transactions, and
+records that compaction has removed. So a range of offsets may hold fewer records than offsets, or none.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from txtopo.errors import ConfigError, FailedException
+
+NO_ID = ""
+"""The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
+
+
+@attrs.frozen(order=True, cache_hash=True)
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r}, partition {self.number}"
+
+
+@attrs.frozen
+class Topic:
+    """A topic as it is now. A topic that was deleted and made anew has another id."""
+
+    name: str
+    id: str
+    partitions: int
+
+    def all_partitions(self) -> list[Partition]:
+        """Return its partitions in order."""
+        return [Partition(self.name, number) for number in range(self.partitions)]
+
+
+@attrs.frozen
+class Span:
+    """The offsets of a partition from ``start`` to before ``end``."""
+
+    partition: Partition
+    start: int
+    end: int
+
+
+@attrs.frozen
+class Lost:
+    """Records of a span that are no longer in the log: those before ``first_kept``."""
+
+    span: Span
+    next: int
+    """The offset that was to be read next."""
+    first_kept: int
+
+    def __str__(self) -> str:
+        end = min(self.first_kept, self.span.end)
+        return (
+            f"{self.span.partition}: offsets {self.next} to {end - 1} were not read yet and are gone; the log begins "
+            f"at {self.first_kept} (retention, or somebody deleted them)"
+        )
+
+
+@attrs.frozen
+class TopicChoice:
+    """The topics of a spout: names, or a pattern of names.
+
+    Args:
+        names: the names; empty if there is a pattern.
+        pattern: a regular expression that a whole name must match.
+    """
+
+    names: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(cls, topics: str | re.Pattern[str] | Sequence[str]) -> TopicChoice:
+        """Return the choice for a spout's argument: a name, names, or a pattern; a text with ``^`` in front is one.
+
+        Raises:
+            ConfigError: it is none of these.
+        """
+        if isinstance(topics, re.Pattern):
+            return cls((), topics)
+        if isinstance(topics, str) and topics.startswith("^"):
+            try:
+                return cls((), re.compile(topics))
+            except re.error as error:
+                raise ConfigError(f"topics is {topics!r}, which is no regular expression: {error}") from None
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        wrong = next((name for name in names if not isinstance(name, str) or not name), None)
+        if wrong is not None or not names or len(set(names)) < len(names):
+            raise ConfigError(
+                f"topics is {topics!r}; give a name, a list of different names, or a pattern ('^clicks-')"
+            )
+        return cls(names)
+
+    def takes(self, name: str) -> bool:
+        """Return whether a topic belongs to it; a pattern never takes Kafka's own topics."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(name) is not None and not name.startswith("__")
+        return name in self.names
+
+
+class Message(Protocol):
+    """A record as the client gives it; its parts are methods."""
+
+    def topic(self) -> str: ...  # noqa: D102 - as confluent_kafka.Message
+    def partition(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...  # noqa: D102
+    def key(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def headers(self) -> Any: ...  # noqa: D102
+
+
+OnLost = Callable[[Lost], None]
+"""Called when records of a span are gone; returns to go on with what is left of the span, or raises."""
+
+
+class UnreachableError(FailedException):
+    """Kafka, or the leader of a partition, could not be reached; the transaction is tried again."""
+
+
+class KafkaLog(ABC):
+    """The topics of a cluster, as one spout sees them: only records of committed transactions.
+
+    *An implementation* raises UnreachableError if it has no answer now, and InputError if it never will, for example
+    because the client may not read. It is used by one thread at a time.
+    """
+
+    @abstractmethod
+    def topics(self, choice: TopicChoice) -> list[Topic]:
+        """Return the topics of a choice that exist, by name."""
+
+    @abstractmethod
+    def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the first offset that each partition still has; one request for all."""
+
+    @abstractmethod
+    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the end of what can be read of each partition; one request for all.
+
+        Partitions that can't be read now, because they have no leader, are left out.
+        """
+
+    @abstractmethod
+    def at(self, partitions: Sequence[Partition], timestamp_ms: int) -> Mapping[Partition, int]:
+        """Return the offset of the first record at or after a time, in ms since 1970; the end if there is none."""
+
+    @abstractmethod
+    def stored(self, partitions: Sequence[Partition], group: str) -> Mapping[Partition, int]:
+        """Return the offsets that a consumer group has stored; partitions without one are left out."""
+
+    @abstractmethod
+    def store(self, offsets: Mapping[Partition, int], group: str) -> None:
+        """Store offsets for a consumer group."""
+
+    @abstractmethod
+    def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
+        """Yield the records of spans, span by span and in order, some thousand at a time.
+
+        How they are divided depends on the records alone, not on time: what an attempt emits is the same each time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""

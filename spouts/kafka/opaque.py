@@ -1,0 +1,178 @@
+"""The opaque spout over Kafka: what can't be read now is left for later, and states of the opaque kind stay exact.
+
+A partition, as the framework knows it, is ``[topic, number, id of the topic, offset that it begins at]``, so that its
+identity and beginning are durable with its first metadata, ``{"start": …, "end": …}``. The emitter decides what a
+transaction takes: of each partition all that there is, up to the limit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from spouts.kafka.intake import Intake, Publisher
+from spouts.kafka.log import KafkaLog, Lost, Partition, Span, UnreachableError
+from spouts.kafka.spout import KafkaInput, KafkaShare
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.spout import (
+    Metadata,
+    OpaquePartitionedEmitter,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+)
+from txtopo.attempts import TransactionAttempt, epoch_and_try
+from txtopo.errors import ReportedFailedException
+
+ENDS_SECS = 0.02
+"""How long an emitter's answer about the ends of logs is used for partitions that seem to be at their end."""
+
+logger = logging.getLogger("txtopo.kafka")
+
+
+class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
+    """Emits the records of Kafka topics that can be read now; a replay may take others.
+
+    If a partition has no leader, or records that were to be read are gone, the transaction fails once, and the next
+    attempt takes what can be read: it leaves the partition for later, or goes on where its log begins now, with a
+    warning. Use states of ``StateKind.OPAQUE`` with it: their totals stay exact.
+
+    *You* and *txtopo* promise what they do for :class:`TransactionalKafkaSpout`, except that an attempt may read other
+    records than the one before. The arguments are the same; ``on_lost`` has no effect.
+    """
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
+        """Return the coordinator.
+
+        Raises:
+            InputError: a topic does not exist, or Kafka refuses the client.
+        """
+        del context
+        coordinator = _OpaqueCoordinator(self, self.make_log(config, is_shared=False))
+        coordinator.intake.check_topics()
+        return coordinator
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
+        """Return the emitter of a task."""
+        del context
+        return _OpaqueEmitter(self, self.make_log(config, is_shared=True))
+
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return the offsets that the transaction took by ``topic-partition``."""
+        previous = previous_metadata or {}
+        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
+        return {_name(key): (taken["start"], taken["end"]) for key, taken in moved.items()}
+
+
+class _OpaqueCoordinator(PartitionedCoordinator):
+    def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
+        self.intake = Intake(log, spout.options)
+        self._log = log
+        self._records_max = spout.options.records_max
+        self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
+        self._begins: dict[Partition, int] = {}
+        self._begun = 0
+        """Transactions begun since the last metadata came: what they take is not known yet."""
+
+    def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+        taken = dict(self._begins)
+        for key, held in metadata.items():
+            topic, number, identity, begin = json.loads(key)
+            partition = Partition(topic, number)
+            taken[partition] = held["end"]
+            self._begins[partition] = begin
+            self.intake.resume({}, {topic: identity})
+        self.intake.resume(taken, {})
+        self._begun = 0
+        if metadata:
+            self._publisher.begun(txid, taken)
+
+    def partitions(self) -> list[Any]:
+        self._begun += 1
+        return [self._named(partition) for partition in sorted(self.intake.left())]
+
+    def cleanup_before(self, txid: int) -> None:
+        self._publisher.committed_before(txid)
+
+    def is_ready(self) -> bool:
+        return self._begun < self.intake.transactions_left()
+
+    def is_exhausted(self) -> bool:
+        return self.intake.is_exhausted()
+
+    def close(self) -> None:
+        self._publisher.publish()
+        self._log.close()
+
+    def _named(self, partition: Partition) -> list[Any]:
+        begin = self._begins.setdefault(partition, self.intake.taken[partition])
+        return [partition.topic, partition.number, self.intake.ids[partition.topic], begin]
+
+
+class _OpaqueEmitter(OpaquePartitionedEmitter):
+    def __init__(self, spout: OpaqueKafkaSpout, log: KafkaLog) -> None:
+        self._spout = spout
+        self._log = log
+        self._format = spout.make_format()
+        self._ends: dict[Partition, int] = {}
+        self._asked_at_secs: dict[Partition, float] = {}
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
+    ) -> Metadata:
+        topic, number, identity, begin = partition
+        place = Partition(topic, number)
+        start = begin if previous_metadata is None else previous_metadata["end"]
+        _, tries = epoch_and_try(attempt.attempt)
+        takes_what_it_can = tries > 1
+        try:
+            end = self._end(place, start)
+            if takes_what_it_can and end > start:
+                start = self._kept(place, start)
+        except UnreachableError as error:
+            if not takes_what_it_can:
+                raise
+            logger.warning("%s is left for later: %s", place, error)
+            return None
+        end = min(end, start + self._spout.options.records_max)
+        if end <= start:
+            return None
+        share = KafkaShare(self._spout, self._log, {topic: identity}, attempt, collector)
+        try:
+            share.emit([Span(place, start, end)], self._format, _lost)
+        except UnreachableError as error:
+            if not takes_what_it_can or share.has_emitted:
+                raise
+            logger.warning("%s is left for later: %s", place, error)
+            return None
+        return {"start": start, "end": end}
+
+    def _end(self, place: Partition, start: int) -> int:
+        """Return where a partition ends: once known, it is asked again only when all of that is taken."""
+        now = time.monotonic()
+        if self._ends.get(place, 0) <= start and now - self._asked_at_secs.get(place, -ENDS_SECS) >= ENDS_SECS:
+            known = sorted({*self._ends, place})
+            found = self._log.ends(known)
+            if place not in found:
+                raise UnreachableError(f"{place} has no leader now")
+            self._ends.update(found)
+            self._asked_at_secs.update(dict.fromkeys(found, now))
+        return self._ends.get(place, 0)
+
+    def _kept(self, place: Partition, start: int) -> int:
+        first_kept = self._log.starts([place])[place]
+        if first_kept > start:
+            logger.warning("%s; they are skipped", Lost(Span(place, start, first_kept), start, first_kept))
+        return max(start, first_kept)
+
+
+def _lost(lost: Lost) -> None:
+    raise ReportedFailedException(f"{lost}. The next attempt goes on at offset {lost.first_kept}")
+
+
+def _name(key: str) -> str:
+    topic, number, _, _ = json.loads(key)
+    return f"{topic}-{number}"

@@ -1,0 +1,426 @@
+"""From records to tuples: their own columns, JSON by typed fields, or a function; and what happens to bad ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from spouts.files.bad_records import MISFITS, sieve
+from spouts.json_records import JsonRecords, count_objects, is_json, object_fault, suspect
+from spouts.kafka.log import Message, Partition
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.fields import Fields
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import FieldsError, InputError, TxtopoError
+
+RECORD_FIELDS = Fields(
+    "key: binary",
+    "value: binary",
+    "topic: string",
+    "partition: int",
+    "offset: long",
+    "timestamp: timestamp",
+    "headers: array<struct<key:string,value:binary>>",
+)
+"""A record's own columns. The timestamp is the producer's or the broker's, as the topic says; null if there is none."""
+
+BAD_RECORDS = "bad-records"
+"""The stream of bad records, and the name of their table."""
+
+BAD_RECORDS_FIELDS = Fields(
+    "topic: string", "partition: int", "offset: long", "timestamp: timestamp", "key: binary", "value: binary",
+    "reason: string",
+)  # fmt: skip
+
+_SHOWN_BYTES = 200
+_NO_TIMESTAMP = 0
+"""The client's type of a missing timestamp."""
+_ROWS_WAITING_MAX = 4096
+_BYTES_WAITING_MAX = 4 * 1024 * 1024
+
+
+@attrs.frozen
+class KafkaRecord:
+    """A record as a deserializer gets it.
+
+    Args:
+        key: its key; None if it has none.
+        value: its value; None if it has none, which in a compacted topic deletes the key.
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+        timestamp: its time; None if it has none.
+        headers: pairs of name and value.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: dt.datetime | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
+"""Returns a record's values in the order of the fields, or by their names; None for no tuple. Any exception makes it a
+bad record, except one of txtopo's."""
+
+
+class BadRecords(ABC):
+    """Receives records that can't be deserialized."""
+
+    @abstractmethod
+    def add(self, message: Message, reason: str) -> None:
+        """Receive a bad record.
+
+        Raises:
+            InputError: bad records are refused.
+        """
+
+    def finish(self) -> None:
+        """Emit the records that wait."""
+
+
+class RefusedRecords(BadRecords):
+    """Refuses the first bad record."""
+
+    def add(self, message: Message, reason: str) -> None:
+        """Raise an error with the record's place and the beginning of its value."""
+        value = message.value() or b""
+        shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace")
+        raise InputError(
+            f"{Partition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; correct "
+            "the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and go on"
+        )
+
+
+class DeadLetters(BadRecords):
+    """Emits bad records on the stream of their table.
+
+    Args:
+        emit: called with batches of :data:`BAD_RECORDS_FIELDS`.
+    """
+
+    def __init__(self, emit: Callable[[pa.RecordBatch], None]) -> None:
+        self._emit = emit
+        self._rows: list[tuple[Any, ...]] = []
+        self._bytes = 0
+
+    def add(self, message: Message, reason: str) -> None:
+        """Keep a record until enough wait."""
+        key, value = message.key(), message.value()
+        place = (message.topic(), message.partition(), message.offset(), _timestamp(message))
+        self._rows.append((*place, key, value, reason))
+        self._bytes += len(key or b"") + len(value or b"")
+        if len(self._rows) >= _ROWS_WAITING_MAX or self._bytes >= _BYTES_WAITING_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        """Emit the records that wait."""
+        if self._rows:
+            columns = [list(column) for column in zip(*self._rows, strict=True)]
+            self._rows, self._bytes = [], 0
+            arrays = list(map(pa.array, columns, BAD_RECORDS_FIELDS.types))
+            self._emit(pa.RecordBatch.from_arrays(arrays, names=list(BAD_RECORDS_FIELDS)))
+
+
+class RecordFormat(ABC):
+    """Makes tuples of records.
+
+    Args:
+        fields: the fields after the attempt.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        messages: Sequence[Message],
+        bad: BadRecords,
+        collector: BatchOutputCollector,
+    ) -> None:
+        """Emit the tuples of some records, and pass the bad ones on."""
+        if self.fields.columnar:
+            for table in self.tables(messages, bad):
+                for batch in table.combine_chunks().to_batches():
+                    collector.emit_batch(batch)
+        else:
+            for row in self.rows(messages, bad):
+                collector.emit((attempt, *row))
+
+    @abstractmethod
+    def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
+        """Return the tuples as columns, if the fields are typed."""
+
+    @abstractmethod
+    def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
+        """Return the tuples one by one, if the fields are not typed."""
+
+
+def record_format(fields: Fields, deserializer: str | Deserializer | None) -> RecordFormat:
+    """Return the format for a spout's arguments.
+
+    Args:
+        fields: the fields after the attempt.
+        deserializer: None: the record's own columns if the fields are among them, otherwise JSON; ``"json"``; or a
+            function.
+
+    Raises:
+        FieldsError: the fields do not suit it.
+    """
+    if callable(deserializer):
+        return _FunctionFormat(fields, deserializer)
+    if deserializer is None and set(fields) <= set(RECORD_FIELDS):
+        return _OwnFormat(fields)
+    if deserializer in {None, "json"}:
+        return _JsonFormat(fields)
+    raise FieldsError(f"deserializer is {deserializer!r}; give 'json', a function of a record, or leave it out")
+
+
+class _OwnFormat(RecordFormat):
+    """The record's own columns, or some of them; key and value may be strings, in UTF-8."""
+
+    _TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
+        "key": (pa.binary(), pa.string()),
+        "value": (pa.binary(), pa.string()),
+        "topic": (pa.string(),),
+        "partition": (pa.int32(), pa.int64()),
+        "offset": (pa.int64(),),
+        "timestamp": (pa.timestamp("us", tz="UTC"),),
+        "headers": (RECORD_FIELDS.types[-1],),
+    }
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        for name, kind in zip(fields.names, fields.types, strict=True):
+            if kind is not None and kind not in self._TYPES[name]:
+                known = " or ".join(map(str, self._TYPES[name]))
+                raise FieldsError(
+                    f"field {name!r} is a record's own and has type {known}, not {kind}; for a member of a JSON value "
+                    "with that name, give deserializer='json'"
+                )
+        self._texts = [name for name in ("key", "value") if name in fields and _type_of(fields, name) == pa.string()]
+
+    def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
+        schema = self.fields.arrow_schema()
+        try:
+            return [_own_table(messages, schema)]
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            good = [message for message in messages if self._is_text(message, bad)]
+            return [_own_table(good, schema)] if good else []
+
+    def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
+        del bad
+        return zip(*(_own_values(messages, name) for name in self.fields), strict=True)
+
+    def _is_text(self, message: Message, bad: BadRecords) -> bool:
+        for name in self._texts:
+            content = message.key() if name == "key" else message.value()
+            try:
+                (content or b"").decode()
+            except UnicodeDecodeError as error:
+                bad.add(message, f"its {name} is not UTF-8 at byte {error.start}")
+                return False
+        return True
+
+
+class _JsonFormat(RecordFormat):
+    """The members of JSON objects, straight into columns. A record without a value gives a tuple of nulls."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        if not fields.columnar:
+            raise FieldsError(
+                f"JSON needs a type for each field, such as Fields('page: string'), not {fields}; the fields of a "
+                f"record itself are {', '.join(RECORD_FIELDS)}"
+            )
+        self._records = JsonRecords(fields.arrow_schema())
+
+    def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
+        values = [message.value() for message in messages]
+        contents = [b"{}" if value is None else value for value in values]
+        table = self._whole(contents)
+        return self._without_bad(messages, contents, bad) if table is None else [table]
+
+    def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
+        del messages, bad
+        raise AssertionError("the fields of JSON have types")
+
+    def _whole(self, contents: Sequence[bytes]) -> pa.Table | None:
+        """Return all objects; None if one is bad, or lies on several lines."""
+        lines = b"\n".join(contents)
+        if lines.count(b"\n") != len(contents) - 1 or b"\r" in lines:
+            return None
+        try:
+            # Without a blank line, too: it would be a record that is missing.
+            is_each = count_objects(pa.array(contents, pa.binary()).cast(pa.string())) == len(contents)
+            table = self._records.parse(lines) if is_each else None
+        except MISFITS:
+            return None
+        return table if table is not None and table.num_rows == len(contents) else None
+
+    def _without_bad(
+        self, messages: Sequence[Message], contents: Sequence[bytes], bad: BadRecords
+    ) -> Iterable[pa.Table]:
+        lines = [_on_one_line(content) for content in contents]
+        reasons = {index: reason for index, line in enumerate(lines) if (reason := _json_fault(line)) is not None}
+        others = [index for index in range(len(lines)) if index not in reasons]
+        tables, misfits = sieve([lines[index] for index in others], self._records.parse_each, suspect)
+        reasons.update({others[at]: reason for at, reason in misfits.items()})
+        for index in sorted(reasons):
+            bad.add(messages[index], reasons[index])
+        return [pa.concat_tables(tables)] if tables else []
+
+
+class _FunctionFormat(RecordFormat):
+    """What a function makes of each record."""
+
+    def __init__(self, fields: Fields, function: Deserializer) -> None:
+        super().__init__(fields)
+        self._function = function
+
+    def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
+        made = list(self._made(messages, bad))
+        if not made:
+            return []
+        try:
+            return [self._table([values for _, values in made])]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            good = [values for message, values in made if self._fits(message, values, bad)]
+            return [self._table(good)] if good else []
+
+    def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
+        return [values for _, values in self._made(messages, bad)]
+
+    def _made(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[tuple[Message, Sequence[Any]]]:
+        for message in messages:
+            try:
+                values = self._function(_record(message))
+                if values is not None:
+                    values = self._in_order(values)
+            except TxtopoError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything for a record
+                bad.add(message, f"the deserializer refuses it, {type(error).__name__}: {error}")
+                continue
+            if values is not None:
+                yield message, values
+
+    def _in_order(self, values: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any]:
+        if isinstance(values, Mapping):
+            return [values.get(name) for name in self.fields]
+        if isinstance(values, str | bytes) or len(values) != len(self.fields):
+            raise FieldsError(
+                f"the deserializer has returned {values!r}; give one value for each of the fields "
+                f"{', '.join(self.fields)}, or a mapping by their names"
+            )
+        return values
+
+    def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
+        schema = self.fields.arrow_schema()
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _fits(self, message: Message, values: Sequence[Any], bad: BadRecords) -> bool:
+        try:
+            self._table([values])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            bad.add(message, f"the deserializer's values do not fit the fields: {error}")
+            return False
+        return True
+
+
+def _json_fault(line: bytes) -> str | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 at byte {error.start}"
+    if b"\n" in line or b"\r" in line or object_fault(line) is not None:
+        return "it is not one JSON object"
+    return None
+
+
+def _on_one_line(content: bytes) -> bytes:
+    """Return an object on one line; a valid one has line ends only where blanks may be."""
+    if (b"\n" in content or b"\r" in content) and is_json(content):
+        return content.replace(b"\n", b" ").replace(b"\r", b" ").strip()
+    return content.strip(b" \t")
+
+
+def _own_table(messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
+    arrays = []
+    for field in schema:
+        if field.name == "timestamp":
+            times = [message.timestamp() for message in messages]
+            milliseconds = [None if kind == _NO_TIMESTAMP else at for kind, at in times]
+            arrays.append(pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(field.type))
+        elif field.name == "headers":
+            arrays.append(pa.array([_headers_as_rows(message) for message in messages], field.type))
+        elif field.name == "topic":
+            arrays.append(_topics(messages))
+        elif field.type == pa.string():
+            arrays.append(pa.array(_own_values(messages, field.name), pa.binary()).cast(pa.string()))
+        else:
+            arrays.append(pa.array(_own_values(messages, field.name), field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _topics(messages: Sequence[Message]) -> pa.Array:
+    """Return the column of topics; the messages of one span have one."""
+    return pa.repeat(pa.scalar(messages[0].topic()), len(messages)) if messages else pa.array([], pa.string())
+
+
+def _own_values(messages: Sequence[Message], name: str) -> list[Any]:
+    match name:
+        case "key":
+            return [message.key() for message in messages]
+        case "value":
+            return [message.value() for message in messages]
+        case "topic":
+            return [message.topic() for message in messages]
+        case "partition":
+            return [message.partition() for message in messages]
+        case "offset":
+            return [message.offset() for message in messages]
+        case "timestamp":
+            return [_timestamp(message) for message in messages]
+        case _:
+            return [_headers(message) for message in messages]
+
+
+def _record(message: Message) -> KafkaRecord:
+    return KafkaRecord(
+        message.key(),
+        message.value(),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        _timestamp(message),
+        _headers(message),
+    )
+
+
+def _timestamp(message: Message) -> dt.datetime | None:
+    kind, at_ms = message.timestamp()
+    return None if kind == _NO_TIMESTAMP else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    return [(name, value) for name, value in message.headers() or ()]
+
+
+def _headers_as_rows(message: Message) -> list[dict[str, Any]]:
+    return [{"key": name, "value": value} for name, value in _headers(message)]
+
+
+def _type_of(fields: Fields, name: str) -> pa.DataType | None:
+    return fields.types[fields.index(name)]

@@ -1,0 +1,345 @@
+"""The repeatable spout over Kafka: a transaction's metadata says exactly which offsets it holds.
+
+::
+
+    {"topics": {"clicks": {"id": id of the topic, "partitions": [[number, start, end], …]}, …}}
+
+All partitions that are known are in it, also those that give no record to the transaction, since it says where the next
+one continues.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spouts.kafka.brokers import RESERVED, BrokerLog, shared_log
+from spouts.kafka.intake import (
+    FirstPoll,
+    Intake,
+    IntakeOptions,
+    OnLostRecords,
+    Publisher,
+    check_ids,
+)
+from spouts.kafka.log import KafkaLog, Lost, OnLost, Partition, Span, TopicChoice, UnreachableError
+from spouts.kafka.records import (
+    BAD_RECORDS,
+    BAD_RECORDS_FIELDS,
+    RECORD_FIELDS,
+    BadRecords,
+    DeadLetters,
+    Deserializer,
+    RecordFormat,
+    RefusedRecords,
+    record_format,
+)
+from txtopo.api.bolt import Component, OutputFieldsDeclarer
+from txtopo.api.collector import BatchOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.fields import Fields
+from txtopo.api.spout import Coordinator, Emitter, Metadata, SpoutTable, TransactionalSpout
+from txtopo.attempts import TransactionAttempt
+from txtopo.client_properties import ClientProperties, Value
+from txtopo.errors import ConfigError, InputError
+
+_TIMEOUT = "topology.message.timeout.secs"
+_TIMEOUT_SECS = 30.0
+_PATIENCE_SHARE = 3
+"""A read gives up after 1/3 of the transaction's timeout, so that it fails with a reason of its own."""
+
+_CURE = (
+    "Give the spout on_lost='skip' to go on without these records, or use an OpaqueKafkaSpout, which takes what can be "
+    "read; and let the topic keep its records for longer than a stopped topology may take to come back"
+)
+
+logger = logging.getLogger("txtopo.kafka")
+
+
+class KafkaInput(Component):
+    """What both spouts over Kafka have in common; the arguments are those of :class:`TransactionalKafkaSpout`."""
+
+    def __init__(  # noqa: PLR0913 - the options of a reader
+        self,
+        servers: str | Sequence[str],
+        topics: str | re.Pattern[str] | Sequence[str],
+        fields: Fields | None = None,
+        *,
+        deserializer: str | Deserializer | None = None,
+        first_poll: str | int | dt.datetime = "earliest",
+        properties: Mapping[str, Value] | None = None,
+        dead_letter: str | os.PathLike[str] | None = None,
+        batch_records_max: int = 10_000,
+        publish_group: str | None = None,
+        on_lost: str = "fail",
+        until_end: bool = False,
+    ) -> None:
+        if isinstance(batch_records_max, bool) or not isinstance(batch_records_max, int) or batch_records_max < 1:
+            raise ConfigError(f"batch_records_max is {batch_records_max!r}; give a whole number of records, at least 1")
+        if on_lost not in {each.value for each in OnLostRecords}:
+            raise ConfigError(f"on_lost is {on_lost!r}; give 'fail' or 'skip'")
+        self.servers = servers if isinstance(servers, str) else ",".join(servers)
+        if not self.servers:
+            raise ConfigError("servers is empty; give host:port of some of Kafka's brokers")
+        self.values = (fields or RECORD_FIELDS).with_attempt().without_attempt()
+        """The fields after the attempt."""
+        self.output_fields = self.values.with_attempt()
+        self.deserializer = deserializer
+        self.properties = ClientProperties(properties, RESERVED)
+        self.dead_letter = None if dead_letter is None else os.fspath(dead_letter)
+        self.publish_group = publish_group
+        self.options = IntakeOptions(
+            TopicChoice.of(topics),
+            FirstPoll.of(first_poll),
+            batch_records_max,
+            OnLostRecords(on_lost),
+            until_end,
+        )
+        self.make_format()
+
+    def make_format(self) -> RecordFormat:
+        """Return what makes tuples of records.
+
+        Raises:
+            FieldsError: the fields do not suit the deserializer.
+        """
+        return record_format(self.values, self.deserializer)
+
+    def make_log(self, config: Mapping[str, Any], *, is_shared: bool) -> KafkaLog:
+        """Return a client of the cluster.
+
+        Args:
+            config: the topology's configuration.
+            is_shared: whether it is this process's client, which tasks share; otherwise the caller closes it.
+        """
+        secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
+        return (shared_log if is_shared else BrokerLog)(self.servers, self.properties, secs)
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
+        super().declare_output_fields(declarer)
+        if self.dead_letter is not None:
+            declarer.declare_stream(BAD_RECORDS, BAD_RECORDS_FIELDS.with_attempt())
+
+    def own_tables(self) -> Mapping[str, SpoutTable]:
+        """Return the table of bad records if ``dead_letter`` is given."""
+        if self.dead_letter is None:
+            return {}
+        # Imported here, so that processes without a dead-letter table do not pay for the imports.
+        from committers import AppendCommitter  # noqa: PLC0415
+        from state import DeltaRows  # noqa: PLC0415
+
+        table = DeltaRows(self.dead_letter, BAD_RECORDS_FIELDS)
+        return {BAD_RECORDS: SpoutTable(BAD_RECORDS, AppendCommitter, table)}
+
+    def bad_records(self, collector: BatchOutputCollector) -> BadRecords:
+        """Return what receives the bad records of an attempt's task."""
+        if self.dead_letter is None:
+            return RefusedRecords()
+        return DeadLetters(lambda batch: collector.emit_batch(batch, stream=BAD_RECORDS))
+
+
+class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
+    """Emits the records of Kafka topics; every attempt at a transaction reads exactly the same ones.
+
+    Only records of committed Kafka transactions are read. A transaction takes records from all partitions that have
+    some; it may hold none, if its offsets are all markers, aborted or compacted.
+
+    *You* keep records in the topics until their transactions are committed, and install confluent-kafka wherever tasks
+    run. *txtopo* guarantees that each record belongs to exactly one transaction, over any number of runs, and that
+    records of a partition are emitted in their order.
+
+    Args:
+        servers: ``host:port`` of some brokers, with commas between them or as a list.
+        topics: a topic, a list of topics, or a pattern that whole names must match: an ``re.Pattern``, or a text that
+            begins with ``^``. Topics and partitions that appear later are found, and begin at their beginning.
+        fields: the fields after the attempt. None: all of a record's own, :data:`spouts.kafka.RECORD_FIELDS`. Some of
+            those names: these only; ``key`` and ``value`` may be strings. Other fields are the members of a JSON value
+            and need types. Records travel as Arrow columns if the fields have types.
+        deserializer: ``"json"`` for members that have the name of a record's own field; or a function that takes a
+            :class:`spouts.kafka.KafkaRecord` and returns its values in the order of the fields, or by their names;
+            None for no tuple.
+        first_poll: where the first run begins: ``"earliest"``, ``"latest"``, a datetime with a time zone or ms since
+            1970, or ``"group:NAME"``, the offsets that a consumer group has stored, else the beginning.
+        properties: settings of librdkafka, for example for TLS and SASL. A value may be ``env:NAME`` or ``file:PATH``;
+            it is resolved where a client is made, on the driver and the executors, and shows nowhere.
+        dead_letter: a Delta table for records that can't be deserialized: topic, partition, offset, timestamp, key,
+            value and reason, each exactly once. None: the first such record stops the run with an error that names it.
+        batch_records_max: the maximum number of offsets, hence of records, of each partition in a transaction. There
+            is no limit in bytes: a transaction's size is about this times the size of a record.
+        publish_group: a consumer group to which offsets are published after their commit, for Kafka's own tools. It
+            is never read.
+        on_lost: what to do if retention has removed records that were not read yet: ``"fail"``, stop with an error
+            that names them; or ``"skip"``, go on without them and log a warning.
+        until_end: whether the run ends with the records that were there when it began. Otherwise it ends only by
+            ``run(…, until=…)``, SIGINT or SIGTERM.
+
+    Raises:
+        FieldsError: the fields do not suit the deserializer.
+        ConfigError: another argument is wrong.
+    """
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator.
+
+        Raises:
+            InputError: a topic does not exist, or Kafka refuses the client.
+        """
+        del context
+        coordinator = _KafkaCoordinator(self, self.make_log(config, is_shared=False))
+        coordinator.intake.check_topics()
+        return coordinator
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        """Return the emitter of every n-th partition from ``this_task_index`` on, where n is the number of tasks."""
+        tasks = len(context.component_tasks(context.this_component_id))
+        return _KafkaEmitter(self, self.make_log(config, is_shared=True), context.this_task_index, tasks)
+
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return the offsets of the transaction by ``topic-partition``."""
+        del previous_metadata
+        return {
+            f"{topic}-{number}": (start, end)
+            for topic, held in metadata["topics"].items()
+            for number, start, end in held["partitions"]
+            if start < end
+        }
+
+
+class KafkaShare:
+    """A task's share of a batch: reads spans and emits their records.
+
+    Args:
+        spout: the spout.
+        log: the cluster.
+        ids: the ids of the topics as planned.
+        attempt: the attempt.
+        collector: collects the tuples.
+    """
+
+    def __init__(
+        self,
+        spout: KafkaInput,
+        log: KafkaLog,
+        ids: Mapping[str, str],
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+    ) -> None:
+        self.has_emitted = False
+        """Whether something was emitted, so that only another attempt can leave it out."""
+        self._bad = spout.bad_records(collector)
+        self._log = log
+        self._ids = ids
+        self._attempt = attempt
+        self._collector = collector
+
+    def emit(self, spans: Sequence[Span], records: RecordFormat, on_lost: OnLost) -> None:
+        """Emit the records of spans.
+
+        Args:
+            spans: the spans.
+            records: what makes tuples of records.
+            on_lost: called if records are gone, and the topic is still the same.
+
+        Raises:
+            UnreachableError: they can't be read now.
+            InputError: a topic was made anew, or a record is bad and refused.
+        """
+        names = tuple(sorted({span.partition.topic for span in spans}))
+
+        def check_topics() -> None:
+            check_ids(self._ids, self._log.topics(TopicChoice(names)))
+
+        def lost(what: Lost) -> None:
+            check_topics()
+            on_lost(what)
+
+        try:
+            for _, messages in self._log.read(spans, lost):
+                self.has_emitted = True
+                records.emit(self._attempt, messages, self._bad, self._collector)
+        except UnreachableError:
+            check_topics()  # a topic that was made anew may lack these offsets, and explains it better
+            raise
+        self._bad.finish()
+        check_topics()  # after the read: an id never comes back, so it was the same topic all the time
+
+
+class _KafkaCoordinator(Coordinator):
+    def __init__(self, spout: KafkaInput, log: KafkaLog) -> None:
+        self.intake = Intake(log, spout.options)
+        self._log = log
+        self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        taken, ids = _taken(metadata)
+        self.intake.resume(taken, ids)
+        self._publisher.begun(txid, taken)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        taken, ids = _taken(previous_metadata)
+        self.intake.resume(taken, ids)
+        spans = self.intake.left()
+        topics: dict[str, Any] = {}
+        for partition, before in sorted(self.intake.taken.items()):
+            span = spans.get(partition)
+            start, end = (before, before) if span is None else (span.start, span.end)
+            held = topics.setdefault(partition.topic, {"id": self.intake.ids[partition.topic], "partitions": []})
+            held["partitions"].append([partition.number, start, end])
+            self.intake.taken[partition] = end
+        self._publisher.begun(txid, self.intake.taken)
+        return {"topics": topics}
+
+    def cleanup_before(self, txid: int) -> None:
+        self._publisher.committed_before(txid)
+
+    def is_ready(self) -> bool:
+        return bool(self.intake.left())
+
+    def is_exhausted(self) -> bool:
+        return self.intake.is_exhausted()
+
+    def remaining(self, metadata: Metadata) -> int | None:
+        taken, _ = _taken(metadata)
+        return self.intake.remaining(taken)
+
+    def close(self) -> None:
+        self._publisher.publish()
+        self._log.close()
+
+
+class _KafkaEmitter(Emitter):
+    def __init__(self, spout: TransactionalKafkaSpout, log: KafkaLog, task: int, tasks: int) -> None:
+        self._spout = spout
+        self._log = log
+        self._task = task
+        self._tasks = tasks
+        self._format = spout.make_format()
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
+        spans = [
+            Span(Partition(topic, number), start, end)
+            for topic, held in metadata["topics"].items()
+            for number, start, end in held["partitions"]
+            if start < end
+        ][self._task :: self._tasks]
+        if not spans:
+            return
+        _, ids = _taken(metadata)
+        KafkaShare(self._spout, self._log, ids, attempt, collector).emit(spans, self._format, self._lost)
+
+    def _lost(self, lost: Lost) -> None:
+        if self._spout.options.on_lost is OnLostRecords.FAIL:
+            raise InputError(f"{lost}. {_CURE}")
+        logger.warning("%s; they are skipped", lost)
+
+
+def _taken(metadata: Metadata) -> tuple[dict[Partition, int], dict[str, str]]:
+    """Return how far each partition is taken, and the topics' ids."""
+    topics = (metadata or {"topics": {}})["topics"]
+    taken = {Partition(topic, number): end for topic, held in topics.items() for number, _, end in held["partitions"]}
+    return taken, {topic: held["id"] for topic, held in topics.items()}

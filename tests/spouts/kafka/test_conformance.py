@@ -1,0 +1,89 @@
+"""The spouts over Kafka keep the promises of their kinds, on a real broker and on topics in memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from txtopo import Fields
+from txtopo.testing import OpaquePartitionedTransactionalSpoutConformance, TransactionalSpoutConformance
+
+_numbers = itertools.count()
+
+
+class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
+    pass
+
+
+class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
+    pass
+
+
+def fill(world, topic: str) -> None:
+    """Several transactions of three offsets: a partition with gaps, a short one, an empty one."""
+    world.create_topic(topic, 3)
+    world.produce(topic, [(b"a", b"%d" % number) for number in range(8)], 0)
+    world.produce(topic, [(b"b", b"%d" % number) for number in range(4)], 1)
+
+
+def memory() -> MemoryTopics:
+    world = MemoryTopics(f"conformance-{next(_numbers)}")
+    fill(world, "t")
+    for is_aborted in (True, False):
+        world.produce("t", [b"transaction"] * 4, 0, is_aborted=is_aborted, is_transaction=True)
+    return world
+
+
+def real(kafka) -> str:
+    topic = f"conformance-{next(_numbers)}"
+    fill(kafka, topic)
+    kafka.produce(topic, [b"transaction"] * 4, 0, transactional_id=topic)
+    return topic
+
+
+FIELDS = Fields("key: binary", "value: binary", "partition: int", "offset: long")
+
+
+class TestTransactionalInMemory(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self):
+        return TransactionalInMemory(memory(), "t", FIELDS, batch_records_max=3, until_end=True)
+
+
+class TestEndlessTransactionalInMemory(TransactionalSpoutConformance):
+    is_endless = True
+
+    @pytest.fixture
+    def spout(self):
+        return TransactionalInMemory(memory(), "t", Fields("value"), batch_records_max=3)
+
+
+class TestOpaqueInMemory(OpaquePartitionedTransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self):
+        return OpaqueInMemory(memory(), "t", FIELDS, batch_records_max=3, until_end=True)
+
+
+class TestEndlessOpaqueInMemory(OpaquePartitionedTransactionalSpoutConformance):
+    is_endless = True
+
+    @pytest.fixture
+    def spout(self):
+        return OpaqueInMemory(memory(), "t", Fields("value"), batch_records_max=3)
+
+
+@pytest.mark.slow
+class TestTransactional(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, kafka):
+        return TransactionalKafkaSpout(kafka.servers, real(kafka), batch_records_max=3, until_end=True)
+
+
+@pytest.mark.slow
+class TestOpaque(OpaquePartitionedTransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, kafka):
+        return OpaqueKafkaSpout(kafka.servers, real(kafka), batch_records_max=3, until_end=True)

@@ -1,0 +1,269 @@
+"""What the spouts need of a cluster: the same on a real broker and on topics in memory, which stand in for one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import attrs
+import pytest
+from confluent_kafka import Producer
+
+from spouts.kafka.brokers import BrokerLog
+from spouts.kafka.log import Lost, Partition, Span, TopicChoice, UnreachableError
+from tests.spouts.kafka.memory_topics import MemoryLog, MemoryTopics
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import ConfigError, InputError
+from txtopo.testing.kafka import running_kafka
+
+_numbers = itertools.count()
+DEADLINE_SECS = 120.0
+
+
+@attrs.frozen
+class Place:
+    """A log under test, and a topic in it of two partitions."""
+
+    world: object
+    log: object
+    topic: str
+
+    @property
+    def is_real(self) -> bool:
+        return isinstance(self.log, BrokerLog)
+
+    def partition(self, number: int = 0) -> Partition:
+        return Partition(self.topic, number)
+
+    def end(self, number: int = 0) -> int:
+        return self.log.ends([self.partition(number)])[self.partition(number)]
+
+    def aborted(self, records: int) -> None:
+        """Write records of a transaction that is aborted."""
+        if not self.is_real:
+            self.world.produce(self.topic, [b"aborted"] * records, is_aborted=True)
+            return
+        before = self.end()
+        producer = Producer({"bootstrap.servers": self.world.servers, "transactional.id": self.topic, "log_level": 3})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(self.topic, b"aborted", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+        wait_until(lambda: self.end() == before + records + 1, "the marker is missing")
+
+    def committed(self, records: int) -> None:
+        """Write records of a transaction."""
+        options = {"transactional_id": self.topic} if self.is_real else {"is_transaction": True}
+        before = self.end()
+        self.world.produce(self.topic, [b"committed"] * records, 0, **options)
+        wait_until(lambda: self.end() == before + records + 1, "the marker is missing")
+
+    def offsets(self, start: int, end: int, number: int = 0, on_lost=None) -> list[int]:
+        """Read a span, and return the offsets of its records."""
+        return [offset for _, offset in self.read([Span(self.partition(number), start, end)], on_lost)]
+
+    def read(self, spans, on_lost=None) -> list[tuple[int, int]]:
+        chunks = self.log.read(spans, on_lost or self.refuse)
+        return [(span.partition.number, message.offset()) for span, messages in chunks for message in messages]
+
+    @staticmethod
+    def refuse(lost: Lost) -> None:
+        raise InputError(str(lost))
+
+
+def wait_until(condition, what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
+def place(request):
+    topic = f"log-{next(_numbers)}"
+    world = MemoryTopics(topic) if request.param == "memory" else request.getfixturevalue("kafka")
+    world.create_topic(topic, 2)
+    log = MemoryLog(world) if request.param == "memory" else BrokerLog(world.servers, ClientProperties(), 10.0)
+    yield Place(world, log, topic)
+    log.close()
+
+
+def test_topics_by_name_and_by_pattern(place):
+    """With their ids and partitions; a pattern must match the whole name."""
+    place.world.create_topic(f"{place.topic}-more")
+    (topic,) = place.log.topics(TopicChoice.of(place.topic))
+    assert (topic.name, topic.partitions) == (place.topic, 2)
+    assert topic.id
+    assert [each.name for each in place.log.topics(TopicChoice.of(f"^{place.topic}"))] == [place.topic]
+    assert len(place.log.topics(TopicChoice.of(f"^{place.topic}.*"))) == 2
+    assert place.log.topics(TopicChoice.of(["nonsense"])) == []
+
+
+def test_a_topic_made_anew_has_another_id(place):
+    """Although it has the same name."""
+    (before,) = place.log.topics(TopicChoice.of(place.topic))
+    place.world.delete_topic(place.topic)
+    place.world.create_topic(place.topic, 2)
+    (after,) = place.log.topics(TopicChoice.of(place.topic))
+    assert before.id != after.id
+
+
+def test_offsets(place):
+    """Where logs begin and end, what was there at a time, and what a group has stored."""
+    both = [place.partition(0), place.partition(1)]
+    place.world.produce(place.topic, [b"x"] * 5, 0)
+    place.world.delete_records(place.topic, {0: 2})
+    assert place.log.starts(both) == {both[0]: 2, both[1]: 0}
+    assert place.log.ends(both) == {both[0]: 5, both[1]: 0}
+    assert place.log.at(both, 1) == {both[0]: 2 if place.is_real else 0, both[1]: 0}
+    assert place.log.at(both, 2**42) == {both[0]: 5, both[1]: 0}
+    place.log.store({both[0]: 3}, place.topic)
+    assert place.log.stored(both, place.topic) == {both[0]: 3}
+
+
+def test_a_span_is_read_exactly(place):
+    """Whatever its ends cut."""
+    place.world.produce(place.topic, [b"x"] * 100, 0)
+    assert place.offsets(0, 100) == list(range(100))
+    assert place.offsets(17, 63) == list(range(17, 63))
+    assert place.offsets(99, 100) == [99]
+
+
+def test_aborted_records_and_markers_are_gaps(place):
+    """They count as offsets; a span of nothing else is read at once, and is empty."""
+    place.committed(3)  # 0 to 2, marker 3
+    place.aborted(4)  # 4 to 7, marker 8
+    place.committed(2)  # 9 and 10, marker 11
+    assert place.offsets(0, 12) == [0, 1, 2, 9, 10]
+    assert place.offsets(3, 9) == []
+    assert place.offsets(5, 6) == []
+    assert place.offsets(11, 12) == []
+    assert place.offsets(10, 12) == [10]
+
+
+@pytest.mark.slow
+def test_the_end_is_that_of_committed_records(kafka):
+    """Records of a transaction that is not finished can't be read yet."""
+    topic = f"log-{next(_numbers)}"
+    kafka.create_topic(topic)
+    place = Place(kafka, BrokerLog(kafka.servers, ClientProperties(), 10.0), topic)
+    kafka.produce(topic, [b"x"] * 3, 0)
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic, "log_level": 3})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    assert place.end() == 3
+    assert place.offsets(0, 3) == [0, 1, 2]
+    producer.commit_transaction()
+    wait_until(lambda: place.end() == 5, "the marker is missing")
+    assert place.offsets(3, 5) == [3]
+    place.log.close()
+
+
+def test_several_spans_are_read_in_their_order(place):
+    """Records of a span come together, whatever the broker sends first."""
+    place.world.produce(place.topic, [b"x"] * 50, 0)
+    place.world.produce(place.topic, [b"x"] * 10, 1)
+    spans = [Span(place.partition(1), 0, 10), Span(place.partition(0), 5, 50)]
+    assert place.read(spans) == [(1, offset) for offset in range(10)] + [(0, offset) for offset in range(5, 50)]
+    assert place.read([Span(place.partition(0), 0, 2), Span(place.partition(0), 2, 4)]) == [(0, at) for at in range(4)]
+
+
+def test_chunks_depend_on_the_records_alone(place):
+    """So that an attempt emits the same each time: the same number of records together, except the last."""
+    place.world.produce(place.topic, [b"x"] * 25_000, 0)
+    chunks = place.log.read([Span(place.partition(), 1_000, 24_500)], place.refuse)
+    assert [len(messages) for _, messages in chunks] == [10_000, 10_000, 3_500]
+
+
+def test_lost_records_are_told(place):
+    """The offsets that are gone, and where the log begins; the reader may go on with what is left."""
+    place.world.produce(place.topic, [b"x"] * 20, 0)
+    place.world.delete_records(place.topic, {0: 12})
+    with pytest.raises(InputError, match=r"offsets 5 to 11 were not read yet and are gone; the log begins at 12"):
+        place.offsets(5, 20)
+    told = []
+    assert place.offsets(5, 20, on_lost=told.append) == list(range(12, 20))
+    assert [(lost.next, lost.first_kept) for lost in told] == [(5, 12)]
+    assert place.offsets(5, 10, on_lost=told.append) == []
+    assert place.offsets(12, 14) == [12, 13]
+
+
+@pytest.mark.slow
+def test_a_compacted_topic_has_gaps(kafka):
+    """Only the last record of each key is left in what was compacted; a span reads what there is."""
+    topic = f"log-{next(_numbers)}"
+    config = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "500",
+        "segment.ms": "500",
+    }
+    kafka.create_topic(topic, 1, config)
+    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    place = Place(kafka, log, topic)
+    for _ in range(20):
+        kafka.produce(topic, [(b"%d" % key, b"x" * 100) for key in range(100)], 0)
+
+    def is_compacted() -> bool:
+        kafka.produce(topic, [(b"new", b"x")], 0)
+        return len(place.offsets(0, 2_000)) < 1_000
+
+    wait_until(is_compacted, "the cleaner has not come")
+    left = place.offsets(0, 2_000)
+    assert left == sorted(set(left))
+    middle = left[len(left) // 2]
+    assert place.offsets(0, middle) + place.offsets(middle, 2_000) == left
+    assert place.offsets(0, left[0]) == []
+    log.close()
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
+    """A read fails in time, and works again when the broker is back."""
+    del kafka  # which skips if a broker can't be had
+    with running_kafka(tmp_path / "kafka") as broker:
+        broker.create_topic("t", 2)
+        broker.produce("t", [b"x"] * 10, 0)
+        log = BrokerLog(broker.servers, ClientProperties(), 3.0)
+        place = Place(broker, log, "t")
+        assert place.offsets(0, 10) == list(range(10))
+        broker.kill()
+        with pytest.raises(UnreachableError, match="does not answer"):
+            place.offsets(0, 10)
+        with pytest.raises(UnreachableError):
+            place.end()
+        broker.start()
+        wait_until(lambda: place.is_real and _reads(place), "it can't be read")
+        log.close()
+
+
+def _reads(place: Place) -> bool:
+    try:
+        return place.offsets(0, 10) == list(range(10))
+    except UnreachableError:
+        return False
+
+
+def test_secrets_are_in_no_error(monkeypatch):
+    """The client's complaints about settings do not repeat a password."""
+    monkeypatch.setenv("TXTOPO_TEST_PASSWORD", "correct horse")
+    properties = ClientProperties({"sasl.mechanism": "env:TXTOPO_TEST_PASSWORD"})
+    with pytest.raises(ConfigError, match="the client of Kafka refuses them") as caught:
+        BrokerLog("127.0.0.1:1", properties, 1.0).ends([Partition("t", 0)])
+    assert "correct horse" not in str(caught.value)
+
+
+@pytest.mark.parametrize("topics", ["", [], ["a", "a"], ["a", 1], "^("])
+def test_wrong_topics(topics):
+    """The error says what may be given."""
+    with pytest.raises(ConfigError, match="topics is"):
+        TopicChoice.of(topics)
+
+
+def test_a_pattern_never_takes_topics_of_kafka_itself():
+    """Whatever it matches."""
+    assert not TopicChoice.of("^.*").takes("__consumer_offsets")
