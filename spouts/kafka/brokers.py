@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -248,6 +249,9 @@ class BrokerLog(KafkaLog):
                 last = self._failure(error)
                 if not isinstance(last, UnreachableError):
                     raise last from None
+        if last is not None:
+            # Its idea of who leads a partition may be old, and nothing else would make it look again.
+            self._admin = None
         if not found and last is not None:
             raise last
         return found
@@ -346,18 +350,25 @@ class _Reading:
         return self.next >= self.span.end
 
 
-_logs: dict[tuple[Any, ...], BrokerLog] = {}
+class _Logs(threading.local):
+    """The clients of a thread."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[Any, ...], BrokerLog] = {}
+
+
+_logs = _Logs()
 
 
 def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) -> BrokerLog:
-    """Return this process's client of a cluster, which lives as long as the process.
+    """Return this thread's client of a cluster, which lives as long as the thread.
 
     A client does not survive a fork, so a forked process gets one of its own.
     """
     key = (os.getpid(), servers, timeout_secs, tuple(sorted((name, str(properties[name])) for name in properties)))
-    if key not in _logs:
-        _logs[key] = BrokerLog(servers, properties, timeout_secs)
-    return _logs[key]
+    if key not in _logs.by_key:
+        _logs.by_key[key] = BrokerLog(servers, properties, timeout_secs)
+    return _logs.by_key[key]
 
 
 def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:

@@ -30,6 +30,11 @@ from txtopo.errors import ReportedFailedException
 ENDS_SECS = 0.02
 """How long an emitter's answer about the ends of logs is used for partitions that seem to be at their end."""
 
+PAUSE_SECS = 0.1
+"""Half of the pause after the first transaction that could read nothing; it doubles with each in a row."""
+
+PAUSE_SECS_MAX = 5.0
+
 logger = logging.getLogger("txtopo.kafka")
 
 
@@ -58,7 +63,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
         """Return the emitter of a task."""
         del context
-        return _OpaqueEmitter(self, self.make_log(config, is_shared=True))
+        return _OpaqueEmitter(self, config)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the offsets that the transaction took by ``topic-partition``."""
@@ -76,8 +81,14 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._begins: dict[Partition, int] = {}
         self._begun = 0
         """Transactions begun since the last metadata came: what they take is not known yet."""
+        self._now_secs = spout.options.now_secs
+        self._last: tuple[int, Mapping[str, Metadata]] = (0, {})
+        self._fruitless = 0
+        """Transactions in a row that could read nothing, although there is something."""
+        self._ready_at_secs = float("-inf")
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+        self._note_fruitless(txid, metadata)
         taken = dict(self._begins)
         for key, held in metadata.items():
             topic, number, identity, begin = json.loads(key)
@@ -98,6 +109,8 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
+        if self._now_secs() < self._ready_at_secs:
+            return False
         return self._begun < self.intake.transactions_left()
 
     def is_exhausted(self) -> bool:
@@ -107,15 +120,26 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher.publish()
         self._log.close()
 
+    def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+        """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
+        before, last = self._last
+        self._last = (txid, metadata)
+        if metadata != last:
+            self._fruitless, self._ready_at_secs = 0, float("-inf")
+        elif txid > before:
+            self._fruitless += 1
+            pause_secs = min(PAUSE_SECS_MAX, PAUSE_SECS * 2 ** min(self._fruitless, 16))
+            self._ready_at_secs = self._now_secs() + pause_secs
+
     def _named(self, partition: Partition) -> list[Any]:
         begin = self._begins.setdefault(partition, self.intake.taken[partition])
         return [partition.topic, partition.number, self.intake.ids[partition.topic], begin]
 
 
 class _OpaqueEmitter(OpaquePartitionedEmitter):
-    def __init__(self, spout: OpaqueKafkaSpout, log: KafkaLog) -> None:
+    def __init__(self, spout: OpaqueKafkaSpout, config: Mapping[str, Any]) -> None:
         self._spout = spout
-        self._log = log
+        self._config = config
         self._format = spout.make_format()
         self._ends: dict[Partition, int] = {}
         self._asked_at_secs: dict[Partition, float] = {}
@@ -124,14 +148,15 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         topic, number, identity, begin = partition
+        log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
         place = Partition(topic, number)
         start = begin if previous_metadata is None else previous_metadata["end"]
         _, tries = epoch_and_try(attempt.attempt)
         takes_what_it_can = tries > 1
         try:
-            end = self._end(place, start)
+            end = self._end(log, place, start)
             if takes_what_it_can and end > start:
-                start = self._kept(place, start)
+                start = _kept(log, place, start)
         except UnreachableError as error:
             if not takes_what_it_can:
                 raise
@@ -140,7 +165,7 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         end = min(end, start + self._spout.options.records_max)
         if end <= start:
             return None
-        share = KafkaShare(self._spout, self._log, {topic: identity}, attempt, collector)
+        share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)
         except UnreachableError as error:
@@ -150,23 +175,25 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             return None
         return {"start": start, "end": end}
 
-    def _end(self, place: Partition, start: int) -> int:
+    def _end(self, log: KafkaLog, place: Partition, start: int) -> int:
         """Return where a partition ends: once known, it is asked again only when all of that is taken."""
         now = time.monotonic()
         if self._ends.get(place, 0) <= start and now - self._asked_at_secs.get(place, -ENDS_SECS) >= ENDS_SECS:
             known = sorted({*self._ends, place})
-            found = self._log.ends(known)
+            found = log.ends(known)
             if place not in found:
                 raise UnreachableError(f"{place} has no leader now")
             self._ends.update(found)
             self._asked_at_secs.update(dict.fromkeys(found, now))
         return self._ends.get(place, 0)
 
-    def _kept(self, place: Partition, start: int) -> int:
-        first_kept = self._log.starts([place])[place]
-        if first_kept > start:
-            logger.warning("%s; they are skipped", Lost(Span(place, start, first_kept), start, first_kept))
-        return max(start, first_kept)
+
+def _kept(log: KafkaLog, place: Partition, start: int) -> int:
+    """Return where a partition can be read from: at an offset, or where its log begins after it."""
+    first_kept = log.starts([place])[place]
+    if first_kept > start:
+        logger.warning("%s; they are skipped", Lost(Span(place, start, first_kept), start, first_kept))
+    return max(start, first_kept)
 
 
 def _lost(lost: Lost) -> None:

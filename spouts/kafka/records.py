@@ -93,7 +93,7 @@ class RefusedRecords(BadRecords):
     def add(self, message: Message, reason: str) -> None:
         """Raise an error with the record's place and the beginning of its value."""
         value = message.value() or b""
-        shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace")
+        shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace").replace("\r", "\\r").replace("\n", "\\n")
         raise InputError(
             f"{Partition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; correct "
             "the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and go on"

@@ -114,7 +114,7 @@ class KafkaInput(Component):
 
         Args:
             config: the topology's configuration.
-            is_shared: whether it is this process's client, which tasks share; otherwise the caller closes it.
+            is_shared: whether it is this thread's client, which tasks share; otherwise the caller closes it.
         """
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
         return (shared_log if is_shared else BrokerLog)(self.servers, self.properties, secs)
@@ -197,7 +197,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         """Return the emitter of every n-th partition from ``this_task_index`` on, where n is the number of tasks."""
         tasks = len(context.component_tasks(context.this_component_id))
-        return _KafkaEmitter(self, self.make_log(config, is_shared=True), context.this_task_index, tasks)
+        return _KafkaEmitter(self, config, context.this_task_index, tasks)
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the offsets of the transaction by ``topic-partition``."""
@@ -313,9 +313,9 @@ class _KafkaCoordinator(Coordinator):
 
 
 class _KafkaEmitter(Emitter):
-    def __init__(self, spout: TransactionalKafkaSpout, log: KafkaLog, task: int, tasks: int) -> None:
+    def __init__(self, spout: TransactionalKafkaSpout, config: Mapping[str, Any], task: int, tasks: int) -> None:
         self._spout = spout
-        self._log = log
+        self._config = config
         self._task = task
         self._tasks = tasks
         self._format = spout.make_format()
@@ -330,7 +330,8 @@ class _KafkaEmitter(Emitter):
         if not spans:
             return
         _, ids = _taken(metadata)
-        KafkaShare(self._spout, self._log, ids, attempt, collector).emit(spans, self._format, self._lost)
+        log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
+        KafkaShare(self._spout, log, ids, attempt, collector).emit(spans, self._format, self._lost)
 
     def _lost(self, lost: Lost) -> None:
         if self._spout.options.on_lost is OnLostRecords.FAIL:

@@ -66,6 +66,18 @@ def test_the_store_comes_first() -> None:
     assert store.read(f"{PLACE}/begun") == b"9"
 
 
+def test_the_end_of_a_run_is_told() -> None:
+    """What is committed at last, unless it was told before, or the spout was never asked for anything."""
+    told: list[Any] = []
+    source, _ = source_over(MemoryStore(), told)
+    source.finish(5)
+    assert told == []
+    source.create(CreateMetadata(8, 1, 7), committed=6)
+    source.finish(8)
+    source.finish(8)
+    assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
+
+
 def test_a_lost_lead_stops_the_run() -> None:
     """A coordinator whose write is refused because another process leads ends the run: it is no mistake of the spout."""
     source, lead = source_over(MemoryStore(), [])

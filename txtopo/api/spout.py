@@ -146,8 +146,8 @@ class Coordinator(ABC):
     def cleanup_before(self, txid: int) -> None:
         """Release what belongs to transactions below ``txid``, which are committed; does nothing by default.
 
-        *txtopo* calls this before it asks for more transactions, and after ``resume`` at the start of a run; not for
-        each txid.
+        *txtopo* calls this before it asks for more transactions, after ``resume`` at the start of a run, and at the end
+        of a run without an error; not for each txid.
         """
 
     def is_ready(self) -> bool:

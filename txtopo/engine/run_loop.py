@@ -210,6 +210,7 @@ class RunLoop:
         self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
         with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
             self._parts.coordinator_state.save_transaction_us()
+        self._parts.source.finish(self._core.committed)
         return self._report(self._stop.reason)
 
     def _add_story(self, error: Exception) -> None:

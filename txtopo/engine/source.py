@@ -6,6 +6,7 @@ its place in the store later, from :meth:`Source.open_store`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,6 +116,16 @@ class Source:
             return RuleBroken(error)
         finally:
             ended(attempt)
+
+    def finish(self, committed: int) -> None:
+        """Tell the user's coordinator what is committed at the end of a run, before it is closed.
+
+        Args:
+            committed: the last committed txid.
+        """
+        if self._has_resumed:
+            with contextlib.suppress(FailedException, StopError), user_code(self._spout_id, None):
+                self._clean_up(committed)
 
     def close(self) -> None:
         """Close the user's coordinator."""

@@ -1,0 +1,276 @@
+"""Whole runs over Kafka: killed, without a broker for a while, with lost records, in the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from confluent_kafka import Producer
+
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from state import MemoryState, StateKind, read_table
+from tests.cli.test_audit import audited
+from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
+from txtopo import Fields
+from txtopo.errors import ConfigError, InputError, StateAccessError
+from txtopo.testing.inline import run_inline
+from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
+
+_numbers = itertools.count()
+DEADLINE_SECS = 120.0
+PAGES = 7
+
+
+@attrs.define(eq=False)
+class Clicks:
+    """What was produced to a topic, and what the tables must say of it."""
+
+    broker: KafkaBroker
+    topic: str
+    made: int = 0
+    pages: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    bad: list[bytes] = attrs.field(factory=list)
+
+    def produce(self, records: int, partition: int, **options) -> None:
+        self.broker.produce(self.topic, [self._next() for _ in range(records)], partition, **options)
+
+    def produce_bad(self, partition: int) -> None:
+        value = b"nonsense %d" % len(self.bad)
+        self.bad.append(value)
+        self.broker.produce(self.topic, [value], partition)
+
+    def abort(self, records: int, partition: int) -> None:
+        """Produce records in a transaction that is aborted."""
+        settings = {"bootstrap.servers": self.broker.servers, "transactional.id": f"abort-{self.topic}", "log_level": 3}
+        producer = Producer(settings)
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(self.topic, json.dumps({"page": "aborted", "bytes": 1}).encode(), partition=partition)
+        producer.flush()
+        producer.abort_transaction()
+
+    def forget(self, records: int) -> None:
+        """Take the first records of a topic that has had no others out of what is expected."""
+        kept, self.made, self.pages = self.made, 0, {}
+        for _ in range(records):
+            self._next()
+        lost, self.made, self.pages = self.pages, 0, {}
+        for _ in range(kept):
+            self._next()
+        for page, (clicks, size) in lost.items():
+            self.pages[page] = (self.pages[page][0] - clicks, self.pages[page][1] - size)
+
+    def _next(self) -> bytes:
+        page, size = f"/{self.made % PAGES}", self.made % 1_000
+        self.made += 1
+        clicks, total = self.pages.get(page, (0, 0))
+        self.pages[page] = (clicks + 1, total + size)
+        return json.dumps({"page": page, "bytes": size}).encode()
+
+
+def pages_in(output: Path) -> dict[str, tuple[int, int]]:
+    rows = read_table(output / "pages").to_pylist()
+    return {row["page"]: (row["clicks"], row["bytes"]) for row in rows}
+
+
+def bad_in(output: Path) -> list[bytes]:
+    return sorted(read_table(output / "bad").column("value").to_pylist())
+
+
+def command(clicks: Clicks, output: Path, kind: str, end: str) -> list[str]:
+    return [sys.executable, "-m", "tests.spouts.kafka.run_clicks", clicks.broker.servers, clicks.topic, str(output), kind, end]  # fmt: skip
+
+
+def run_child(clicks: Clicks, output: Path, kind: str, failpoint: str = "") -> int:
+    """Run to the end of what is there, or to a failpoint; return how it ended."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TXTOPO_FAILPOINTS": failpoint}
+    words = command(clicks, output, kind, "end")
+    return subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=120).returncode
+
+
+@contextlib.contextmanager
+def endless_child(clicks: Clicks, output: Path, kind: str) -> Iterator[subprocess.Popen]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command(clicks, output, kind, "endless"), env=environment, stdout=subprocess.DEVNULL
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def wait_for(clicks: Clicks, output: Path, child: subprocess.Popen) -> None:
+    """Wait until a run has counted all that was produced."""
+    deadline, seen = time.monotonic() + DEADLINE_SECS, None
+    while seen != clicks.pages:
+        assert time.monotonic() < deadline, f"{seen} instead of {clicks.pages}"
+        assert child.poll() is None, "the run has ended"
+        time.sleep(0.1)
+        with contextlib.suppress(ConfigError, StateAccessError):  # no table yet
+            seen = pages_in(output)
+
+
+@pytest.fixture
+def clicks(kafka):
+    topic = f"runs-{next(_numbers)}"
+    kafka.create_topic(topic, 2)
+    return Clicks(kafka, topic)
+
+
+SAVES = {"transactional": "metadata.save.after=kill", "opaque": "group.commit.after=kill"}
+"""Where a kill is first: where metadata is saved before, or with, the commit."""
+
+KILLS = (
+    "spout.emit=kill:5",
+    "group.begin.after=kill",
+    "delta.write.landed=kill:2",
+    "table.write.before=kill:2",
+    "group.commit.before=kill",
+    "bolt.finish=kill:5",
+    "group.journal.after=kill",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_killed_eight_times(kafka, clicks, tmp_path, kind):
+    """Transactions, aborted ones, bad records and new partitions meanwhile: every total is what was produced."""
+    for number, failpoint in enumerate((SAVES[kind], *KILLS)):
+        partitions = 2 + number // 3
+        if number % 3 == 0 and number:
+            kafka.add_partitions(clicks.topic, partitions)
+        for partition in range(partitions):
+            clicks.produce(17, partition)
+            clicks.produce_bad(partition)
+        clicks.produce(8, number % partitions, transactional_id=f"{clicks.topic}-commit")
+        clicks.abort(5, number % partitions)
+        assert run_child(clicks, tmp_path, kind, failpoint) == -signal.SIGKILL, failpoint
+    clicks.produce(10, 0)
+    assert run_child(clicks, tmp_path, kind) == 0
+    assert pages_in(tmp_path) == clicks.pages
+    assert bad_in(tmp_path) == sorted(clicks.bad)
+    assert audited(tmp_path).findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
+    """A run waits for it, however it went, and goes on."""
+    del kafka  # which skips if a broker can't be had
+    with running_kafka(tmp_path / "kafka") as broker:
+        broker.create_topic("clicks", 2)
+        clicks, output = Clicks(broker, "clicks"), tmp_path / "out"
+        clicks.produce(20, 0)
+        with endless_child(clicks, output, kind) as child:
+            wait_for(clicks, output, child)
+            for end in (broker.kill, broker.stop):
+                clicks.produce(30, 1)
+                end()
+                broker.start()
+                clicks.produce(25, 0)
+                wait_for(clicks, output, child)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(DEADLINE_SECS) == 0
+        assert audited(output).findings == []
+
+
+@pytest.mark.slow
+def test_partitions_that_come_while_it_runs(kafka, clicks, tmp_path):
+    """Are found, and read from their beginning."""
+    clicks.produce(20, 0)
+    with endless_child(clicks, tmp_path, "transactional") as child:
+        wait_for(clicks, tmp_path, child)
+        kafka.add_partitions(clicks.topic, 4)
+        clicks.produce(20, 3)
+        wait_for(clicks, tmp_path, child)
+
+
+@pytest.mark.slow
+def test_records_that_retention_has_removed(kafka, clicks, tmp_path):
+    """Before they were read: the error names them; they may be skipped, and what is left counts."""
+    clicks.produce(50, 0)
+    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True))
+    clicks.produce(50, 0)
+    kafka.delete_records(clicks.topic, {0: 80})
+    with pytest.raises(InputError, match=r"partition 0: offsets 50 to 54 were not read yet and are gone"):
+        run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True))
+    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", until_end=True, on_lost="skip"))
+    assert sum(count for count, _ in pages_in(tmp_path).values()) == 70
+
+
+@pytest.mark.slow
+def test_opaque_takes_what_retention_has_left(kafka, clicks, tmp_path):
+    """Without being told."""
+    clicks.produce(50, 0)
+    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "opaque", until_end=True))
+    clicks.produce(50, 0)
+    kafka.delete_records(clicks.topic, {0: 80})
+    report = run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "opaque", until_end=True))
+    assert report.failures > 0
+    assert sum(count for count, _ in pages_in(tmp_path).values()) == 70
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_topic_made_anew(kafka, clicks, tmp_path, kind):
+    """Is refused, although it has the offsets that come next."""
+    clicks.produce(10, 0)
+    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, kind, until_end=True))
+    kafka.delete_topic(clicks.topic)
+    kafka.create_topic(clicks.topic, 2)
+    clicks.produce(30, 0)
+    with pytest.raises(InputError, match="was deleted and made anew"):
+        run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, kind, until_end=True))
+
+
+@pytest.mark.slow
+def test_offsets_are_published(kafka, clicks, tmp_path):
+    """All of them, when a run has ended; a spout may begin where a group has stored."""
+    clicks.produce(20, 0)
+    options = {"until_end": True, "publish_group": clicks.topic}
+    run_inline(topology_of(kafka.servers, clicks.topic, tmp_path, "transactional", **options))
+    clicks.produce(3, 0)
+    options = {"until_end": True, "first_poll": f"group:{clicks.topic}"}
+    report = run_inline(topology_of(kafka.servers, clicks.topic, tmp_path / "other", "transactional", **options))
+    assert report.tuples == 3
+
+
+class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
+    pass
+
+
+class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
+    pass
+
+
+@pytest.mark.parametrize("kind", [TransactionalInMemory, OpaqueInMemory])
+def test_simulated(kind):
+    """Crashes, zombies, lost and repeated answers at every step: every version of the table is exact."""
+    world = MemoryTopics(f"runs-{next(_numbers)}")
+    world.create_topic("clicks", 2)
+    for partition in (0, 1):
+        for number in range(4):
+            values = [json.dumps({"page": f"/{number}", "bytes": each}).encode() for each in range(3)]
+            world.produce("clicks", values, partition, is_transaction=True)
+            world.produce("clicks", values, partition, is_aborted=True)
+    spout = kind(world, "clicks", FIELDS, batch_records_max=7, until_end=True)
+    state_kind = StateKind.OPAQUE if kind is OpaqueInMemory else StateKind.TRANSACTIONAL
+    state = MemoryState(Fields("page"), Fields("clicks", "bytes"), state_kind)
+    result = run_schedules(make_subject(counting_clicks(spout, state)), range(1, 201), processes=1)
+    assert [failure.violation for failure in result.failures] == []
+    assert result.schedules == 200
+    assert len(result.faults) >= 10

@@ -1,0 +1,421 @@
+"""The spouts over Kafka, on topics in memory: what they plan, refuse, leave for later and publish."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import logging
+import re
+
+import attrs
+import cloudpickle
+import pytest
+
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from spouts.kafka.intake import DISCOVERY_SECS, SHORTER_SECS
+from spouts.kafka.log import Partition
+from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from txtopo import FailedException, Fields, ReportedFailedException
+from txtopo.attempts import TransactionAttempt, attempt_number
+from txtopo.errors import ConfigError, InputError
+from txtopo.testing import PlainContext, RecordingCollector
+
+_numbers = itertools.count()
+FIELDS = Fields("topic: string", "partition: int", "offset: long")
+
+
+class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
+    pass
+
+
+class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
+    pass
+
+
+@attrs.define(eq=False)
+class Clock:
+    """Seconds that only a test moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Driven:
+    """A transactional spout that a test drives as a run does."""
+
+    def __init__(self, world, topics="t", *, txid=0, metadata=None, **options):
+        self.clock = Clock()
+        self.spout = TransactionalInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
+        self.spout.options = attrs.evolve(self.spout.options, now_secs=self.clock)
+        self.coordinator = self.spout.coordinator({}, PlainContext())
+        self.txid, self.metadata = txid, metadata
+        self.coordinator.resume(txid, metadata)
+
+    def begin(self):
+        """Begin a transaction; return its ranges by topic and partition."""
+        assert self.coordinator.is_ready()
+        self.txid += 1
+        before, self.metadata = self.metadata, self.coordinator.initialize_transaction(self.txid, self.metadata)
+        return self.spout.input_ranges(self.metadata, before)
+
+    def emit(self, task=0, tasks=1, tries=1):
+        attempt = TransactionAttempt(self.txid, attempt_number(1, tries - 1))
+        collector = RecordingCollector(attempt, self.spout.output_fields)
+        self.spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
+            attempt, self.metadata, collector
+        )
+        return [tuple(values[1:]) for values in collector.tuples]
+
+    def look_again(self):
+        self.clock.now += DISCOVERY_SECS
+
+
+@pytest.fixture
+def world():
+    world = MemoryTopics(f"spout-{next(_numbers)}")
+    world.create_topic("t", 2)
+    return world
+
+
+def test_all_partitions_are_planned_by_one_request(world):
+    """It serves all transactions that it has records for."""
+    world.produce("t", [b"x"] * 25, 0)
+    world.produce("t", [b"x"] * 5, 1)
+    driven = Driven(world)
+    assert driven.begin() == {"t-0": (0, 10), "t-1": (0, 5)}
+    assert driven.begin() == {"t-0": (10, 20)}
+    assert driven.begin() == {"t-0": (20, 25)}
+    assert world.questions.count("ends") == 1
+    assert not driven.coordinator.is_ready()
+    assert world.questions.count("ends") == 2
+
+
+def test_tasks_share_the_partitions(world):
+    """Each is read by one."""
+    for partition in (0, 1):
+        world.produce("t", [b"x"] * 2, partition)
+    driven = Driven(world)
+    driven.begin()
+    assert driven.emit(0, 2) == [("t", 0, 0), ("t", 0, 1)]
+    assert driven.emit(1, 2) == [("t", 1, 0), ("t", 1, 1)]
+    assert driven.emit(2, 3) == []
+
+
+def test_partitions_added_later_begin_at_their_beginning(world):
+    """Whatever ``first_poll`` says of those that were there; in the same run and in a later one."""
+    world.produce("t", [b"x"] * 3, 0)
+    driven = Driven(world, first_poll="latest")
+    assert not driven.coordinator.is_ready()
+    world.produce("t", [b"x"], 0)
+    world.add_partitions("t", 3)
+    world.produce("t", [b"x"] * 4, 2)
+    driven.look_again()
+    assert driven.begin() == {"t-0": (3, 4), "t-2": (0, 4)}
+    world.add_partitions("t", 4)
+    world.produce("t", [b"x"] * 2, 3)
+    later = Driven(world, first_poll="latest", txid=driven.txid, metadata=driven.metadata)
+    assert later.begin() == {"t-3": (0, 2)}
+
+
+def test_topics_that_match_a_pattern(world):
+    """Also those that appear later; a topic that disappears is no error."""
+    world.create_topic("clicks-a")
+    world.create_topic("clicks-a-old")
+    world.produce("clicks-a", [b"x"], 0)
+    driven = Driven(world, re.compile("clicks-[a-z]"))
+    assert driven.begin() == {"clicks-a-0": (0, 1)}
+    world.create_topic("clicks-b")
+    world.produce("clicks-b", [b"x"] * 2, 0)
+    world.delete_topic("clicks-a")
+    driven.look_again()
+    assert driven.begin() == {"clicks-b-0": (0, 2)}
+    assert driven.emit() == [("clicks-b", 0, 0), ("clicks-b", 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("first_poll", "start"),
+    [
+        ("earliest", 2),
+        (4_500, 4),
+        (dt.datetime(1970, 1, 1, 0, 0, 8, tzinfo=dt.UTC), 7),
+        ("group:stored", 5),
+        ("group:unknown", 2),
+    ],
+)
+def test_where_the_first_run_begins(world, first_poll, start):
+    """At the beginning, at a time, or where a group has stored; later runs go on where the last one ended."""
+    world.produce("t", [b"x"] * 9, 0)
+    world.delete_records("t", {0: 2})
+    world.groups["stored"] = {Partition("t", 0): 5}
+    driven = Driven(world, first_poll=first_poll)
+    assert driven.begin() == {"t-0": (start, 9)}
+    world.produce("t", [b"x"], 0)
+    later = Driven(world, first_poll=first_poll, txid=1, metadata=driven.metadata)
+    assert later.begin() == {"t-0": (9, 10)}
+
+
+def test_a_range_without_records_is_a_batch(world):
+    """A transaction of offsets that are no records is valid, and empty."""
+    world.produce("t", [b"x"] * 4, 0, is_aborted=True)
+    driven = Driven(world)
+    assert driven.begin() == {"t-0": (0, 5)}
+    assert driven.emit() == []
+
+
+def test_a_topic_made_anew_is_refused(world):
+    """By the coordinator of a run and of a later one, and by an emitter whose offsets the new topic has, too."""
+    world.produce("t", [b"x"] * 5, 0)
+    driven = Driven(world)
+    driven.begin()
+    world.delete_topic("t")
+    world.create_topic("t", 2)
+    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+        driven.emit()  # the new one lacks these offsets
+    world.produce("t", [b"other"] * 20, 0)
+    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+        driven.emit()
+    driven.look_again()
+    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+        driven.coordinator.is_ready()
+    later = Driven(world, txid=1, metadata=driven.metadata)
+    with pytest.raises(InputError, match="'t' was deleted and made anew"):
+        later.coordinator.is_ready()
+
+
+def test_lost_records_stop_the_run(world):
+    """The error names them, and says what can be done."""
+    world.produce("t", [b"x"] * 10, 0)
+    driven = Driven(world)
+    driven.begin()
+    world.delete_records("t", {0: 4})
+    with pytest.raises(InputError, match=r"partition 0: offsets 0 to 3 were not read yet and are gone.*on_lost='skip'"):
+        driven.emit()
+
+
+def test_lost_records_may_be_skipped(world, caplog):
+    """Those of a planned transaction, and those that no transaction has; a warning names each."""
+    world.produce("t", [b"x"] * 30, 0)
+    driven = Driven(world, on_lost="skip")
+    driven.begin()
+    world.delete_records("t", {0: 25})
+    driven.look_again()
+    with caplog.at_level(logging.WARNING, "txtopo.kafka"):
+        assert driven.emit() == []
+        assert driven.begin() == {"t-0": (25, 30)}
+    assert ["offsets 0 to 9 " in caplog.text, "offsets 10 to 24 " in caplog.text] == [True, True]
+    assert len(driven.emit()) == 5
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for(world):
+    """At the start, when planning, and when reading: the transaction fails, and is tried again."""
+    world.produce("t", [b"x"], 0)
+    world.is_reachable = False
+    driven = Driven(world)
+    with pytest.raises(FailedException):
+        driven.coordinator.is_ready()
+    world.is_reachable = True
+    driven.begin()
+    world.set_led("t", 0, is_led=False)
+    with pytest.raises(FailedException, match="no leader"):
+        driven.emit()
+    world.set_led("t", 0, is_led=True)
+    assert driven.emit() == [("t", 0, 0)]
+
+
+def test_a_topic_that_does_not_exist(world):
+    """Is found before anything is written; if it disappears later, it is waited for."""
+    with pytest.raises(InputError, match="Kafka has no topic 'tt'"):
+        Driven(world, ["t", "tt"])
+    driven = Driven(world)
+    world.delete_topic("t")
+    with pytest.raises(FailedException, match="no topic 't' now"):
+        driven.coordinator.is_ready()
+
+
+def test_a_log_that_was_cut_off(world):
+    """It may look shorter for a while; if it stays so, its later records are others."""
+    world.produce("t", [b"x"] * 5, 0)
+    driven = Driven(world)
+    driven.begin()
+    cut = world.topics["t"].logs[0]
+    removed = [cut.pop(), cut.pop()]
+    driven.look_again()
+    assert not driven.coordinator.is_ready()
+    cut.extend(reversed(removed))
+    driven.clock.now += SHORTER_SECS
+    assert not driven.coordinator.is_ready()
+    cut.clear()
+    driven.look_again()
+    assert not driven.coordinator.is_ready()
+    driven.clock.now += SHORTER_SECS
+    with pytest.raises(InputError, match="ends at offset 0, but offsets up to 5 were taken"):
+        driven.coordinator.is_ready()
+
+
+def test_it_may_end_with_what_was_there(world):
+    """``until_end``: later records are for the next run."""
+    world.produce("t", [b"x"] * 15, 0)
+    driven = Driven(world, until_end=True)
+    assert not driven.coordinator.is_exhausted()
+    assert driven.coordinator.remaining(None) == 2
+    world.produce("t", [b"x"], 0)
+    driven.look_again()
+    assert (driven.begin(), driven.begin()) == ({"t-0": (0, 10)}, {"t-0": (10, 15)})
+    assert driven.coordinator.is_exhausted()
+    assert not Driven(world, until_end=True, txid=2, metadata=driven.metadata).coordinator.is_exhausted()
+
+
+def test_offsets_are_published_after_their_commit(world):
+    """For Kafka's own tools; at most once a second, and the last ones when the coordinator is closed."""
+    world.produce("t", [b"x"] * 25, 0)
+    driven = Driven(world, publish_group="shown")
+    driven.begin()
+    driven.coordinator.cleanup_before(1)
+    assert "shown" not in world.groups
+    driven.coordinator.cleanup_before(2)
+    assert world.groups["shown"][Partition("t", 0)] == 10
+    driven.begin()
+    driven.coordinator.cleanup_before(3)
+    assert world.groups["shown"][Partition("t", 0)] == 10
+    driven.coordinator.close()
+    assert world.groups["shown"][Partition("t", 0)] == 20
+
+
+def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
+    """It is logged, and tried again."""
+    world.produce("t", [b"x"] * 5, 0)
+    driven = Driven(world, publish_group="shown")
+    driven.begin()
+    world.is_reachable = False
+    driven.coordinator.cleanup_before(2)
+    assert "could not be published" in caplog.text
+    world.is_reachable = True
+    driven.coordinator.close()
+    assert world.groups["shown"][Partition("t", 0)] == 5
+
+
+class Opaque:
+    """An opaque spout that a test drives."""
+
+    def __init__(self, world, **options):
+        self.spout = OpaqueInMemory(world, "t", FIELDS, **{"batch_records_max": 10, **options})
+        self.coordinator = self.spout.coordinator({}, PlainContext())
+        self.metadata = {}
+        self.coordinator.resume(0, {})
+
+    def emit(self, tries=1):
+        """Emit a batch; return its tuples, and keep its metadata."""
+        attempt = TransactionAttempt(1, attempt_number(1, tries - 1))
+        collector = RecordingCollector(attempt, self.spout.output_fields)
+        emitter = self.spout.emitter({}, PlainContext())
+        for partition in self.coordinator.partitions():
+            key = self.key(partition)
+            metadata = emitter.emit_batch(attempt, collector, partition, self.metadata.get(key))
+            if metadata is not None:
+                self.metadata[key] = metadata
+        self.coordinator.resume(1, self.metadata)
+        return [tuple(values[1:]) for values in collector.tuples]
+
+    @staticmethod
+    def key(partition):
+        from txtopo.api.partitioned import partition_key
+
+        return partition_key(partition)
+
+
+def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):
+    """It fails the attempt; the next one takes the others."""
+    for partition in (0, 1):
+        world.produce("t", [b"x"] * 2, partition)
+    opaque = Opaque(world)
+    assert opaque.coordinator.is_ready()  # both have a leader
+    world.set_led("t", 0, is_led=False)
+    with pytest.raises(FailedException, match="no leader"):
+        opaque.emit()
+    assert opaque.emit(tries=2) == [("t", 1, 0), ("t", 1, 1)]
+    world.set_led("t", 0, is_led=True)
+    assert opaque.emit() == [("t", 0, 0), ("t", 0, 1)]
+
+
+def test_opaque_goes_on_where_the_log_begins(world, caplog):
+    """Lost records fail the attempt, which is reported; the next one goes on behind them."""
+    world.produce("t", [b"x"] * 6, 0)
+    opaque = Opaque(world)
+    opaque.coordinator.partitions()
+    world.delete_records("t", {0: 4})
+    with pytest.raises(ReportedFailedException, match=r"offsets 0 to 3 .* The next attempt goes on at offset 4"):
+        opaque.emit()
+    assert opaque.emit(tries=2) == [("t", 0, 4), ("t", 0, 5)]
+    assert "they are skipped" in caplog.text
+
+
+def test_opaque_begins_no_more_transactions_than_there_are_records(world):
+    """What they take is known only when they are emitted, but not that they would be empty."""
+    world.produce("t", [b"x"] * 15, 0)
+    opaque = Opaque(world)
+    assert opaque.coordinator.is_ready()
+    opaque.coordinator.partitions()
+    assert opaque.coordinator.is_ready()
+    opaque.coordinator.partitions()
+    assert not opaque.coordinator.is_ready()
+    opaque.coordinator.resume(0, {})
+    assert opaque.coordinator.is_ready()
+
+
+def test_opaque_pauses_while_nothing_can_be_read(world):
+    """Empty transactions do not follow each other without a pause, which grows."""
+    world.produce("t", [b"x"] * 15, 0)
+    opaque = Opaque(world)
+    clock = Clock()
+    opaque.coordinator._now_secs = clock
+    for txid, pause in ((1, 0.2), (2, 0.4)):
+        assert opaque.coordinator.is_ready()
+        opaque.coordinator.resume(txid, {})
+        assert not opaque.coordinator.is_ready()
+        clock.now += pause
+    assert opaque.coordinator.is_ready()
+    assert len(opaque.emit()) == 10
+    assert opaque.coordinator.is_ready()
+
+
+def test_opaque_refuses_a_topic_made_anew(world):
+    """As the repeatable spout does."""
+    world.produce("t", [b"x"] * 2, 0)
+    opaque = Opaque(world)
+    assert opaque.coordinator.is_ready()
+    partitions = opaque.coordinator.partitions()
+    world.delete_topic("t")
+    world.create_topic("t", 2)
+    world.produce("t", [b"other"] * 5, 0)
+    attempt = TransactionAttempt(1, 1)
+    collector = RecordingCollector(attempt, opaque.spout.output_fields)
+    with pytest.raises(InputError, match="made anew"):
+        opaque.spout.emitter({}, PlainContext()).emit_batch(attempt, collector, partitions[0], None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_records_max": 0}, "batch_records_max is 0"),
+        ({"batch_records_max": True}, "batch_records_max is True"),
+        ({"first_poll": "begin"}, "first_poll is 'begin'"),
+        ({"first_poll": dt.datetime(2024, 1, 1)}, "first_poll is"),  # noqa: DTZ001 - that is the mistake
+        ({"on_lost": "ignore"}, "on_lost is 'ignore'"),
+        ({"properties": {"isolation.level": "read_uncommitted"}}, "'isolation.level' is set by txtopo"),
+    ],
+)
+def test_wrong_arguments(options, message):
+    """The error names the argument and what may be given."""
+    with pytest.raises(ConfigError, match=message):
+        TransactionalKafkaSpout("localhost:9092", "t", **options)
+
+
+def test_no_secret_leaves_the_process(monkeypatch):
+    """Neither in what is shipped to executors, nor in what is shown."""
+    monkeypatch.setenv("TXTOPO_TEST_PASSWORD", "correct horse")
+    spout = TransactionalKafkaSpout("s:1", "t", properties={"sasl.password": "env:TXTOPO_TEST_PASSWORD"})
+    assert spout.properties.resolved() == {"sasl.password": "correct horse"}
+    assert b"correct horse" not in cloudpickle.dumps(spout)
+    assert "correct horse" not in repr(vars(spout))
