@@ -13,7 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future, wait
+from typing import Any, cast
 
 import attrs
 
@@ -39,6 +40,12 @@ GROUP_OFFSETS = 100_000
 """The number of offsets that are fetched at the same time; records that are not their span's turn wait in memory."""
 
 _POLL_SECS = 0.1
+_LISTING_SECS = 2.0
+_LATE_SECS = 5.0
+"""How much later than it should the client may say that there is no answer."""
+
+DRIVER_ANSWER_SECS = 0.5
+"""How long the driver waits for an answer before it does something else."""
 _LIBRDKAFKA_QUIET = 2
 """Its log level: critical. What matters comes as an error as well."""
 
@@ -59,7 +66,10 @@ RESERVED: Mapping[str, str] = {
 }
 """Settings of the client that a spout's properties may not have, each with what to do instead."""
 
+_RECONNECT: Mapping[str, Any] = {"reconnect.backoff.max.ms": 1000}
+
 _DEFAULTS: Mapping[str, Any] = {
+    **_RECONNECT,
     "group.id": "txtopo",  # required by the client; no group is joined and nothing is stored for it
     "fetch.wait.max.ms": 50,
     "fetch.queue.backoff.ms": 5,
@@ -79,17 +89,24 @@ class BrokerLog(KafkaLog):
     Args:
         servers: ``host:port`` of some of its brokers, with commas between them.
         properties: settings of the client.
-        timeout_secs: how long to wait for an answer, or for the next records of a span.
+        timeout_secs: how long Kafka may take to answer, or to send the next records of a span.
+        answer_secs: how long to wait for an answer; if it comes later, the same question gets it. None: as long as
+            Kafka may take. The driver's thread must not wait, since it has other work.
 
     Raises:
         ConfigError: confluent-kafka is not installed.
     """
 
-    def __init__(self, servers: str, properties: ClientProperties, timeout_secs: float) -> None:
+    def __init__(
+        self, servers: str, properties: ClientProperties, timeout_secs: float, answer_secs: float | None = None
+    ) -> None:
         self._client = _import_client()
         self._servers = servers
         self._properties = properties
         self._timeout_secs = timeout_secs
+        self._answer_secs = timeout_secs + _LATE_SECS if answer_secs is None else answer_secs
+        self._asked: dict[Any, Mapping[Any, Future[Any]]] = {}
+        """Questions whose answers have not come yet."""
         self._admin: Any = None
         self._consumer: Any = None
         self._trouble = ""
@@ -105,11 +122,13 @@ class BrokerLog(KafkaLog):
             return []
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra of the installation
 
-        answers = self._ask(lambda admin: admin.describe_topics(TopicCollection(wanted), **self._within()))
+        answers = self._answers(
+            ("topics", *wanted), lambda admin: admin.describe_topics(TopicCollection(wanted), **self._within())
+        )
         found = []
         for name in wanted:
             try:
-                answer = answers[name].result(self._patience())
+                answer = answers[name].result()
             except self._client.KafkaException as error:
                 if error.args[0].code() == self._client.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -119,30 +138,39 @@ class BrokerLog(KafkaLog):
 
     def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return the first offset that each partition still has."""
-        return self._all_of(self._offsets(partitions, lambda spec: spec.earliest()), partitions)
+        return self._all_of(self._offsets("starts", partitions, lambda spec: spec.earliest()), partitions)
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return the end of what can be read of each partition that has a leader."""
-        return self._offsets(partitions, lambda spec: spec.latest())
+        return self._offsets("ends", partitions, lambda spec: spec.latest())
 
     def at(self, partitions: Sequence[Partition], timestamp_ms: int) -> Mapping[Partition, int]:
         """Return the offset of the first record at or after a time; the end if there is none."""
-        found = self._all_of(self._offsets(partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions)
+        found = self._all_of(
+            self._offsets(f"at {timestamp_ms}", partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions
+        )
         later = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **(self._all_of(self.ends(later), later) if later else {})}
 
     def stored(self, partitions: Sequence[Partition], group: str) -> Mapping[Partition, int]:
         """Return the offsets that a consumer group has stored."""
-        with self._group(group) as consumer:
-            places = [self._client.TopicPartition(each.topic, each.number) for each in partitions]
-            found = consumer.committed(places, timeout=self._timeout_secs)
+        from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - an extra of the installation
+
+        question = [ConsumerGroupTopicPartitions(group, [self._place(each) for each in partitions])]
+        found = self._result(
+            ("stored", group, *partitions),
+            lambda admin: admin.list_consumer_group_offsets(question, **self._within()),
+        ).topic_partitions
         return {Partition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def store(self, offsets: Mapping[Partition, int], group: str) -> None:
         """Store offsets for a consumer group."""
-        with self._group(group) as consumer:
-            places = [self._client.TopicPartition(each.topic, each.number, at) for each, at in offsets.items()]
-            consumer.commit(offsets=places, asynchronous=False)
+        from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - as above
+
+        places = [self._place(each, at) for each, at in offsets.items()]
+        question = [ConsumerGroupTopicPartitions(group, places)]
+        key = ("store", group, *sorted(offsets.items()))
+        self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""
@@ -152,6 +180,7 @@ class BrokerLog(KafkaLog):
     def close(self) -> None:
         """Let go of connections."""
         self._drop_consumer()
+        self._asked.clear()
         self._admin = None
 
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
@@ -231,20 +260,23 @@ class BrokerLog(KafkaLog):
         self._consumer.assign(places)
         return self._consumer
 
-    def _offsets(self, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
+    def _offsets(self, what: str, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
         """Ask for an offset of each partition, in one call; leave out those without a leader."""
-        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415 - an extra of the installation
+        from confluent_kafka import IsolationLevel  # noqa: PLC0415 - an extra of the installation
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
 
         if not partitions:
             return {}
-        question = {TopicPartition(each.topic, each.number): which(OffsetSpec) for each in partitions}
+        question = {self._place(each): which(OffsetSpec) for each in partitions}
         level = IsolationLevel.READ_COMMITTED
-        answers = self._ask(lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()))
+        answers = self._answers(
+            (what, *partitions),
+            lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()),
+        )
         found, last = {}, None
         for place, answer in answers.items():
             try:
-                found[Partition(place.topic, place.partition)] = answer.result(self._patience()).offset
+                found[Partition(place.topic, place.partition)] = answer.result().offset
             except self._client.KafkaException as error:
                 last = self._failure(error)
                 if not isinstance(last, UnreachableError):
@@ -264,7 +296,7 @@ class BrokerLog(KafkaLog):
         return found
 
     def _all_names(self) -> list[str]:
-        listed = self._ask(lambda admin: admin.list_topics(timeout=self._timeout_secs))
+        listed = self._ask(lambda admin: admin.list_topics(timeout=min(self._timeout_secs, _LISTING_SECS)))
         return list(listed.topics)
 
     def _ask(self, question: Any) -> Any:
@@ -272,22 +304,31 @@ class BrokerLog(KafkaLog):
             from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra of the installation
 
             # Settings of consumers only make it complain, in the log that is quiet.
-            self._admin = self._made(AdminClient, {"bootstrap.servers": self._servers, **self._given()})
+            self._admin = self._made(AdminClient, {"bootstrap.servers": self._servers, **_RECONNECT, **self._given()})
         try:
             return question(self._admin)
         except self._client.KafkaException as error:
             raise self._failure(error) from None
 
-    @contextlib.contextmanager
-    def _group(self, group: str) -> Iterator[Any]:
-        settings = {"bootstrap.servers": self._servers, **self._given(), **_FETCH, "group.id": group}
-        consumer = self._made(self._client.Consumer, settings)
+    def _answers(self, key: Any, question: Any) -> Mapping[Any, Future[Any]]:
+        """Return the answers to a question once they have come; whoever asks too early asks again."""
+        answers = self._asked.pop(key, None) or self._ask(question)
+        _, missing = wait(answers.values(), self._answer_secs)
+        if missing:
+            self._asked[key] = answers
+            raise self._unreachable(f"no answer within {self._answer_secs:g} s")
+        return cast("Mapping[Any, Future[Any]]", answers)
+
+    def _result(self, key: Any, question: Any) -> Any:
+        (answer,) = self._answers(key, question).values()
         try:
-            yield consumer
+            return answer.result()
         except self._client.KafkaException as error:
             raise self._failure(error) from None
-        finally:
-            consumer.close()
+
+    def _place(self, partition: Partition, offset: int | None = None) -> Any:
+        given = () if offset is None else (offset,)
+        return self._client.TopicPartition(partition.topic, partition.number, *given)
 
     def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
         quiet = {"log_level": _LIBRDKAFKA_QUIET, "error_cb": self._complain, "logger": logger}
@@ -305,9 +346,6 @@ class BrokerLog(KafkaLog):
 
     def _within(self) -> dict[str, float]:
         return {"request_timeout": self._timeout_secs}
-
-    def _patience(self) -> float:
-        return self._timeout_secs + 5  # the client answers by itself
 
     def _failure(self, error: Exception) -> Exception:
         """Return txtopo's error for one of the client: it never works, or it may work later."""

@@ -27,6 +27,9 @@ from txtopo.errors import ConfigError, FailedException, InputError
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
 
+FIRST_QUESTIONS = 6
+"""How often Kafka is asked at the start of a run whether the topics exist; the driver waits a little each time."""
+
 SHORTER_SECS = 60.0
 """How long a log may end before what was taken from it."""
 
@@ -153,9 +156,13 @@ class Intake:
         Raises:
             InputError: one does not exist.
         """
-        try:
-            found = {topic.name for topic in self._log.topics(self._options.choice)}
-        except FailedException:
+        for _ in range(FIRST_QUESTIONS):
+            try:
+                found = {topic.name for topic in self._log.topics(self._options.choice)}
+                break
+            except FailedException:
+                continue
+        else:
             return  # the first look waits for Kafka
         missing = next((name for name in self._options.choice.names if name not in found), None)
         if missing is not None:

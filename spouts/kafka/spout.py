@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spouts.kafka.brokers import RESERVED, BrokerLog, shared_log
+from spouts.kafka.brokers import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
 from spouts.kafka.intake import (
     FirstPoll,
     Intake,
@@ -117,7 +117,9 @@ class KafkaInput(Component):
             is_shared: whether it is this thread's client, which tasks share; otherwise the caller closes it.
         """
         secs = float(config.get(_TIMEOUT) or _TIMEOUT_SECS) / _PATIENCE_SHARE
-        return (shared_log if is_shared else BrokerLog)(self.servers, self.properties, secs)
+        if is_shared:
+            return shared_log(self.servers, self.properties, secs)
+        return BrokerLog(self.servers, self.properties, secs, DRIVER_ANSWER_SECS)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the stream of records and, with ``dead_letter``, the stream of bad records."""
