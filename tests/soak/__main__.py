@@ -24,9 +24,10 @@ from rich.table import Table
 
 from tests.soak.kills import RUN_FAILPOINTS, Kill, Plan, Victim
 from tests.soak.rounds import Round
-from tests.soak.topology import Setup
+from tests.soak.topology import Setup, fill_topic
 from txtopo.errors import TxtopoError
 from txtopo.testing.checkers import Violation
+from txtopo.testing.kafka import KafkaBroker, running_kafka
 from txtopo.testing.zookeeper import running_zookeeper
 
 
@@ -40,11 +41,12 @@ class Options:
     transactions: int
     opaque: bool
     inline: bool
+    kafka: bool
 
     @property
     def command(self) -> str:
         """The command line that kills at the same places."""
-        flags = " --opaque" * self.opaque + " --inline" * self.inline
+        flags = " --opaque" * self.opaque + " --inline" * self.inline + " --kafka" * self.kafka
         return (
             f"python -m tests.soak --kills {self.kills} --seed {self.seed} --store {self.store} "
             f"--transactions {self.transactions}{flags}"
@@ -58,6 +60,7 @@ class Soak:
     options: Options
     folder: Path
     hosts: str
+    broker: KafkaBroker | None
     console: Console
     kills: Counter[str] = attrs.field(factory=Counter)
     failpoints: Counter[str] = attrs.field(factory=Counter)
@@ -84,7 +87,10 @@ class Soak:
 
     def _run_round(self, plan: Plan, seed: int) -> None:
         options = self.options
-        setup = Setup("", seed, options.transactions, options.opaque, options.inline, self.hosts)
+        kafka = "" if self.broker is None else self.broker.servers
+        setup = Setup("", seed, options.transactions, options.opaque, options.inline, self.hosts, kafka)
+        if self.broker is not None:
+            fill_topic(setup, self.broker)
         round_ = Round(self.folder / f"round-{self.rounds:03d}", setup)
         try:
             self._live_on(round_, plan)
@@ -161,6 +167,7 @@ class Soak:
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
 @click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
 @click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
+@click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
 )
@@ -177,7 +184,8 @@ def main(output: Path | None, seed: int | None, **given: object) -> None:
         hosts = ""
         if options.store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
-        soak = Soak(options, folder, hosts, console)
+        broker = stack.enter_context(running_kafka(folder / "kafka")) if options.kafka else None
+        soak = Soak(options, folder, hosts, broker, console)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:

@@ -58,7 +58,8 @@ def batches_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[li
     batches = []
     for transaction in (each for entry in entries for each in entry.transactions):
         batch: list[str] = []
-        for partition, (start, end) in (transaction.ranges or {}).items():
+        for name, (start, end) in (transaction.ranges or {}).items():
+            partition = name.rpartition("-")[2]  # Kafka's have the topic in front
             if start != ends[partition]:
                 raise Violation(
                     f"nothing is lost or doubled (promise 16): transaction {transaction.txid} takes rows {start} to "

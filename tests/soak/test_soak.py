@@ -15,10 +15,11 @@ from tests.soak.kills import RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
 from tests.soak.oracle import differences, oracle_of, rows_of
 from tests.soak.processes import members
 from tests.soak.rounds import Round
-from tests.soak.topology import Setup, batches_of, config_of, topology_of
+from tests.soak.topology import Setup, batches_of, config_of, fill_topic, topology_of
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
+from txtopo.testing.kafka import KafkaBroker
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +95,18 @@ def test_killed_at_random_moments_opaque(tmp_path: Path) -> None:
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, opaque=True, inline=True))
     kills = [Kill(Victim.ALL, count=5), Kill(Victim.ALL, "delta.write.landed", 3), Kill(Victim.ALL, count=6)]
     for kill in kills:
+        assert round_.live(kill).kills == (kill,)
+    assert round_.live().is_finished
+    assert round_.check_end() >= TRANSACTIONS
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_killed_with_input_from_kafka(kafka: KafkaBroker, tmp_path: Path, opaque: bool) -> None:
+    """Records of a real broker are committed exactly once, too."""
+    setup = Setup("", SEED + opaque, TRANSACTIONS, opaque=opaque, inline=True, kafka=kafka.servers)
+    fill_topic(setup, kafka)
+    round_ = Round(tmp_path / "round", setup)
+    for kill in (Kill(Victim.ALL, count=5), kill_at("group.begin.after"), kill_at("spout.emit")):
         assert round_.live(kill).kills == (kill,)
     assert round_.live().is_finished
     assert round_.check_end() >= TRANSACTIONS

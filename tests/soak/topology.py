@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import random
 from collections import Counter
 
 import attrs
 
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state.delta.keyed.state import DeltaState
@@ -24,6 +26,7 @@ from txtopo import (
 from txtopo.api.spout import OpaquePartitionedEmitter
 from txtopo.api.state import StateKind
 from txtopo.failpoints import ENVIRONMENT
+from txtopo.testing.kafka import KafkaBroker
 
 TOPOLOGY_ID, SPOUT = "soak", "spout"
 BUCKET_SIZE = 10
@@ -47,6 +50,7 @@ class Setup:
         opaque: whether a replay carries other tuples.
         inline: whether it runs without Spark.
         hosts: the ZooKeeper servers of coordinator state; SQLite where there are none.
+        kafka: the Kafka brokers that the input comes from; memory where there are none.
         worker_failpoints: what is armed in Spark's Python workers.
     """
 
@@ -56,6 +60,7 @@ class Setup:
     opaque: bool = False
     inline: bool = False
     hosts: str = ""
+    kafka: str = ""
     worker_failpoints: str = ""
 
 
@@ -200,12 +205,33 @@ class FickleEmitter(OpaquePartitionedEmitter):
         return [start, end]
 
 
+def topic_of(setup: Setup) -> str:
+    """Return the topic of a round, which holds the rows of each partition in a partition of its own."""
+    return f"soak-{setup.seed}"
+
+
+def fill_topic(setup: Setup, broker: KafkaBroker) -> None:
+    """Produce a round's input."""
+    broker.create_topic(topic_of(setup), _PARTITIONS)
+    for partition, rows in data_of(setup).items():
+        broker.produce(topic_of(setup), [json.dumps({"word": word}).encode() for (word,) in rows], partition)
+
+
+def spout_of(setup: Setup):
+    """Return the spout of a round."""
+    fields = Fields("word: string")
+    if setup.kafka:
+        kind = OpaqueKafkaSpout if setup.opaque else TransactionalKafkaSpout
+        return kind(setup.kafka, topic_of(setup), fields, batch_records_max=_TAKE, until_end=True)
+    if setup.opaque:
+        return FickleSpout(data_of(setup), fields, _TAKE, setup.seed)
+    return MemoryTransactionalSpout(data_of(setup), fields, _TAKE)
+
+
 def topology_of(setup: Setup) -> Topology:
     """Return spout → pass → count batch → count words (committer) → bucketize → count buckets (committer)."""
-    data, fields, flaw = data_of(setup), Fields("word: string"), Flaw(setup.seed)
-    repeatable = MemoryTransactionalSpout(data, fields, _TAKE)
-    spout = FickleSpout(data, fields, _TAKE, setup.seed) if setup.opaque else repeatable
-    builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout, _TASKS)
+    flaw = Flaw(setup.seed)
+    builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout_of(setup), _TASKS)
     builder.set_bolt("pass", Pass(flaw), _TASKS).shuffle_grouping(SPOUT)
     builder.set_bolt("count-batch", CountBatch(flaw), _TASKS).none_grouping("pass")
     builder.set_committer_bolt("count", CountWords(flaw), _TASKS).fields_grouping("count-batch", Fields("word"))
