@@ -44,7 +44,7 @@ def main(names: tuple[str, ...], rounds: int, scale: float, output: Path) -> Non
     if _WITH_PLOTS in chosen:
         check_matplotlib()
     console = Console()
-    with benchmark_session() as spark:
+    with benchmark_session(with_kafka="kafka" in chosen) as spark:
         for name in chosen:
             with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-") as work:
                 bench = Bench(spark, Path(work), console, rounds, scale)

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
+
+from txtopo.spark.packages import fetched_jars
 
 _CORES = os.cpu_count() or 1
 
@@ -33,14 +36,26 @@ SETTINGS: Mapping[str, str] = {
 """What suits the peers best (few partitions, no adaptive planning, no materialised source), and does txtopo no harm."""
 
 
+_SCALA = "2.13"
+_NOT_FOR_KAFKA = ("org.scala-lang:*", "org.apache.hadoop:*", "org.slf4j:*")
+"""What Spark has."""
+
+
 @contextmanager
-def benchmark_session() -> Iterator[SparkSession]:
-    """Give a session with Delta on all cores of this machine, stopped at the end."""
+def benchmark_session(*, with_kafka: bool = False) -> Iterator[SparkSession]:
+    """Give a session with Delta on all cores of this machine, stopped at the end.
+
+    Args:
+        with_kafka: whether it has Spark's own Kafka source.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[*]").appName("benchmarks")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    if with_kafka:
+        connector = f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{pyspark.__version__}"
+        builder = builder.config("spark.jars", ",".join(map(str, fetched_jars([connector], _NOT_FOR_KAFKA))))
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     try:
         yield session

@@ -9,6 +9,7 @@ from tests.benchmarks.outcome import Outcome
 from tests.benchmarks.workloads.acked import acked, acked_latency
 from tests.benchmarks.workloads.big_state import big_state
 from tests.benchmarks.workloads.endurance import endurance
+from tests.benchmarks.workloads.kafka import kafka
 from tests.benchmarks.workloads.large import large
 from tests.benchmarks.workloads.large_commits import large_commits
 from tests.benchmarks.workloads.latency import latency
@@ -23,6 +24,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "acked_latency": acked_latency,
     "medium": medium,
     "shuffled": shuffled,
+    "kafka": kafka,
     "large": large,
     "latency": latency,
     "endurance": endurance,
