@@ -16,6 +16,7 @@
     │   ├── ReportedFailedException the same, and it is logged as an error
     │   ├── TupleTreeFailure        an edge's consumers did not receive exactly the tuples sent
     │   ├── StateFailure            a state's table cannot be read or written at the moment
+    │   ├── SourceFailure           a source, such as a Kafka broker, does not answer at the moment
     │   └── JobFailure              Spark could not run a job
     ├── StopError                 the run stops, because continuing could lose or duplicate data
     │   ├── LostLead                another coordinator leads this topology now
@@ -49,6 +50,7 @@ __all__ = [
     "ReportedFailedException",
     "RuleError",
     "SharedStateWarning",
+    "SourceFailure",
     "StalledCommit",
     "StateAccessError",
     "StateFailure",
@@ -169,6 +171,10 @@ class TupleTreeFailure(FailedException):
 
 class StateFailure(FailedException):
     """A state's table cannot be read or written; txtopo tries again a few times and then stops the run."""
+
+
+class SourceFailure(FailedException):
+    """A source, such as a Kafka broker, does not answer at the moment; its spout tries again."""
 
 
 class JobFailure(FailedException):

@@ -1,0 +1,198 @@
+"""How a record becomes a tuple: its values, and the stream it is emitted on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from spouts.kafka.plain.client import KafkaRecord
+from txtopo.api.fields import Fields
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.errors import ConfigError
+
+Deserializer = Callable[[bytes], Any]
+"""Makes a key or a value of bytes. None, as in a tombstone, stays None."""
+
+
+@attrs.frozen
+class KafkaTuple:
+    """Values of a tuple that goes to a stream of its own; returned by a translator in place of values alone."""
+
+    values: Sequence[Any]
+    stream: str
+
+
+Translated = Sequence[Any] | KafkaTuple | None
+"""Values for the first stream of a translator, or a KafkaTuple, or None: no tuple."""
+
+
+class RecordTranslator(ABC):
+    """Makes tuples of records. Must pickle.
+
+    *You* return the same for the same record, and None for a record that is to become no tuple (a *null tuple*).
+    """
+
+    @abstractmethod
+    def apply(self, record: KafkaRecord) -> Translated:
+        """Return the values of the tuple of a record: for the first stream, or a :class:`KafkaTuple` for another."""
+
+    @abstractmethod
+    def streams(self) -> list[str]:
+        """Return the streams that tuples may go to."""
+
+    @abstractmethod
+    def fields_for(self, stream: str) -> Fields:
+        """Return the fields of a stream."""
+
+
+def routed(translated: Sequence[Any] | KafkaTuple, translator: RecordTranslator) -> KafkaTuple:
+    """Return values of a translator with their stream."""
+    if isinstance(translated, KafkaTuple):
+        return translated
+    return KafkaTuple(translated, translator.streams()[0])
+
+
+def text(data: bytes) -> str:
+    """Return UTF-8 bytes as text."""
+    return data.decode()
+
+
+def raw(data: bytes) -> bytes:
+    """Return bytes as they are."""
+    return data
+
+
+class DefaultRecordTranslator(RecordTranslator):
+    """Emits parts of a record: topic, partition, offset, key and value, or any of these and timestamp and headers.
+
+    Args:
+        fields: names of parts, in the order in which they are emitted. ``timestamp`` is in ms since 1970, ``headers`` a
+            list of names and bytes.
+        key_deserializer: makes the key of bytes.
+        value_deserializer: makes the value of bytes.
+
+    Raises:
+        ConfigError: a field is none of the parts.
+    """
+
+    def __init__(
+        self,
+        fields: Fields | None = None,
+        key_deserializer: Deserializer = text,
+        value_deserializer: Deserializer = text,
+    ) -> None:
+        self._fields = fields or Fields("topic", "partition", "offset", "key", "value")
+        parts: dict[str, Callable[[KafkaRecord], Any]] = {
+            "topic": lambda record: record.partition.topic,
+            "partition": lambda record: record.partition.partition,
+            "offset": lambda record: record.offset,
+            "key": lambda record: None if record.key is None else key_deserializer(record.key),
+            "value": lambda record: None if record.value is None else value_deserializer(record.value),
+            "timestamp": lambda record: record.timestamp_ms,
+            "headers": lambda record: list(record.headers),
+        }
+        unknown = [name for name in self._fields if name not in parts]
+        if unknown:
+            raise ConfigError(
+                f"a record has no {unknown[0]!r}, only {', '.join(parts)}; make other fields by translator="
+                "SimpleRecordTranslator(function, fields)"
+            )
+        self._parts = [parts[name] for name in self._fields]
+
+    def apply(self, record: KafkaRecord) -> Sequence[Any]:
+        """Return the parts."""
+        return [part(record) for part in self._parts]
+
+    def streams(self) -> list[str]:
+        """Return the default stream."""
+        return [DEFAULT_STREAM]
+
+    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
+        """Return the fields."""
+        return self._fields
+
+
+class SimpleRecordTranslator(RecordTranslator):
+    """Emits what a function makes of a record, on one stream.
+
+    Args:
+        function: given a record, returns values, a KafkaTuple or None.
+        fields: their fields.
+        stream: the stream.
+    """
+
+    def __init__(
+        self, function: Callable[[KafkaRecord], Translated], fields: Fields, stream: str = DEFAULT_STREAM
+    ) -> None:
+        self._function = function
+        self._fields = fields
+        self._stream = stream
+
+    def apply(self, record: KafkaRecord) -> Translated:
+        """Return what the function returns."""
+        return self._function(record)
+
+    def streams(self) -> list[str]:
+        """Return the stream."""
+        return [self._stream]
+
+    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
+        """Return the fields."""
+        return self._fields
+
+
+class ByTopicRecordTranslator(RecordTranslator):
+    """Emits what the translator of a record's topic makes of it.
+
+    Args:
+        default: for topics without one of their own.
+    """
+
+    def __init__(self, default: RecordTranslator) -> None:
+        self._default = default
+        self._by_topic: dict[str, RecordTranslator] = {}
+        self._fields: dict[str, Fields] = {}
+        self._take(default)
+
+    def for_topic(self, topic: str, translator: RecordTranslator) -> ByTopicRecordTranslator:
+        """Register a translator for a topic, and return this one.
+
+        Raises:
+            ConfigError: the topic has one, or one of its streams has other fields already.
+        """
+        if topic in self._by_topic:
+            raise ConfigError(f"topic {topic!r} has a translator already")
+        self._take(translator)
+        self._by_topic[topic] = translator
+        return self
+
+    def apply(self, record: KafkaRecord) -> Translated:
+        """Return what the topic's translator returns."""
+        translator = self._by_topic.get(record.partition.topic, self._default)
+        translated = translator.apply(record)
+        return None if translated is None else routed(translated, translator)
+
+    def streams(self) -> list[str]:
+        """Return the streams of all translators."""
+        return list(self._fields)
+
+    def fields_for(self, stream: str) -> Fields:
+        """Return the fields of a stream.
+
+        Raises:
+            ConfigError: there is no such stream.
+        """
+        if stream not in self._fields:
+            raise ConfigError(f"no translator emits on stream {stream!r}; there are: {', '.join(self._fields)}")
+        return self._fields[stream]
+
+    def _take(self, translator: RecordTranslator) -> None:
+        offered: Mapping[str, Fields] = {stream: translator.fields_for(stream) for stream in translator.streams()}
+        for stream, fields in offered.items():
+            known = self._fields.get(stream, fields)
+            if known.names != fields.names:
+                raise ConfigError(f"stream {stream!r} has the fields {known} of another translator, not {fields}")
+        self._fields.update(offered)

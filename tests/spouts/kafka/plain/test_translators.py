@@ -1,0 +1,83 @@
+"""How records become tuples: Storm's cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from spouts.kafka.plain.client import KafkaRecord, TopicPartition
+from spouts.kafka.plain.translators import (
+    ByTopicRecordTranslator,
+    DefaultRecordTranslator,
+    KafkaTuple,
+    SimpleRecordTranslator,
+    raw,
+    routed,
+)
+from txtopo.api.fields import Fields
+from txtopo.errors import ConfigError
+
+
+def record(topic="topic", key=b"key", value=b"value"):
+    return KafkaRecord(TopicPartition(topic, 100), 1_000, key, value, 5, (("h", b"1"),))
+
+
+def test_default():
+    """The default: topic, partition, offset, key and value, as text, on the default stream."""
+    translator = DefaultRecordTranslator()
+    assert translator.streams() == ["default"]
+    assert translator.fields_for("default") == Fields("topic", "partition", "offset", "key", "value")
+    assert translator.apply(record()) == ["topic", 100, 1_000, "key", "value"]
+    assert translator.apply(record(key=None, value=None)) == ["topic", 100, 1_000, None, None]
+
+
+def test_parts():
+    """Fields choose parts of a record and their order; deserializers make keys and values."""
+    translator = DefaultRecordTranslator(Fields("value", "timestamp", "headers", "key"), raw, len)
+    assert translator.apply(record()) == [5, 5, [("h", b"1")], b"key"]
+    with pytest.raises(ConfigError, match="a record has no 'word'"):
+        DefaultRecordTranslator(Fields("word"))
+
+
+def test_simple():
+    """A function, fields, and a stream."""
+    translator = SimpleRecordTranslator(lambda each: [each.value.decode()], Fields("value"), "stream")
+    assert translator.streams() == ["stream"]
+    assert translator.fields_for("stream") == Fields("value")
+    assert routed(translator.apply(record()), translator) == KafkaTuple(["value"], "stream")
+
+
+def test_null():
+    """None stays None: no tuple."""
+    nothing = SimpleRecordTranslator(lambda each: None, Fields("key"))
+    assert nothing.apply(record()) is None
+    assert ByTopicRecordTranslator(nothing).apply(record()) is None
+
+
+def of(field, stream):
+    return SimpleRecordTranslator(lambda each: [field], Fields(field), stream)
+
+
+def test_by_topic():
+    """Each topic has its translator, others the default; the streams are those of all."""
+    translator = ByTopicRecordTranslator(of("other", "stream-1"))
+    translator.for_topic("TOPIC 1", of("one", "stream-2")).for_topic("TOPIC 2", of("two", "stream-3"))
+    assert translator.streams() == ["stream-1", "stream-2", "stream-3"]
+    assert [translator.fields_for(each) for each in translator.streams()] == [
+        Fields("other"),
+        Fields("one"),
+        Fields("two"),
+    ]
+    assert translator.apply(record("TOPIC 1")) == KafkaTuple(["one"], "stream-2")
+    assert translator.apply(record("TOPIC 2")) == KafkaTuple(["two"], "stream-3")
+    assert translator.apply(record("TOPIC OTHER")) == KafkaTuple(["other"], "stream-1")
+    with pytest.raises(ConfigError, match="no translator emits on stream 'x'"):
+        translator.fields_for("x")
+
+
+def test_collisions():
+    """A stream has one set of fields, and a topic one translator."""
+    translator = ByTopicRecordTranslator(of("other", "stream")).for_topic("one", of("other", "stream"))
+    with pytest.raises(ConfigError, match="has the fields"):
+        translator.for_topic("two", of("another", "stream"))
+    with pytest.raises(ConfigError, match="has a translator already"):
+        translator.for_topic("one", of("other", "stream"))
