@@ -8,6 +8,46 @@ if TYPE_CHECKING:
     from spouts.kafka.opaque import (
         OpaqueKafkaSpout as OpaqueKafkaSpout,
     )
+    from spouts.kafka.plain.client import (
+        TopicPartition as TopicPartition,
+    )
+    from spouts.kafka.plain.config import (
+        KafkaSpoutConfig as KafkaSpoutConfig,
+        KafkaTupleListener as KafkaTupleListener,
+        ProcessingGuarantee as ProcessingGuarantee,
+    )
+    from spouts.kafka.plain.dead_letters import (
+        DeadLetter as DeadLetter,
+        DeadLetterHook as DeadLetterHook,
+        DeltaDeadLetters as DeltaDeadLetters,
+    )
+    from spouts.kafka.plain.first_poll import (
+        FirstPollOffsetStrategy as FirstPollOffsetStrategy,
+    )
+    from spouts.kafka.plain.offsets import (
+        MessageId as MessageId,
+    )
+    from spouts.kafka.plain.retries import (
+        ExponentialBackoff as ExponentialBackoff,
+        RetryPolicy as RetryPolicy,
+    )
+    from spouts.kafka.plain.spout import (
+        KafkaSpout as KafkaSpout,
+    )
+    from spouts.kafka.plain.subscription import (
+        NamedTopicFilter as NamedTopicFilter,
+        Partitioner as Partitioner,
+        PatternTopicFilter as PatternTopicFilter,
+        RoundRobinPartitioner as RoundRobinPartitioner,
+        TopicFilter as TopicFilter,
+    )
+    from spouts.kafka.plain.translators import (
+        ByTopicRecordTranslator as ByTopicRecordTranslator,
+        DefaultRecordTranslator as DefaultRecordTranslator,
+        KafkaTuple as KafkaTuple,
+        RecordTranslator as RecordTranslator,
+        SimpleRecordTranslator as SimpleRecordTranslator,
+    )
     from spouts.kafka.records import (
         RECORD_FIELDS as RECORD_FIELDS,
         KafkaRecord as KafkaRecord,
@@ -22,5 +62,37 @@ __getattr__, __dir__, __all__ = lazy_names(
         "spouts.kafka.opaque": ("OpaqueKafkaSpout",),
         "spouts.kafka.records": ("RECORD_FIELDS", "KafkaRecord"),
         "spouts.kafka.spout": ("TransactionalKafkaSpout",),
+        "spouts.kafka.plain.client": ("TopicPartition",),
+        "spouts.kafka.plain.config": (
+            "KafkaSpoutConfig",
+            "KafkaTupleListener",
+            "ProcessingGuarantee",
+        ),
+        "spouts.kafka.plain.dead_letters": (
+            "DeadLetter",
+            "DeadLetterHook",
+            "DeltaDeadLetters",
+        ),
+        "spouts.kafka.plain.first_poll": ("FirstPollOffsetStrategy",),
+        "spouts.kafka.plain.offsets": ("MessageId",),
+        "spouts.kafka.plain.retries": (
+            "ExponentialBackoff",
+            "RetryPolicy",
+        ),
+        "spouts.kafka.plain.spout": ("KafkaSpout",),
+        "spouts.kafka.plain.subscription": (
+            "NamedTopicFilter",
+            "Partitioner",
+            "PatternTopicFilter",
+            "RoundRobinPartitioner",
+            "TopicFilter",
+        ),
+        "spouts.kafka.plain.translators": (
+            "ByTopicRecordTranslator",
+            "DefaultRecordTranslator",
+            "KafkaTuple",
+            "RecordTranslator",
+            "SimpleRecordTranslator",
+        ),
     },
 )

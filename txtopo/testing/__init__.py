@@ -61,6 +61,11 @@ if TYPE_CHECKING:
         KafkaBroker as KafkaBroker,
         running_kafka as running_kafka,
     )
+    from txtopo.testing.memory_log import (
+        LogCall as LogCall,
+        MemoryLog as MemoryLog,
+        MemoryLogClient as MemoryLogClient,
+    )
     from txtopo.testing.redelivering_queue import (
         QueueReader as QueueReader,
         QueueSpout as QueueSpout,
@@ -120,6 +125,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineTopology",
         ),
         "txtopo.testing.kafka": ("KafkaBroker", "running_kafka"),
+        "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),
         "txtopo.testing.tuples": ("make_tuple",),

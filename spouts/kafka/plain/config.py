@@ -1,0 +1,250 @@
+"""The settings of a KafkaSpout."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+import attrs
+
+from spouts.kafka.plain.client import Connect, TopicPartition
+from spouts.kafka.plain.dead_letters import DeadLetterHook, dead_letter_hook
+from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
+from spouts.kafka.plain.offsets import MessageId
+from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
+from spouts.kafka.plain.subscription import Partitioner, RoundRobinPartitioner, TopicFilter, topic_filter
+from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator
+from txtopo.api.collector import SpoutOutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.fields import Fields
+from txtopo.client_properties import ClientProperties, Value
+from txtopo.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+RESERVED_PROPERTIES = {
+    "bootstrap.servers": "it is the first argument, servers",
+    "group.id": "give group_id",
+    "enable.auto.commit": "choose a processing_guarantee; a timer would also commit records that fail later",
+    "enable.auto.offset.store": "choose a processing_guarantee",
+    "enable.partition.eof": "the spout finds the log end itself",
+    "max.poll.records": "give poll_records_max",
+}
+_OFFSET_RESET = "auto.offset.reset"
+_E = TypeVar("_E", bound=Enum)
+
+
+class ProcessingGuarantee(Enum):
+    """What becomes of a record when something fails.
+
+    ``AT_LEAST_ONCE``: its offset is committed after its tuple was acked; a failed one is emitted again.
+    ``AT_MOST_ONCE``: its offset is committed before it is emitted; it may get lost, and never comes twice.
+    ``NO_GUARANTEE``: what was read is committed now and then; it may get lost, or come more than once.
+    """
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    NO_GUARANTEE = "no_guarantee"
+
+
+class KafkaTupleListener:
+    """Watches the tuples of a KafkaSpout; override what you want to know. Must pickle; each task has one of its own."""
+
+    def open(self, config: Mapping[str, Any], context: TopologyContext, collector: SpoutOutputCollector) -> None:
+        """Get ready; called when the spout is opened."""
+
+    def on_emit(self, values: Any, message_id: MessageId) -> None:
+        """Learn that a tuple was emitted, or emitted again."""
+
+    def on_ack(self, message_id: MessageId) -> None:
+        """Learn that a tuple was acked; also if its partition belongs to another task by now."""
+
+    def on_partitions_reassigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Learn all partitions that this task holds now."""
+
+    def on_retry(self, message_id: MessageId) -> None:
+        """Learn that a tuple failed and waits to be emitted again."""
+
+    def on_max_retry_reached(self, message_id: MessageId) -> None:
+        """Learn that a tuple failed too often, and counts as done once a dead-letter hook has it, if there is one."""
+
+    def on_metrics(self, metrics: Mapping[str, int]) -> None:
+        """Learn how far this task is behind the log end, every ``metrics_bucket_secs``; see ``KafkaSpout.metrics``."""
+
+
+def _connect_to_broker(settings: Any) -> Any:
+    from spouts.kafka.plain.confluent import ConfluentClient  # noqa: PLC0415 - an extra of the installation
+
+    return ConfluentClient(settings)
+
+
+def _first_poll(given: FirstPollOffsetStrategy | str) -> FirstPollOffsetStrategy:
+    return _member(FirstPollOffsetStrategy, given)
+
+
+def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
+    return _member(ProcessingGuarantee, given)
+
+
+def _member(kind: type[_E], given: Any) -> _E:
+    if isinstance(given, kind):
+        return given
+    for member in kind:
+        if isinstance(given, str) and given.lower() == member.value:
+            return member
+    allowed = ", ".join(repr(member.value) for member in kind)
+    raise ConfigError(f"{given!r} is no {kind.__name__}; choose one of {allowed}")
+
+
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{attribute.name} must be a number of 0 or more, not {value!r}")
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        raise ConfigError(f"{attribute.name} must be a number above 0, not {value!r}")
+
+
+def _positive_or_none(owner: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        _positive(owner, attribute, value)
+
+
+def _fields(given: Fields | None) -> Fields | None:
+    if given is not None and not isinstance(given, Fields):
+        raise ConfigError(f"fields must be a Fields, not {given!r}")
+    return given
+
+
+def _a(kind: type[Any]) -> Any:
+    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{attribute.name} must be a {kind.__name__}, not {value!r}")
+
+    return check
+
+
+def _client_properties(given: Mapping[str, Value] | None) -> ClientProperties:
+    return ClientProperties(given, RESERVED_PROPERTIES)
+
+
+@attrs.frozen
+class KafkaSpoutConfig:
+    """How a KafkaSpout reads.
+
+    Args:
+        servers: host:port of brokers, separated by commas.
+        topics: a name, several names, a compiled regular expression that whole names match, or a TopicFilter.
+        fields: parts of a record to emit: topic, partition, offset, key, value, timestamp, headers. The first five
+            unless given. A translator has fields of its own.
+        first_poll: where to begin if this topology has not committed yet; see FirstPollOffsetStrategy.
+        properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
+        dead_letter: takes records that failed too often or can't be deserialized: the path of a Delta table, a function
+            that is called with a DeadLetter, or a DeadLetterHook. None: the former are given up with an error in
+            the log and the report, the latter end the worker.
+        group_id: the consumer group; ``<topology>-<component>`` unless given.
+        processing_guarantee: see ProcessingGuarantee.
+        offset_commit_period_ms: how often to commit; with AT_MOST_ONCE it is after each poll.
+        max_uncommitted_offsets: so many emitted and not committed offsets of a partition stop reading it, but for
+            retries among them. At most ``poll_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
+        poll_timeout_ms: how long a poll waits for a record. Storm waits for 200 ms; here the worker's loop waits too,
+            and librdkafka fetches ahead in threads of its own, so 0 is best.
+        poll_records_max: records of a poll.
+        start_timestamp: ms since 1970, for the timestamp strategies.
+        partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.
+        retry_service: when a failed tuple is emitted again, and when it is given up.
+        tuple_tracking_enforced: emit with message ids with the other two guarantees too, so that
+            ``topology.max.spout.pending`` and latencies work. Failures change nothing all the same.
+        emit_null_tuples: emit a tuple of None values for a record that the translator makes None of; otherwise such a
+            record counts as done.
+        tuple_listener: watches the tuples.
+        translator: makes tuples of records.
+        partitioner: shares partitions among tasks, with manual assignment.
+        subscribe: join the consumer group and take the partitions that Kafka gives, rather than share them among the
+            tasks (*manual assignment*). Members of other programs may join and leave. Partitions that a member keeps in
+            a rebalance are not disturbed.
+        metrics_bucket_secs: how often the listener is told the metrics; None: never.
+        connect: makes the client; tests give that of a ``txtopo.testing.MemoryLog``.
+
+    Raises:
+        ConfigError: a setting has no sense.
+    """
+
+    servers: str = attrs.field()
+    topics: TopicFilter = attrs.field(converter=topic_filter)
+    fields: Fields | None = attrs.field(default=None, converter=_fields)
+    first_poll: FirstPollOffsetStrategy = attrs.field(
+        default=FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST, converter=_first_poll, kw_only=True
+    )
+    properties: ClientProperties = attrs.field(default=None, converter=_client_properties, kw_only=True)
+    dead_letter: DeadLetterHook | None = attrs.field(default=None, converter=dead_letter_hook, kw_only=True)
+    group_id: str | None = attrs.field(default=None, kw_only=True)
+    processing_guarantee: ProcessingGuarantee = attrs.field(
+        default=ProcessingGuarantee.AT_LEAST_ONCE, converter=_guarantee, kw_only=True
+    )
+    offset_commit_period_ms: float = attrs.field(default=30_000, validator=_positive, kw_only=True)
+    max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive, kw_only=True)
+    poll_timeout_ms: float = attrs.field(default=0, validator=_not_negative, kw_only=True)
+    poll_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
+    start_timestamp: int = attrs.field(default=0, validator=_not_negative, kw_only=True)
+    partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
+    retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)
+    tuple_tracking_enforced: bool = attrs.field(default=False, kw_only=True)
+    emit_null_tuples: bool = attrs.field(default=False, kw_only=True)
+    tuple_listener: KafkaTupleListener = attrs.field(
+        factory=KafkaTupleListener, validator=_a(KafkaTupleListener), kw_only=True
+    )
+    translator: RecordTranslator = attrs.field(validator=_a(RecordTranslator), kw_only=True)
+    partitioner: Partitioner = attrs.field(factory=RoundRobinPartitioner, validator=_a(Partitioner), kw_only=True)
+    subscribe: bool = attrs.field(default=False, kw_only=True)
+    metrics_bucket_secs: float | None = attrs.field(default=60, validator=_positive_or_none, kw_only=True)
+    connect: Connect = attrs.field(default=_connect_to_broker, kw_only=True, repr=False)
+
+    @servers.validator
+    def _has_servers(self, _: Any, value: Any) -> None:
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"servers must be host:port of a broker, or several separated by commas, not {value!r}")
+
+    @translator.default
+    def _default_translator(self) -> RecordTranslator:
+        return DefaultRecordTranslator(self.fields)
+
+    def __attrs_post_init__(self) -> None:
+        if self.fields is not None and type(self.translator) is not DefaultRecordTranslator:
+            raise ConfigError("give fields or a translator; a translator has its own fields")
+        reset = self.properties.get(_OFFSET_RESET)
+        at_least_once = self.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
+        if at_least_once and reset not in {None, "earliest", "none", "error"}:
+            _log.warning(
+                "%s is %s: if an offset does not exist any more, records are skipped that were not processed; "
+                "at-least-once needs earliest, or error",
+                _OFFSET_RESET,
+                reset,
+            )
+        at_most_once = self.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE
+        if at_most_once and reset not in {None, "latest", "none", "error"}:
+            _log.warning(
+                "%s is %s: if an offset does not exist any more, records may come again; at-most-once needs latest",
+                _OFFSET_RESET,
+                reset,
+            )
+
+    @property
+    def is_at_least_once(self) -> bool:
+        """Whether offsets are committed behind what was acked."""
+        return self.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
+
+    @property
+    def offset_reset(self) -> str | None:
+        """Where reading goes on if an offset does not exist; None: the client's own default.
+
+        At-least-once goes on at the earliest unless the properties say otherwise. Java's ``none`` is librdkafka's
+        ``error``.
+        """
+        given = self.properties.get(_OFFSET_RESET)
+        if given is None:
+            return "earliest" if self.is_at_least_once else None
+        return "error" if given == "none" else str(given)

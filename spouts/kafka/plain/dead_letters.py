@@ -1,0 +1,112 @@
+"""Where records go that can't be processed: those that failed too often, and those that can't be deserialized."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from spouts.kafka.plain.client import KafkaRecord
+from txtopo.errors import ConfigError
+
+_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("fails", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+@attrs.frozen
+class DeadLetter:
+    """A record that was given up.
+
+    Args:
+        record: the record, as it is in the topic.
+        fails: how often it failed; 0 if it could not be deserialized.
+        reason: why it was given up.
+    """
+
+    record: KafkaRecord
+    fails: int
+    reason: str
+
+
+class DeadLetterHook(ABC):
+    """Takes the records that a spout gives up. Must pickle."""
+
+    @abstractmethod
+    def take(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep records, durably.
+
+        *You* may take your time: it runs in a thread of its own, one call after another. *txtopo* guarantees that a
+        record's offset is committed only after this returned. If it raises, or the worker dies first, the
+        record is processed again, and comes here again if it still fails.
+        """
+
+
+class DeltaDeadLetters(DeadLetterHook):
+    """Appends the records that are given up to a Delta table, at least once.
+
+    Its columns are topic, partition, offset, timestamp_ms, key, value, fails and reason.
+
+    Args:
+        path: of the table; it is made when it is first written to.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+
+    def take(self, letters: Sequence[DeadLetter]) -> None:
+        """Append rows."""
+        rows = [
+            {
+                "topic": letter.record.partition.topic,
+                "partition": letter.record.partition.partition,
+                "offset": letter.record.offset,
+                "timestamp_ms": letter.record.timestamp_ms,
+                "key": letter.record.key,
+                "value": letter.record.value,
+                "fails": letter.fails,
+                "reason": letter.reason,
+            }
+            for letter in letters
+        ]
+        write_deltalake(self._path, pa.Table.from_pylist(rows, schema=_SCHEMA), mode="append")
+
+
+class _CalledHook(DeadLetterHook):
+    def __init__(self, function: Callable[[DeadLetter], Any]) -> None:
+        self._function = function
+
+    def take(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            self._function(letter)
+
+
+def dead_letter_hook(given: Any) -> DeadLetterHook | None:
+    """Return what ``dead_letter`` means: the path of a Delta table, a function that takes a letter, a hook, or None.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    match given:
+        case None | DeadLetterHook():
+            return given
+        case str() | Path():
+            return DeltaDeadLetters(given)
+        case _ if callable(given):
+            return _CalledHook(given)
+        case _:
+            raise ConfigError(f"dead_letter must be the path of a table, a function or a DeadLetterHook, not {given!r}")

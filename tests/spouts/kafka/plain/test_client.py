@@ -1,0 +1,368 @@
+"""KafkaClient: the same promises of the fake and of the real one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from spouts.kafka.plain.client import ClientSettings, KafkaClient, LogRange, StoredOffset, TopicPartition
+from spouts.kafka.plain.confluent import ConfluentClient
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import ConfigError, SourceFailure
+from txtopo.testing.memory_log import MemoryLog
+
+WAIT_SECS = 60.0
+_numbers = itertools.count()
+
+
+class Listener:
+    """Takes what it is given, from where the group has committed, or the beginning."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.client: Any = None
+        self.held: set[TopicPartition] = set()
+        self.events: list[tuple[str, set[int]]] = []
+        self.refuses = 0
+
+    def revoked(self, partitions):
+        self.events.append(("revoked", {each.partition for each in partitions}))
+
+    def assigned(self, partitions):
+        if self.refuses:
+            self.refuses -= 1
+            raise SourceFailure("not now")
+        self.held = set(partitions)
+        self.events.append(("assigned", {each.partition for each in partitions}))
+        stored = self.client.committed(partitions) if partitions else {}
+        return {each: stored[each].offset if each in stored else 0 for each in partitions}
+
+
+class Place:
+    """A topic of its own, with clients."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.partition = TopicPartition(topic, 0)
+        self.errors: list[Exception] = []
+        self.clients: list[KafkaClient] = []
+
+    def settings(self, group: str = "", reset: str = "earliest", **properties: Any) -> ClientSettings:
+        return ClientSettings(
+            self.servers, group or self.topic, reset, ClientProperties(properties), self.errors.append
+        )
+
+    servers = "memory"
+
+    def connect(self, **settings: Any) -> KafkaClient:
+        client = self.make(self.settings(**settings))
+        self.clients.append(client)
+        return client
+
+    def subscribed(self, refuses: int = 0, **settings: Any) -> tuple[KafkaClient, Listener]:
+        listener = Listener(self)
+        listener.refuses = refuses
+        listener.client = self.connect(**settings)
+        listener.client.subscribe([self.topic], listener)
+        return listener.client, listener
+
+    make: Callable[[ClientSettings], KafkaClient]
+    create: Callable[..., None]
+    append: Callable[..., None]
+    delete_before: Callable[[int], None]
+
+
+class MemoryPlace(Place):
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.log = MemoryLog()
+        self.make = self.log.connect
+        self.create = lambda partitions=1: self.log.create_topic(topic, partitions)
+        self.append = lambda values, partition=0: self.log.append(topic, values, partition)
+        self.delete_before = lambda offset: self.log.delete_records(topic, {0: offset})
+
+
+class BrokerPlace(Place):
+    def __init__(self, topic: str, broker: Any) -> None:
+        super().__init__(topic)
+        self.servers = broker.servers
+        self.make = ConfluentClient
+        self.create = lambda partitions=1: broker.create_topic(topic, partitions)
+        self.append = lambda values, partition=0: broker.produce(topic, values, partition)
+        self.delete_before = lambda offset: broker.delete_records(topic, {0: offset})
+
+
+@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
+def place(request) -> Iterator[Place]:
+    topic = f"client-{next(_numbers)}"
+    made = MemoryPlace(topic) if request.param == "memory" else BrokerPlace(topic, request.getfixturevalue("kafka"))
+    yield made
+    for client in made.clients:
+        client.close()
+
+
+def taken(client: KafkaClient, partitions: Any, count: int) -> list[Any]:
+    """Poll until so many records came."""
+    return until(client, partitions, lambda records: len(records) >= count)
+
+
+def until(client: KafkaClient, partitions: Any, condition: Callable[[list[Any]], bool]) -> list[Any]:
+    """Poll until a condition holds for what came."""
+    records: list[Any] = []
+    end = time.monotonic() + WAIT_SECS
+    while not condition(records):
+        assert time.monotonic() < end, records
+        records += client.poll(partitions() if callable(partitions) else partitions, 0.05, 1_000)
+    return records
+
+
+def offsets(records: list[Any]) -> list[int]:
+    return [each.offset for each in records]
+
+
+def test_partitions(place):
+    """Topics that do not exist are left out; without names it is all topics there are."""
+    client = place.connect()
+    assert client.partitions([place.topic]) == []
+    place.create(2)
+    wanted = [TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)]
+    assert sorted(client.partitions([place.topic])) == wanted
+    assert sorted(client.partitions([place.topic, "absent"])) == wanted
+    assert set(wanted) <= set(client.partitions(None))
+
+
+def test_records(place):
+    """Records come in order, as they were written, from the offset that the partition was assigned with."""
+    place.create()
+    place.append([("a", "0"), ("b", "1"), (None, "2"), ("d", None)])
+    client = place.connect()
+    client.assign({place.partition: 1})
+    assert client.position(place.partition) == 1
+    records = taken(client, [place.partition], 3)
+    assert [(each.partition, each.offset, each.key, each.value) for each in records] == [
+        (place.partition, 1, b"b", b"1"),
+        (place.partition, 2, None, b"2"),
+        (place.partition, 3, b"d", None),
+    ]
+    assert all(abs(each.timestamp_ms - time.time() * 1000) < 600_000 for each in records)
+    assert client.position(place.partition) == 4
+    place.append(["4"])
+    assert offsets(taken(client, [place.partition], 1)) == [4]
+
+
+def test_bound_of_a_poll(place):
+    """A poll returns as many records as asked for at most."""
+    place.create()
+    place.append([str(number) for number in range(10)])
+    client = place.connect()
+    client.assign({place.partition: 0})
+    seen = []
+    end = time.monotonic() + WAIT_SECS
+    while len(seen) < 10 and time.monotonic() < end:
+        records = client.poll([place.partition], 0.05, 3)
+        assert len(records) <= 3
+        seen += offsets(records)
+    assert seen == list(range(10))
+
+
+def test_seek(place):
+    """After a seek, back or forward, the next record is the one at that offset: nothing from before comes."""
+    place.create()
+    place.append([str(number) for number in range(2_000)])
+    client = place.connect()
+    client.assign({place.partition: 0})
+    taken(client, [place.partition], 1)
+    for offset in (1_500, 3, 700, 0):
+        client.seek(place.partition, offset)
+        assert client.position(place.partition) == offset
+        assert offsets(taken(client, [place.partition], 1))[0] == offset
+
+
+def test_only_these_partitions(place):
+    """Partitions that are not asked for stand still, whatever was fetched ahead, and go on where they were."""
+    place.create(2)
+    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    for partition in (0, 1):
+        place.append([str(number) for number in range(20)], partition)
+    client = place.connect()
+    client.assign({one: 0, two: 5})
+    assert {each.partition for each in taken(client, [one], 20)} == {one}
+    assert client.position(two) == 5
+    place.append(["more"], 0)
+    assert {each.partition for each in taken(client, [one], 1)} == {one}
+    assert offsets(taken(client, [two], 15)) == list(range(5, 20))
+    client.poll([one], 0, 10)
+    client.seek(two, 7)
+    assert offsets(taken(client, [two], 13)) == list(range(7, 20))
+    assert client.poll([], 0, 10) == []
+
+
+def test_assigned_one_after_another(place):
+    """A partition that comes later does not move the others; one that is let go brings nothing any more."""
+    place.create(2)
+    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    for partition in (0, 1):
+        place.append(["a", "b", "c"], partition)
+    client = place.connect()
+    client.assign({one: 0})
+    assert offsets(taken(client, [one], 3)) == [0, 1, 2]
+    client.assign({two: 1})
+    assert [(each.partition, each.offset) for each in taken(client, [one, two], 2)] == [(two, 1), (two, 2)]
+    client.unassign([one])
+    client.unassign([one])
+    place.append(["d"], 0)
+    place.append(["d"], 1)
+    assert [(each.partition, each.offset) for each in taken(client, [one, two], 1)] == [(two, 3)]
+    assert client.position(one) is None
+
+
+def test_position_behind_the_last_record(place):
+    """At the log end the position is the end, even if the last offsets have no records."""
+    place.create()
+    place.append(["a", "b"])
+    if isinstance(place, MemoryPlace):
+        place.log.skip(place.topic, 1)
+    else:
+        pytest.importorskip("confluent_kafka")
+        broker_end(place)
+    client = place.connect()
+    client.assign({place.partition: 0})
+    end = client.ranges([place.partition])[place.partition].end
+    until(client, [place.partition], lambda _: client.position(place.partition) == end)
+    assert end > 2
+
+
+def broker_end(place: Place) -> None:
+    """Write a transaction, whose marker takes an offset."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(place.topic, "c", partition=0)
+    producer.commit_transaction()
+
+
+def test_commits(place):
+    """What is committed is there for every client of the group, with its metadata; nothing else is."""
+    place.create(2)
+    one, two = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
+    client = place.connect()
+    client.assign({one: 0, two: 0})
+    assert client.committed([one, two]) == {}
+    client.commit({one: StoredOffset(7, '{"a": 1}')})
+    assert place.connect().committed([one, two]) == {one: StoredOffset(7, '{"a": 1}')}
+    assert place.connect(group="another").committed([one]) == {}
+    client.commit({one: StoredOffset(5, "x"), two: StoredOffset(0)})
+    assert client.committed([one, two]) == {one: StoredOffset(5, "x"), two: StoredOffset(0)}
+
+
+def test_ranges_and_times(place):
+    """Where partitions begin and end, and the first record of a time; the end if there is none."""
+    place.create(2)
+    two = TopicPartition(place.topic, 1)
+    place.append(["a", "b", "c"])
+    client = place.connect()
+    place.delete_before(1)
+    assert client.ranges([place.partition, two]) == {place.partition: LogRange(1, 3), two: LogRange(0, 0)}
+    assert client.ranges([]) == {}
+    assert client.offsets_at([place.partition, two], 0) == {place.partition: 1, two: 0}
+    assert client.offsets_at([place.partition, two], int(time.time() * 1000) + 10**7) == {place.partition: 3, two: 0}
+
+
+def test_offset_that_is_gone(place):
+    """A position below the log's beginning goes on there if it is to; otherwise an error is reported."""
+    place.create()
+    place.append(["a", "b", "c"])
+    place.delete_before(2)
+    client = place.connect()
+    client.assign({place.partition: 0})
+    assert offsets(taken(client, [place.partition], 1)) == [2]
+    strict = place.connect(reset="error")
+    strict.assign({place.partition: 0})
+    assert until(strict, [place.partition], lambda _: bool(place.errors)) == []
+
+
+def test_group_shares_and_hands_over(place):
+    """Members share the partitions; when one joins, only what it gets is taken from the other; when one leaves, it comes back."""
+    place.create(2)
+    for partition in (0, 1):
+        place.append(["a", "b"], partition)
+    one, first = place.subscribed()
+    records = until(one, lambda: first.held, lambda records: len(records) == 4)
+    assert len(records) == 4
+    one.commit({each: StoredOffset(2) for each in first.held})
+    two, second = place.subscribed()
+    end = time.monotonic() + WAIT_SECS
+    while not (len(first.held) == len(second.held) == 1):
+        assert time.monotonic() < end
+        assert one.poll(first.held, 0.02, 10) == []
+        assert two.poll(second.held, 0.02, 10) == []
+    assert not first.held & second.held
+    (mine,) = first.held
+    assert ("revoked", {1 - mine.partition}) in first.events
+    place.append(["c"], 0)
+    place.append(["c"], 1)
+    assert offsets(taken(one, lambda: first.held, 1)) == [2]
+    assert offsets(taken(two, lambda: second.held, 1)) == [2]
+    two.close()
+    until(one, lambda: first.held, lambda records: len(first.held) == 2)
+    assert one.position(mine) == 3
+    place.clients.remove(two)
+
+
+def test_start_that_is_not_known_yet(place):
+    """If the listener can't say where to begin, it is asked again at the next poll; nothing is read meanwhile."""
+    place.create()
+    place.append(["a"])
+    client, listener = place.subscribed(refuses=2)
+    assert offsets(until(client, lambda: listener.held, bool)) == [0]
+    assert [event for event in listener.events if event[0] == "assigned"] == [("assigned", {0})]
+    assert len(place.errors) == 2
+
+
+def test_pattern(place):
+    """A topic that begins with ^ is a pattern."""
+    place.create()
+    place.append(["a"])
+    listener = Listener(place)
+    listener.client = place.connect()
+    listener.client.subscribe([f"^({place.topic})$"], listener)
+    assert offsets(until(listener.client, lambda: listener.held, bool)) == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["range,roundrobin"])
+def test_eager_rebalance(kafka, strategy):
+    """With an eager strategy all partitions are revoked, and what stays goes on where it was."""
+    place = BrokerPlace(f"client-{next(_numbers)}", kafka)
+    place.create(2)
+    for partition in (0, 1):
+        place.append(["a", "b"], partition)
+    properties = {"partition.assignment.strategy": strategy}
+    one, first = place.subscribed(**properties)
+    until(one, lambda: first.held, lambda records: len(records) == 4)
+    one.commit({each: StoredOffset(2) for each in first.held})
+    two, second = place.subscribed(**properties)
+    end = time.monotonic() + WAIT_SECS
+    while not (len(first.held) == len(second.held) == 1):
+        assert time.monotonic() < end
+        assert one.poll(first.held, 0.02, 10) == []
+        assert two.poll(second.held, 0.02, 10) == []
+    assert ("revoked", {0, 1}) in first.events
+    place.append(["c"], 0)
+    place.append(["c"], 1)
+    assert offsets(taken(one, lambda: first.held, 1)) == [2]
+    assert offsets(taken(two, lambda: second.held, 1)) == [2]
+    for client in place.clients:
+        client.close()
+
+
+def test_wrong_property():
+    """A property that librdkafka does not know is refused when the client is made."""
+    with pytest.raises(ConfigError, match="No such configuration property"):
+        ConfluentClient(Place("t").settings(**{"no.such.property": "1"}))

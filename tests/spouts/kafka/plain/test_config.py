@@ -1,0 +1,122 @@
+"""Settings and their defaults: Storm's cases, with the differences that txtopo decided on."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from spouts.kafka.plain.config import KafkaSpoutConfig, KafkaTupleListener, ProcessingGuarantee
+from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
+from spouts.kafka.plain.retries import ExponentialBackoff
+from spouts.kafka.plain.spout import KafkaSpout
+from spouts.kafka.plain.translators import DefaultRecordTranslator, SimpleRecordTranslator
+from txtopo.api.fields import Fields
+from txtopo.errors import ConfigError
+
+
+def config(**settings):
+    return KafkaSpoutConfig("localhost:1234", "topic", **settings)
+
+
+def test_defaults():
+    """The defaults are Storm's, but that a poll does not wait."""
+    made = config()
+    assert made.first_poll is FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST
+    assert made.group_id is None
+    assert type(made.translator) is DefaultRecordTranslator
+    assert dict(made.properties) == {}
+    assert made.offset_reset == "earliest"
+    assert made.metrics_bucket_secs == 60
+    assert made.offset_commit_period_ms == 30_000
+    assert made.max_uncommitted_offsets == 10_000_000
+    assert made.poll_timeout_ms == 0
+    assert made.partition_refresh_period_ms == 2_000
+    assert made.start_timestamp == 0
+    assert made.retry_service == ExponentialBackoff(0, 2, 2**31 - 1, 10_000)
+    assert made.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
+    assert (made.tuple_tracking_enforced, made.emit_null_tuples, made.subscribe, made.dead_letter) == (
+        False,
+        False,
+        False,
+        None,
+    )
+    assert config(emit_null_tuples=True).emit_null_tuples
+    assert config(metrics_bucket_secs=100).metrics_bucket_secs == 100
+
+
+def test_offset_reset(caplog):
+    """At least once reads on at the earliest; the other guarantees leave it to the client; oddities get a warning."""
+    reset = {"auto.offset.reset": "none"}
+    with caplog.at_level(logging.WARNING):
+        assert config(processing_guarantee="at_most_once").offset_reset is None
+        assert config(processing_guarantee="no_guarantee").offset_reset is None
+        assert config(properties=reset).offset_reset == "error"
+        assert config(properties={"auto.offset.reset": "earliest"}).offset_reset == "earliest"
+        assert config(processing_guarantee="at_most_once", properties=reset).offset_reset == "error"
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        assert config(properties={"auto.offset.reset": "latest"}).offset_reset == "latest"
+        config(processing_guarantee="at_most_once", properties={"auto.offset.reset": "earliest"})
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "auto.offset.reset is latest",
+        "auto.offset.reset is earliest",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"properties": {"enable.auto.commit": False}}, "choose a processing_guarantee"),
+        ({"properties": {"enable.auto.commit": True}}, "choose a processing_guarantee"),
+        ({"properties": {"group.id": "g"}}, "give group_id"),
+        ({"properties": {3: "x"}}, "names are strings"),
+        ({"retry_service": None}, "retry_service must be a RetryPolicy"),
+        ({"tuple_listener": None}, "tuple_listener must be a KafkaTupleListener"),
+        ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
+        ({"processing_guarantee": "exactly_once"}, "is no ProcessingGuarantee"),
+        ({"poll_records_max": 0}, "poll_records_max must be a number above 0"),
+        ({"poll_timeout_ms": -1}, "poll_timeout_ms must be a number of 0 or more"),
+        ({"dead_letter": 3}, "dead_letter must be"),
+        ({"fields": "value"}, "fields must be a Fields"),
+        ({"fields": Fields("word")}, "a record has no 'word'"),
+        (
+            {"fields": Fields("value"), "translator": SimpleRecordTranslator(list, Fields("value"))},
+            "fields or a translator",
+        ),
+    ],
+)
+def test_mistakes(settings, message):
+    """A setting without sense is refused, with what to do."""
+    with pytest.raises(ConfigError, match=message):
+        config(**settings)
+
+
+@pytest.mark.parametrize("servers", ["", " ", None])
+def test_servers(servers):
+    """There must be servers."""
+    with pytest.raises(ConfigError, match="host:port"):
+        KafkaSpoutConfig(servers, "topic")
+
+
+def test_shorter_form():
+    """A spout takes the settings themselves, too."""
+    spout = KafkaSpout("localhost:1234", "topic", Fields("value"), first_poll="latest")
+    assert spout.config.first_poll is FirstPollOffsetStrategy.LATEST
+    assert spout.config.translator.fields_for("default") == Fields("value")
+    with pytest.raises(ConfigError, match="not both"):
+        KafkaSpout(config(), "topic")
+
+
+def test_secrets():
+    """References to secrets stay references; a secret itself shows nowhere."""
+    made = config(properties={"sasl.password": "hunter22", "sasl.username": "env:KAFKA_USER"})
+    assert "hunter22" not in repr(made)
+    assert "env:KAFKA_USER" in repr(made)
+
+
+def test_pickles():
+    """A configuration travels to the workers."""
+    made = config(tuple_listener=KafkaTupleListener())
+    assert pickle.loads(pickle.dumps(made.retry_service)) == made.retry_service

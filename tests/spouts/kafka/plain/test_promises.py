@@ -1,0 +1,610 @@
+"""KafkaSpout beyond Storm's cases: promises under kills, rebalances and refusals, and what Storm's spout is weak at."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+
+import attrs
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings, strategies as st
+
+from spouts.kafka.plain.client import StoredOffset, TopicPartition
+from spouts.kafka.plain.config import KafkaTupleListener
+from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
+from spouts.kafka.plain.offsets import CommitMetadata
+from spouts.kafka.plain.retries import ExponentialBackoff
+from spouts.kafka.plain.translators import DefaultRecordTranslator
+from tests.spouts.kafka.plain.rig import GROUP, P1, P2, TOPIC, Clock, Rig, filled
+from txtopo.api.fields import Fields
+from txtopo.errors import InputError, SourceFailure
+from txtopo.testing.memory_log import LogCall, MemoryLog
+
+
+class Noting(KafkaTupleListener):
+    """Keeps what it learns; each test begins with nothing."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_emit(self, values, message_id):
+        self.seen.append(("emit", message_id.offset))
+
+    def on_ack(self, message_id):
+        self.seen.append(("ack", message_id.offset))
+
+    def on_retry(self, message_id):
+        self.seen.append(("retry", message_id.offset))
+
+    def on_max_retry_reached(self, message_id):
+        self.seen.append(("max", message_id.offset))
+
+    def on_partitions_reassigned(self, partitions):
+        self.seen.append(("partitions", len(partitions)))
+
+    def on_metrics(self, metrics):
+        self.seen.append(("lag", metrics["test/totalSpoutLag"]))
+
+
+def seen(rig):
+    return rig.spout.config.tuple_listener.seen
+
+
+def test_worked_example():
+    """11 to 18 are emitted, 14 fails: 14 is committed, comes again alone, and then 19 is committed. (K1)"""
+    log = filled(19)
+    log.store(GROUP, {P1: StoredOffset(11, CommitMetadata("topology").to_json())})
+    rig = Rig(log, poll_records_max=10)
+    emitted = rig.call(8)
+    assert [each.offset for each in emitted] == list(range(11, 19))
+    rig.ack([each for each in emitted if each.offset != 14])
+    rig.fail([each for each in emitted if each.offset == 14])
+    rig.asked()
+    rig.advance(2_500)
+    again = rig.call(10)
+    assert rig.committed() == 14
+    assert [each.offset for each in again] == [14]
+    assert LogCall("seek", (P1, 14)) in log.calls
+    rig.ack(again)
+    rig.commit_step()
+    assert rig.committed() == 19
+
+
+@attrs.define(eq=False)
+class Member:
+    """A spout task in the model, and its tuples that are pending."""
+
+    rig: Rig
+    pending: list = attrs.field(factory=list)
+    taken: int = 0
+
+    def call(self, times=1):
+        self.rig.call(times)
+        self.pending.extend(self.rig.emitted[self.taken :])
+        self.taken = len(self.rig.emitted)
+
+
+class Model:
+    """Three partitions, a group of up to three members, and everything that may go wrong; what is true of them."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.log = MemoryLog()
+        self.log.create_topic(TOPIC, 3)
+        self.partitions = [TopicPartition(TOPIC, number) for number in range(3)]
+        self.clock = Clock()
+        self.members = []
+        self.processed = set()
+        self.join()
+
+    def join(self):
+        if len(self.members) < 3:
+            settings = {
+                "subscribe": True,
+                "max_uncommitted_offsets": 20,
+                "retry_service": ExponentialBackoff(0, 50, delay_max_ms=1_000),
+            }
+            self.members.append(Member(Rig(self.log, clock=self.clock, **settings)))
+
+    def leave(self):
+        if len(self.members) > 1:
+            self.members.pop(self.rng.randrange(len(self.members))).rig.spout.close()
+
+    def kill(self):
+        if len(self.members) > 1:
+            member = self.members.pop(self.rng.randrange(len(self.members)))
+            if not member.rig.spout._client.is_expired:
+                self.log.expire(member.rig.spout._client)
+
+    def expire(self):
+        client = self.rng.choice(self.members).rig.spout._client
+        if not client.is_expired:
+            self.log.expire(client)
+
+    def append(self):
+        self.log.append(TOPIC, ["x"] * self.rng.randint(1, 15), self.rng.randrange(3))
+
+    def markers(self):
+        self.log.skip(TOPIC, self.rng.randint(1, 3), self.rng.randrange(3))
+
+    def compact(self):
+        partition = self.rng.choice(self.partitions)
+        records = self.log.records(TOPIC, partition.partition)
+        gone = {each.offset for each in records if self.rng.random() < 0.3}
+        self.log.compact(TOPIC, gone, partition.partition)
+
+    def call(self):
+        self.rng.choice(self.members).call(self.rng.randint(1, 12))
+
+    def settle(self, failing=0.2):
+        member = self.rng.choice(self.members)
+        self.rng.shuffle(member.pending)
+        for _ in range(min(len(member.pending), self.rng.randint(1, 10))):
+            each = member.pending.pop()
+            if self.rng.random() < failing:
+                member.rig.fail([each])
+            else:
+                self.processed.add((each.id.partition, each.offset))
+                member.rig.ack([each])
+
+    def advance(self):
+        self.clock.ms += self.rng.choice([10, 300, 2_500])
+
+    def refuse(self):
+        self.log.refuse(self.rng.choice(["poll", "commit", "seek", "committed", "ranges"]))
+
+    def pause(self):
+        rig = self.rng.choice(self.members).rig
+        rig.spout.deactivate()
+        rig.spout.activate()
+
+    def late(self):
+        """What was offloaded is carried out later."""
+        context = self.rng.choice(self.members).rig.context
+        context.holds = not context.holds
+        if not context.holds:
+            context.run_offloaded()
+
+    STEPS = (
+        append,
+        append,
+        call,
+        call,
+        call,
+        call,
+        settle,
+        settle,
+        settle,
+        advance,
+        advance,
+        compact,
+        markers,
+        refuse,
+        pause,
+        late,
+        join,
+        leave,
+        kill,
+        expire,
+    )
+
+    def step(self):
+        self.rng.choice(self.STEPS)(self)
+        self.check()
+
+    def check(self):
+        committed = self.log.committed(GROUP)
+        for partition in self.partitions:
+            unprocessed = [
+                each.offset
+                for each in self.log.records(TOPIC, partition.partition)
+                if (partition, each.offset) not in self.processed
+            ]
+            if unprocessed and partition in committed:
+                assert committed[partition].offset <= unprocessed[0], f"{partition}: {unprocessed[0]} is not processed"
+
+    def quiesce(self):
+        """Let nothing fail any more, and wait until all is committed."""
+        self.log._refusals.clear()
+        for member in self.members:
+            member.rig.context.holds = False
+            member.rig.context.run_offloaded()
+        for _ in range(200):
+            self.clock.ms += 2_500
+            for member in self.members:
+                member.call(100)
+                self.processed.update((each.id.partition, each.offset) for each in member.pending)
+                member.rig.ack(member.pending)
+                member.pending.clear()
+            self.check()
+            if self.is_committed():
+                return
+        pytest.fail(f"committed {self.log.committed(GROUP)}, and the log ends at {self.log.end_offsets(TOPIC)}")
+
+    def is_committed(self):
+        committed = self.log.committed(GROUP)
+        ends = self.log.end_offsets(TOPIC)
+        return all(
+            ends[each.partition] == (committed[each].offset if each in committed else 0) for each in self.partitions
+        )
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32))
+def test_random_histories(seed):
+    """Whatever happens, no offset is committed before all below it is processed; in the end everything is. (K2, K6, K7)"""
+    model = Model(seed)
+    for _ in range(120):
+        model.step()
+    model.quiesce()
+    for partition in model.partitions:
+        for record in model.log.records(TOPIC, partition.partition):
+            assert (partition, record.offset) in model.processed
+
+
+@pytest.mark.parametrize("calls", range(0, 40, 3))
+def test_killed_at_every_step(calls):
+    """After a kill nothing is missing that was not committed; only what was not committed comes again. (K3)"""
+    log = filled(30)
+    rig = Rig(log)
+    processed = Counter()
+    for number in range(calls):
+        for each in rig.call():
+            if number % 4 != 3:
+                processed[each.offset] += 1
+                rig.ack([each])
+        rig.advance(700)
+    committed = rig.committed() or 0
+    successor = Rig(log)
+    again = successor.call(100)
+    assert {each.offset for each in again} | set(processed) == set(range(30))
+    assert min((each.offset for each in again), default=30) >= committed
+    successor.ack(again)
+    successor.commit_step()
+    assert successor.committed() == 30
+
+
+def test_poison_record_is_counted_out():
+    """With a bound, a poison record is reported and given up, and commits go on behind it. (K5, W3)"""
+    rig = Rig(filled(3), retry_service=ExponentialBackoff(0, 0, retries_max=3), tuple_listener=Noting())
+    for _ in range(20):
+        for each in rig.call():
+            (rig.fail if each.offset == 1 else rig.ack)([each])
+    assert Counter(rig.offsets) == {0: 1, 1: 4, 2: 1}
+    assert seen(rig).count(("max", 1)) == 1
+    assert seen(rig).count(("retry", 1)) == 3
+    rig.commit_step()
+    assert rig.committed() == 3
+    (error,) = rig.collector.errors
+    assert "topic 'test', partition 0, offset 1: given up, it failed 4 times" in str(error)
+
+
+class Kept(DeadLetterHook):
+    """Keeps letters, or refuses them."""
+
+    letters: list = []  # noqa: RUF012 - shared with the test
+    refuses = False
+
+    def take(self, letters):
+        if Kept.refuses:
+            raise OSError("the disk is full")
+        Kept.letters.extend(letters)
+
+
+@pytest.fixture
+def kept():
+    Kept.letters.clear()
+    Kept.refuses = False
+    return Kept
+
+
+NEVER_AGAIN = ExponentialBackoff(0, 0, retries_max=0)
+
+
+def test_dead_letters(kept):
+    """A record that is given up goes to the hook as it is; its offset is committed when the hook has it. (W3)"""
+    rig = Rig(filled(2), retry_service=NEVER_AGAIN, dead_letter=Kept())
+    rig.context.holds = True
+    emitted = rig.call(2)
+    rig.fail(emitted)
+    rig.spout.deactivate()
+    assert rig.committed() is None, "the hook has not taken them yet"
+    rig.context.run_offloaded()
+    rig.spout.deactivate()
+    assert rig.committed() == 2
+    assert [(letter.record.value, letter.fails) for letter in kept.letters] == [(b"0", 1), (b"1", 1)]
+    assert rig.collector.errors == []
+
+
+def test_dead_letters_refused(kept):
+    """If the hook raises, the record is processed again, and offered again if it fails again."""
+    rig = Rig(filled(1), retry_service=NEVER_AGAIN, dead_letter=Kept())
+    kept.refuses = True
+    rig.fail(rig.call())
+    assert "the disk is full" in str(rig.collector.errors[0])
+    assert rig.call(3) == []
+    rig.advance(10_000)
+    kept.refuses = False
+    rig.fail(rig.call())
+    assert [letter.fails for letter in kept.letters] == [2]
+    rig.commit_step()
+    assert rig.committed() == 1
+
+
+def test_dead_letters_of_a_lost_partition(kept):
+    """A letter that is taken after its partition was lost changes nothing for the new owner."""
+    rig = Rig(filled(1), retry_service=NEVER_AGAIN, dead_letter=Kept(), subscribe=True)
+    rig.call(2)
+    rig.context.holds = True
+    rig.fail(rig.emitted)
+    rig.log.expire(rig.spout._client)
+    rig.call(2)
+    rig.context.run_offloaded()
+    rig.commit_step()
+    assert rig.committed() is None
+    assert rig.offsets == [0, 0]
+
+
+def test_unreadable_records(kept):
+    """A record that no tuple can be made of goes to the hook; without one it ends the worker, which names it."""
+    log = filled(1)
+    log.put(P1, None, b"\xff")
+    log.append(TOPIC, ["fine"])
+    rig = Rig(log, translator=DefaultRecordTranslator(Fields("value")), dead_letter=Kept())
+    rig.ack(rig.call(3))
+    assert [each.values for each in rig.emitted] == [("0",), ("fine",)]
+    (letter,) = kept.letters
+    assert letter == DeadLetter(letter.record, 0, letter.reason)
+    assert letter.record.value == b"\xff"
+    assert "UnicodeDecodeError" in letter.reason
+    rig.commit_step()
+    assert rig.committed() == 3
+    strict = Rig(log, topology_id="strict", translator=DefaultRecordTranslator(Fields("value")))
+    with pytest.raises(InputError, match="topic 'test', partition 0, offset 1: no tuple can be made of it: Unicode"):
+        strict.call(3)
+
+
+def test_dead_letter_table(tmp_path):
+    """A path means a Delta table with the bytes of the records; a function is called for each letter."""
+    rig = Rig(filled(2), retry_service=NEVER_AGAIN, dead_letter=str(tmp_path / "dead"))
+    rig.fail(rig.call(2))
+    rows = pa.table(DeltaTable(str(tmp_path / "dead")).scan()).to_pylist()
+    found = sorted(
+        (row["topic"], row["partition"], row["offset"], row["key"], row["value"], row["reason"]) for row in rows
+    )
+    assert found == [
+        (TOPIC, 0, number, str(number).encode(), str(number).encode(), "it failed 1 times") for number in (0, 1)
+    ]
+
+
+def test_late_failure_of_an_earlier_assignment():
+    """A failure from before a rebalance does not touch the tuple of the same record that was emitted since. (K7, W4)"""
+    rig = Rig(filled(1), subscribe=True, tuple_listener=Noting())
+    rig.call()
+    (old,) = rig.call()
+    rig.log.expire(rig.spout._client)
+    rig.call()
+    rig.call()
+    new = rig.emitted[-1]
+    assert new is not old
+    assert (old.offset, new.offset) == (0, 0)
+    rig.fail([old])
+    assert ("retry", 0) not in seen(rig)
+    rig.ack([old])
+    assert seen(rig)[-1] == ("ack", 0), "the listener learns it all the same"
+    rig.commit_step()
+    assert rig.committed() is None, "the live one is pending"
+    rig.ack([new])
+    rig.commit_step()
+    assert rig.committed() == 1
+
+
+def test_cap_of_emissions():
+    """At most the limit and a poll less one are emitted in a partition without a commit. (K8)"""
+    for limit, poll in [(1, 5), (7, 5), (10, 5), (10, 1), (13, 9)]:
+        rig = Rig(filled(100), max_uncommitted_offsets=limit, poll_records_max=poll)
+        emitted = len(rig.call(200))
+        assert limit <= emitted <= limit + poll - 1
+
+
+def test_at_most_once_killed():
+    """A kill between commit and emission loses the record; none comes twice. (K9)"""
+    log = filled(10)
+    rig = Rig(log, processing_guarantee="at_most_once")
+    first = rig.call(2)
+    assert rig.committed() == 5
+    successor = Rig(log, processing_guarantee="at_most_once")
+    rest = successor.call(20)
+    assert [each.values[1] for each in (*first, *rest)] == ["0", "1", "5", "6", "7", "8", "9"]
+
+
+def test_at_most_once_without_commit():
+    """What could not be committed is not emitted; it is read again."""
+    rig = Rig(filled(3), processing_guarantee="at_most_once")
+    rig.log.refuse("commit")
+    assert rig.call() == []
+    assert [each.values[1] for each in rig.call(5)] == ["0", "1", "2"]
+    assert isinstance(rig.collector.errors[0], SourceFailure)
+
+
+def test_commits_while_nothing_is_asked_for():
+    """No call, no commit; but acks alone suffice, so that a spout whose pending is full commits too. (K11, W7)"""
+    rig = Rig(filled(5))
+    emitted = rig.call(5)
+    rig.advance(600_000)
+    assert rig.committed() is None
+    rig.ack(emitted[:1])
+    assert rig.committed() == 1
+
+
+def test_clean_handover_repeats_nothing():
+    """What is acked above a gap is not emitted again by the next owner of a partition. (W1)"""
+    log = filled(10)
+    rig = Rig(log, poll_records_max=10)
+    emitted = rig.call(8)
+    rig.ack([each for each in emitted if each.offset != 4])
+    rig.spout.close()
+    assert rig.committed() == 4
+    heir = Rig(log, poll_records_max=10)
+    again = heir.call(20)
+    assert [each.offset for each in again] == [4, 8, 9]
+    heir.ack(again)
+    heir.commit_step()
+    assert heir.committed() == 10
+
+
+def test_acked_ranges_of_others_count_for_nothing():
+    """Another topology that goes on at a group's offset processes everything behind it."""
+    log = filled(10)
+    log.store(GROUP, {P1: StoredOffset(4, CommitMetadata("another", acked=[(5, 9)]).to_json())})
+    rig = Rig(log, first_poll="uncommitted_earliest")
+    assert [each.offset for each in rig.call(20)] == list(range(4, 10))
+
+
+def test_partitions_that_stay_are_not_disturbed():
+    """When a second member joins, the partitions that the first one keeps go on: nothing of them comes again. (W1)"""
+    log = filled(20, partitions=2)
+    clock = Clock()
+    one = Rig(log, subscribe=True, clock=clock)
+    one.call(6)
+    two = Rig(log, subscribe=True, clock=clock)
+    for _ in range(100):
+        one.call()
+        two.call()
+    kept = {each.id.partition for each in one.emitted[-5:]}
+    assert len(kept) == 1
+    counts = Counter((each.id.partition, each.offset) for each in one.emitted if each.id.partition in kept)
+    assert set(counts.values()) == {1}
+    assert len(counts) == 20
+    assert len({each.offset for each in two.emitted}) == 20
+
+
+def test_poison_record_does_not_read_everything_again():
+    """After a retry, reading goes on where it was: what lies between is not fetched once more. (W2)"""
+    log = filled(1_000)
+    rig = Rig(log, max_uncommitted_offsets=10_000, retry_service=ExponentialBackoff(1_000, 0, delay_max_ms=1_000))
+    rig.fail(rig.call())
+    rig.ack(rig.call(999))
+    rig.asked()
+    rig.advance(1_000)
+    (again,) = rig.call(50)
+    assert again.offset == 0
+    assert rig.asked("seek") == [(P1, 0), (P1, 1_000)]
+
+
+def test_failed_commits():
+    """A commit that fails is reported and made again; so is one that a rebalance has overtaken. (W8, STORM-2494)"""
+    rig = Rig(filled(5))
+    rig.ack(rig.call(5))
+    rig.log.refuse("commit")
+    rig.commit_step()
+    assert rig.committed() is None
+    assert isinstance(rig.collector.errors[0], SourceFailure)
+    rig.commit_step()
+    assert rig.committed() == 5
+
+
+def test_slow_commit():
+    """While a commit is under way tuples go on, and no second commit begins; then it counts."""
+    rig = Rig(filled(12))
+    rig.context.holds = True
+    rig.ack(rig.call(5))
+    rig.ack(rig.commit_step())
+    rig.ack(rig.call(5))
+    rig.ack(rig.commit_step())
+    rig.context.run_offloaded()
+    assert rig.asked("commit") == [{P1: 5}]
+    assert rig.spout._held[P1].offsets.committed_offset == 5
+    rig.context.holds = False
+    rig.commit_step()
+    assert rig.committed() == 12
+
+
+def test_broker_away():
+    """While the broker does not answer, the spout reports it and lives; then it goes on."""
+    rig = Rig(filled(5))
+    rig.ack(rig.call(2))
+    rig.log.is_down = True
+    rig.ack(rig.commit_step())
+    rig.ack(rig.call(10))
+    assert all(isinstance(error, SourceFailure) for error in rig.collector.errors)
+    assert rig.collector.errors
+    rig.log.is_down = False
+    rig.ack(rig.call(10))
+    rig.commit_step()
+    assert rig.offsets == list(range(5))
+    assert rig.committed() == 5
+
+
+def test_start_without_a_broker():
+    """A spout that is activated while the broker is away begins when it is there."""
+    log = filled(2)
+    log.is_down = True
+    rig = Rig(log)
+    rig.commit_step()
+    assert rig.emitted == []
+    log.is_down = False
+    rig.commit_step()
+    assert len(rig.call(2)) + len(rig.emitted) >= 2
+
+
+def test_log_end_without_records():
+    """The group reaches the log end although the last offsets have no records, as after a transaction."""
+    log = filled(3)
+    log.skip(TOPIC, 2)
+    rig = Rig(log)
+    rig.ack(rig.call(5))
+    rig.commit_step()
+    assert rig.committed() == 5
+
+
+def test_gone_records_are_logged(caplog):
+    """Failed records that retention has removed count as done; the log says which."""
+    log = filled(10)
+    rig = Rig(log)
+    rig.fail(rig.call(3))
+    log.delete_records(TOPIC, {0: 2})
+    with caplog.at_level(logging.WARNING):
+        assert [each.offset for each in rig.call(3)] == [3, 4, 2]
+    assert "2 failed records are gone (0 and later)" in caplog.text
+
+
+def test_partitions_added():
+    """Partitions that are added later are found, and read from their beginning."""
+    rig = Rig(filled(1))
+    rig.call()
+    rig.log.create_topic(TOPIC, 2)
+    rig.log.append(TOPIC, ["new"], 1)
+    rig.advance(2_500)
+    assert [(each.id.partition, each.values[2]) for each in rig.call()] == [(P2, "new")]
+
+
+def test_tasks_share_partitions():
+    """Tasks take partitions in turn; together they read everything once."""
+    log = filled(4, partitions=3)
+    rigs = [Rig(log, tasks=2, index=index) for index in range(2)]
+    emitted = [each.id for rig in rigs for each in rig.call(20)]
+    assert len(set(emitted)) == len(emitted) == 12
+    assert {each.partition.partition for each in emitted[:8]} == {0, 2}
+
+
+def test_listener_learns_everything():
+    """The listener learns of emissions, acks, retries and assignments, and of the metrics every so often."""
+    rig = Rig(filled(2), tuple_listener=Noting(), metrics_bucket_secs=60)
+    first, second = rig.call(2)
+    rig.ack([first])
+    rig.fail([second])
+    rig.advance(60_500)
+    rig.call()
+    assert seen(rig) == [("partitions", 1), ("emit", 0), ("emit", 1), ("ack", 0), ("retry", 1), ("lag", 1), ("emit", 1)]
+
+
+def test_default_group():
+    """Without a group id, a spout has a group of its own by the names of topology and component."""
+    rig = Rig(filled(1), group_id=None)
+    rig.ack(rig.call())
+    rig.spout.close()
+    assert rig.log.committed("topology-spout")[P1].offset == 1

@@ -1,0 +1,477 @@
+"""KafkaSpout: Storm's own test cases, on a log in memory and in simulated time. Their names stand in brackets."""
+
+from __future__ import annotations
+
+import pytest
+
+from spouts.kafka.plain.client import LogRange, StoredOffset
+from spouts.kafka.plain.offsets import CommitMetadata, MessageId
+from spouts.kafka.plain.retries import ExponentialBackoff
+from spouts.kafka.plain.subscription import RoundRobinPartitioner
+from spouts.kafka.plain.translators import SimpleRecordTranslator
+from tests.spouts.kafka.plain.rig import GROUP, P1, P2, STREAM, TOPIC, Collector, Rig, filled
+from txtopo.api.fields import Fields
+from txtopo.testing.memory_log import LogCall, MemoryLog
+
+AFTER_A_MINUTE = ExponentialBackoff(60_000, 0, retries_max=1, delay_max_ms=60_000)
+NULLS = SimpleRecordTranslator(lambda record: None, Fields("value"), STREAM)
+
+
+class TestEmit:
+    def test_one_tuple_a_call(self):
+        """A call emits one tuple, however many were polled. (E1)"""
+        rig = Rig(filled(10), poll_records_max=10)
+        assert [each.values for each in rig.call()] == [(TOPIC, "0", "0")]
+        assert rig.emitted[0].stream == STREAM
+        assert rig.call()[0].offset == 1
+
+    def test_all_failed_come_again(self):
+        """Whatever failed is emitted again, although the limit of uncommitted offsets is reached; found by a seek. (E2)"""
+        rig = Rig(filled(300), poll_records_max=250)
+        emitted = rig.call(300)
+        assert len(emitted) == 250
+        rig.fail(emitted)
+        rig.advance(50)
+        rig.asked()
+        again = rig.call(250)
+        assert [each.offset for each in again] == list(range(250))
+        assert rig.log.calls[:2] == [LogCall("seek", (P1, 0)), LogCall("poll", {P1})]
+
+    def test_only_pollable_partitions(self):
+        """A partition that may not be read stands still while another one is polled for its retry. (E3)"""
+        log = filled(251, partitions=2)
+        log.compact(TOPIC, {250}, 0)
+        rig = Rig(log, poll_records_max=501)
+        assert len(rig.call(501)) == 501
+        rig.call()
+        last = next(each for each in rig.emitted if each.id == MessageId(P2, 250, 1))
+        rig.fail([rig.emitted[7], last])
+        rig.advance(50)
+        rig.asked()
+        assert [each.id for each in rig.call()] == [MessageId(P1, 7, 1)]
+        assert rig.log.calls == [LogCall("seek", (P1, 7)), LogCall("poll", {P1})]
+        assert rig.call(50) == []
+        assert [call for call in rig.log.calls if call.name == "seek"] == [LogCall("seek", (P1, 7))]
+
+
+class Share(RoundRobinPartitioner):
+    """Gives a task what the test says."""
+
+    def share(self, partitions, task_index, tasks):
+        return [each for each in partitions if each in Share.now]
+
+
+Share.now = [P1, P2]
+
+
+def reassign(rig, *partitions):
+    Share.now = list(partitions)
+    rig.spout._look_for_partitions()
+
+
+class TestRebalance:
+    @pytest.fixture
+    def rig(self):
+        Share.now = [P1, P2]
+        return Rig(filled(1, partitions=2), partitioner=Share())
+
+    def test_only_what_is_held_is_committed(self, rig):
+        """After a partition is lost, its acks are committed no more; those of the others are. (R1, K6)"""
+        emitted = rig.call(2)
+        reassign(rig, P2)
+        rig.ack(emitted)
+        rig.asked()
+        rig.commit_step()
+        assert rig.asked("commit") == [{P2: 1}]
+
+    def test_only_what_is_held_is_retried(self, rig):
+        """After a partition is lost, its failures are no retries; those of the others are. (R2, K6)"""
+        emitted = rig.call(2)
+        reassign(rig, P2)
+        rig.fail(emitted)
+        assert [each.id for each in rig.call(5)] == [MessageId(P2, 0, 1, fails=1)]
+        assert emitted[0].id.fails == 0
+        assert not rig.spout._retries.is_scheduled(P1, 0)
+
+    def test_positions_stay(self):
+        """A new partition begins where the group has committed; the position of one that is kept is not touched. (R3)"""
+        log = filled(10, partitions=2)
+        log.skip(TOPIC, 600, 1)
+        log.store(GROUP, {P2: StoredOffset(500, CommitMetadata("topology").to_json())})
+        Share.now = [P1]
+        rig = Rig(log, partitioner=Share())
+        rig.call(3)
+        rig.asked()
+        reassign(rig, P1, P2)
+        assert rig.log.calls == [LogCall("unassign", set()), LogCall("assign", {P2: 500})]
+        assert [each.offset for each in rig.call(3)] == [3, 4, 5]
+        assert rig.asked("seek") == []
+
+
+class TestMaxUncommitted:
+    def rig(self):
+        return Rig(filled(100), max_uncommitted_offsets=10, retry_service=AFTER_A_MINUTE)
+
+    def test_limit(self):
+        """So many offsets are emitted, and as many again when these are committed. (M1)"""
+        rig = self.rig()
+        assert len(rig.call(100)) == 10
+        rig.ack(rig.emitted)
+        rig.commit_step()
+        assert len(rig.call(99)) + 1 == 10
+
+    def test_last_acked(self):
+        """If all but the last fail, nothing more comes: acked offsets behind a gap count too. (M2)"""
+        rig = self.rig()
+        emitted = rig.call(100)
+        rig.fail(emitted[:9])
+        rig.ack(emitted[9:])
+        rig.commit_step()
+        assert rig.call(100) == []
+
+    def test_retry_at_the_limit(self):
+        """A retry within the limit lets a poll happen, with what else it brings; one beyond the limit does not. (M3)"""
+        rig = self.rig()
+        rig.fail(rig.call(100)[9:])
+        assert rig.call(100) == []
+        rig.advance(60_000)
+        again = rig.call(5)
+        assert [each.offset for each in again] == [9, 10, 11, 12, 13]
+        rig.fail(again[-1:])
+        rig.advance(60_000)
+        assert rig.call(100) == []
+
+    def test_retries_beyond_the_limit(self):
+        """One offset acked and committed makes room for a poll; what fails then comes again only within the limit. (M4)"""
+        rig = self.rig()
+        emitted = rig.call(100)
+        rig.ack(emitted[:1])
+        rig.fail(emitted[1:])
+        rig.advance(2_500)
+        new = rig.call(10)
+        assert [each.offset for each in new] == [10, 11, 12, 13, 14]
+        rig.fail(new)
+        rig.advance(60_000)
+        assert [each.offset for each in rig.call(100)] == list(range(1, 11))
+
+
+class TestCompaction:
+    def test_missing_offsets(self):
+        """Offsets that never existed do not hold the commit up; the commit comes before the poll. (L1)"""
+        log = filled(10)
+        log.compact(TOPIC, {5, 6, 7})
+        rig = Rig(log)
+        rig.ack(rig.call(7))
+        rig.asked()
+        rig.commit_step()
+        assert rig.log.calls == [LogCall("commit", {P1: 10}), LogCall("poll", {P1})]
+
+    def test_retries_that_are_gone(self):
+        """Failed records that are gone count as done, once a later record came in their place. (L2)"""
+        log = filled(3, partitions=2)
+        rig = Rig(log)
+        rig.fail(rig.call(10))
+        assert len(rig.emitted) == 6
+        rig.advance(50)
+        log.compact(TOPIC, {0, 1})
+        again = rig.call(10)
+        assert [(each.id.partition, each.offset) for each in again] == [(P1, 2), (P2, 0), (P2, 1), (P2, 2)]
+        rig.asked()
+        rig.commit_step()
+        assert rig.asked("commit") == [{P1: 2}]
+        rig.ack(again)
+        rig.commit_step()
+        assert rig.asked("commit") == [{P1: 3, P2: 3}]
+
+    def test_gone_while_in_flight(self):
+        """A record that is gone from the log while its tuple is pending is waited for. (L3)"""
+        log = filled(3)
+        rig = Rig(log)
+        first, pending, last = rig.call(3)
+        rig.fail([first, last])
+        rig.advance(50)
+        log.compact(TOPIC, {0, 1})
+        (again,) = rig.call(3)
+        assert again.offset == 2
+        rig.ack([again])
+        rig.commit_step()
+        assert rig.committed() == 1
+        rig.ack([pending])
+        rig.commit_step()
+        assert rig.committed() == 3
+
+    def test_hole(self):
+        """A hole between two emitted offsets is stepped over when what is before it is acked. (L4)"""
+        log = filled(3)
+        log.compact(TOPIC, {1})
+        rig = Rig(log)
+        first, last = rig.call(3)
+        rig.ack([first])
+        rig.commit_step()
+        assert rig.committed() == 1
+        rig.ack([last])
+        rig.commit_step()
+        assert rig.committed() == 3
+
+
+class TestGuarantees:
+    def test_at_most_once(self):
+        """Positions are committed after the poll and before the first tuple, which has no id. (G1)"""
+        rig = Rig(filled(5), processing_guarantee="at_most_once")
+        order = rig.log.calls
+        order.clear()
+
+        class Noting(Collector):
+            def emit(self, values, stream="default", message_id=None):
+                order.append(LogCall("emit", message_id))
+                return []
+
+        rig.spout._collector = Noting()
+        rig.call()
+        assert order == [LogCall("poll", {P1}), LogCall("commit", {P1: 5}), LogCall("emit", None)]
+        assert CommitMetadata.parse(rig.log.committed(GROUP)[P1].metadata).topology_id == "topology"
+
+    @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
+    def test_limit_counts_for_at_least_once_only(self, guarantee):
+        """The limit of uncommitted offsets is none for the other guarantees. (G2, G3)"""
+        rig = Rig(filled(500), processing_guarantee=guarantee, poll_records_max=250)
+        assert len(rig.call(501)) == 500
+
+    @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
+    def test_tracking(self, guarantee):
+        """Tuples have ids if that is asked for; their failures change nothing all the same. (G4, G5)"""
+        rig = Rig(filled(1), processing_guarantee=guarantee, tuple_tracking_enforced=True)
+        emitted = rig.call()
+        assert emitted[0].id == MessageId(P1, 0, 1)
+        rig.asked()
+        rig.fail(emitted)
+        rig.advance(50)
+        assert rig.call(5) == []
+        assert rig.asked("seek") == []
+
+    def test_acks_at_most_once(self):
+        """Acks commit nothing. (G6)"""
+        rig = Rig(filled(5), processing_guarantee="at_most_once", tuple_tracking_enforced=True)
+        emitted = rig.call()
+        rig.asked()
+        rig.ack(emitted)
+        rig.commit_step()
+        assert rig.asked("commit") == []
+
+    def test_no_guarantee(self):
+        """What was polled is committed every so often, whether it was acked or not. (G7)"""
+        rig = Rig(filled(1), processing_guarantee="no_guarantee")
+        rig.call()
+        rig.asked()
+        rig.commit_step()
+        assert rig.asked("commit") == [{P1: 1}]
+        assert CommitMetadata.parse(rig.log.committed(GROUP)[P1].metadata).topology_id == "topology"
+
+    @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
+    def test_nulls(self, guarantee):
+        """Null tuples are not emitted. (G8, G9)"""
+        rig = Rig(filled(10), processing_guarantee=guarantee, translator=NULLS)
+        assert rig.call(10) == []
+
+
+def test_null_tuples():
+    """With at-least-once, too, null tuples are not emitted; they count as done. (null)"""
+    rig = Rig(filled(10), translator=NULLS)
+    assert rig.call(10) == []
+    rig.commit_step()
+    assert rig.committed() == 10
+
+
+def test_null_tuples_emitted():
+    """If asked for, a null tuple is emitted, with None for each field."""
+    rig = Rig(filled(1), translator=NULLS, emit_null_tuples=True)
+    assert [each.values for each in rig.call()] == [(None,)]
+
+
+class TestReactivation:
+    @pytest.mark.parametrize("strategy", ["uncommitted_earliest", "earliest"])
+    def test_reactivated(self, strategy):
+        """Deactivation commits; acks that come while it lasts are kept, and so is what was polled. (A1, A2)"""
+        rig = Rig(filled(20), first_poll=strategy, poll_records_max=10)
+        emitted = rig.call(7)
+        rig.ack(emitted[:6])
+        rig.spout.deactivate()
+        assert rig.committed() == 6
+        rig.ack(emitted[6:])
+        rig.spout.activate()
+        for offset in range(7, 20):
+            (each,) = rig.call()
+            assert each.offset == offset
+            rig.ack([each])
+        rig.commit_step()
+        assert rig.committed() == 20
+        assert rig.call(5) == []
+
+    def test_metrics_while_inactive(self):
+        """Metrics can be read while the spout is not active. (A3)"""
+        rig = Rig(filled(10), poll_records_max=10)
+        rig.ack(rig.call(5))
+        rig.spout.deactivate()
+        metrics = rig.spout.metrics()
+        assert metrics["test/partition_0/spoutLag"] == 5
+        assert metrics["test/totalSpoutLag"] == 5
+
+
+def test_retry_limit():
+    """A message that may not be retried counts as done when it fails; the commit comes before the next poll. (limit)"""
+    rig = Rig(filled(4), retry_service=ExponentialBackoff(0, 0, retries_max=0))
+    rig.fail(rig.call(4))
+    rig.asked()
+    rig.commit_step()
+    assert rig.log.calls == [LogCall("commit", {P1: 4}), LogCall("poll", {P1})]
+
+
+class TestSingleTopic:
+    def rig(self, messages):
+        return Rig(filled(messages), poll_records_max=10, retry_service=ExponentialBackoff(0, 0, retries_max=3))
+
+    def test_seek_back_and_on(self):
+        """A replay in an early poll is alone, and reading goes on behind what was emitted. (ST1)"""
+        rig = self.rig(20)
+        emitted = rig.call(20)
+        rig.fail(emitted[:1])
+        rig.ack(emitted[1:])
+        (again,) = rig.call(20)
+        assert again.offset == 0
+        rig.ack([again])
+        rig.commit_step()
+        assert rig.committed() == 20
+        assert rig.call(3) == []
+
+    def test_commit_moves_the_position(self):
+        """What is committed is not emitted again, although a retry has moved the position back. (ST2)"""
+        rig = self.rig(11)
+        emitted = rig.call(10)
+        rig.fail(emitted[:1])
+        rig.ack(emitted[1:])
+        (again,) = rig.call()
+        assert again.offset == 0
+        rig.ack([again])
+        (last,) = rig.commit_step()
+        assert rig.committed() == 10
+        assert last.offset == 10
+        assert rig.call(5) == []
+
+    def test_slow_double_acks(self):
+        """A second ack changes nothing. (ST3)"""
+        rig = self.rig(20)
+        emitted = rig.call(10)
+        rig.ack([emitted[0], emitted[0], emitted[0], *emitted[5:0:-1]])
+        emitted += rig.call(10)
+        rig.ack(emitted)
+        rig.commit_step()
+        assert rig.offsets == list(range(20))
+        assert rig.committed() == 20
+
+    def test_all_acked(self):
+        """Ten messages are ten tuples with their values. (ST4)"""
+        rig = self.rig(10)
+        rig.ack(rig.call(10))
+        assert [each.values for each in rig.emitted] == [(TOPIC, str(number), str(number)) for number in range(10)]
+        rig.commit_step()
+        assert rig.committed() == 10
+
+    @pytest.mark.parametrize("failed", [1, 0])
+    def test_in_and_out_of_order(self, failed):
+        """A message that failed comes again, whether the one before or behind it was acked. (ST5, ST6)"""
+        rig = self.rig(10)
+        two = rig.call(2)
+        rig.ack([two[1 - failed]])
+        rig.fail([two[failed]])
+        rest = rig.call(20)
+        assert len(rest) == 9
+        assert sorted(each.offset for each in rest) == sorted([*range(2, 10), failed])
+        rig.ack(rest)
+        rig.commit_step()
+        assert rig.committed() == 10
+
+    def test_exactly_the_failed_ones(self):
+        """Of ten messages the three that failed come again, and no other. (ST7)"""
+        rig = self.rig(10)
+        emitted = rig.call(10)
+        rig.fail([emitted[5], emitted[3]])
+        again = rig.call()
+        rig.fail([emitted[2]])
+        again += rig.call(10)
+        assert sorted(each.offset for each in again) == [2, 3, 5]
+
+    def test_fail_counts(self):
+        """A message that failed as often as allowed is never emitted again; its id counts. (ST8, K4)"""
+        rig = self.rig(1)
+        for fails in range(4):
+            (each,) = rig.call()
+            assert each.id.fails == fails
+            rig.fail([each])
+        assert rig.call(10) == []
+
+    def test_topic_created_later(self):
+        """A topic that is created later is found, although nothing could be polled before. (ST9)"""
+        log = MemoryLog()
+        rig = Rig(log)
+        assert rig.call(3) == []
+        log.create_topic(TOPIC)
+        log.append(TOPIC, ["first"])
+        rig.advance(2_500)
+        (each,) = rig.call()
+        assert each.values[2] == "first"
+
+
+class TestDeploy:
+    def test_same_topology(self):
+        """A topology goes on where it has committed: when it is activated again, and when it is deployed again. (D1, D2)"""
+        log = filled(2)
+        rig = Rig(log)
+        rig.ack(rig.call())
+        rig.spout.deactivate()
+        assert rig.committed() == 1
+        again = Rig(log)
+        rig.spout.activate()
+        (each,) = rig.call()
+        assert each.offset == 1
+        rig.ack([each])
+        rig.commit_step()
+        assert rig.committed() == 2
+        assert again.call()[0].offset == 1
+
+    def test_new_topology(self):
+        """A topology with another id begins as its strategy says. (D3)"""
+        log = filled(2)
+        rig = Rig(log)
+        rig.ack(rig.call())
+        rig.spout.close()
+        assert rig.committed() == 1
+        other = Rig(log, topology_id="another")
+        emitted = other.call(2)
+        assert [each.offset for each in emitted] == [0, 1]
+        other.ack(emitted)
+        other.commit_step()
+        assert other.committed() == 2
+
+
+def test_metrics_of_the_log():
+    """The metrics of a task: what it holds, and how far it is."""
+    rig = Rig(filled(3))
+    rig.ack(rig.call(2))
+    rig.commit_step()
+    assert rig.spout.metrics() == {
+        "test/partition_0/spoutLag": 1,
+        "test/partition_0/earliestTimeOffset": 0,
+        "test/partition_0/latestTimeOffset": 3,
+        "test/partition_0/latestEmittedOffset": 2,
+        "test/partition_0/latestCompletedOffset": 2,
+        "test/partition_0/recordsInPartition": 3,
+        "test/totalSpoutLag": 1,
+        "test/totalEarliestTimeOffset": 0,
+        "test/totalLatestTimeOffset": 3,
+        "test/totalLatestEmittedOffset": 2,
+        "test/totalLatestCompletedOffset": 2,
+        "test/totalRecordsInPartitions": 3,
+    }
+    rig.log.is_down = True
+    assert rig.spout.metrics()["test/totalSpoutLag"] == 1, "the ranges of last time"
+    assert rig.spout._ranges == {P1: LogRange(0, 3)}

@@ -1,0 +1,90 @@
+"""Which partitions a task reads."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import ClassVar
+
+import pytest
+
+from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.plain.subscription import (
+    NamedTopicFilter,
+    PatternTopicFilter,
+    RoundRobinPartitioner,
+    topic_filter,
+)
+from tests.spouts.kafka.plain.rig import P1, P2, Rig, filled
+from txtopo.errors import ConfigError
+
+THERE = [
+    TopicPartition(topic, partition)
+    for topic, count in [("test-1", 1), ("test-11", 2), ("unmatched", 1)]
+    for partition in range(count)
+]
+WANTED = [TopicPartition("test-1", 0), TopicPartition("test-11", 0), TopicPartition("test-11", 1)]
+
+
+def test_named_filter(caplog):
+    """Only topics with exactly these names; one that does not exist is left out, with one warning."""
+    named = NamedTopicFilter("test-1", "test-11", "absent")
+    with caplog.at_level(logging.WARNING):
+        assert named.chosen(reversed(THERE)) == WANTED
+        assert named.chosen(THERE) == WANTED
+    (record,) = caplog.records
+    assert "no topic 'absent'" in record.message
+
+
+def test_pattern_filter():
+    """Topics whose whole name matches."""
+    assert PatternTopicFilter(r"test-\d+").chosen(THERE) == WANTED
+    assert PatternTopicFilter(r"test").chosen(THERE) == []
+
+
+def test_topics():
+    """A name, several, a compiled expression or a filter say what to read; anything else is refused."""
+    assert set(topic_filter("a").names) == {"a"}
+    assert set(topic_filter(["a", "b"]).names) == {"a", "b"}
+    assert topic_filter(re.compile("a.")).names is None
+    mine = NamedTopicFilter("a")
+    assert topic_filter(mine) is mine
+    for wrong in ((), "", [""], [3]):
+        with pytest.raises(ConfigError, match="names, one at least"):
+            topic_filter(wrong)
+    with pytest.raises(ConfigError, match="no regular expression"):
+        PatternTopicFilter("(")
+
+
+def test_round_robin():
+    """11 partitions for 3 tasks, in turn; every partition has one task."""
+    partitions = [TopicPartition("t", number) for number in range(11)]
+    shares = [[each.partition for each in RoundRobinPartitioner().share(partitions, task, 3)] for task in range(3)]
+    assert shares == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+
+
+class TwoPartitions(RoundRobinPartitioner):
+    """Gives a task what the test says."""
+
+    share_now: ClassVar[list[TopicPartition]] = [P1]
+
+    def share(self, partitions, task_index, tasks):
+        return self.share_now
+
+
+def test_order_of_a_change():
+    """At a change, what was acked in all partitions is committed before anything is assigned; the listener is told last."""
+    partitioner = TwoPartitions
+    partitioner.share_now = [P1]
+    rig = Rig(filled(5, partitions=2), partitioner=partitioner())
+    assert [(call.name, call.given) for call in rig.log.calls] == [("unassign", set()), ("assign", {P1: 0})]
+    rig.ack(rig.call(2))
+    rig.log.calls.clear()
+    partitioner.share_now = [P2]
+    rig.advance(2_500)
+    rig.spout._look_for_partitions()
+    assert [(call.name, call.given) for call in rig.log.calls] == [
+        ("commit", {P1: 2}),
+        ("unassign", {P1}),
+        ("assign", {P2: 0}),
+    ]
