@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         LogCall as LogCall,
         MemoryLog as MemoryLog,
         MemoryLogClient as MemoryLogClient,
+        MemoryLogSender as MemoryLogSender,
     )
     from txtopo.testing.redelivering_queue import (
         QueueReader as QueueReader,
@@ -125,7 +126,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineTopology",
         ),
         "txtopo.testing.kafka": ("KafkaBroker", "running_kafka"),
-        "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient"),
+        "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),
         "txtopo.testing.tuples": ("make_tuple",),

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
 
+from committers.kafka import KafkaMessage, KafkaSender, SenderSettings
 from spouts.kafka.plain.client import (
     AssignmentListener,
     ClientSettings,
@@ -28,7 +30,7 @@ from spouts.kafka.plain.subscription import NamedTopicFilter, PatternTopicFilter
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 
-__all__ = ["LogCall", "MemoryLog", "MemoryLogClient"]
+__all__ = ["LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"]
 
 
 @attrs.frozen
@@ -59,12 +61,14 @@ class MemoryLog(Shared):
     Attributes:
         calls: what clients have asked for, in order.
         is_down: while True, whatever they ask for is refused.
+        send_queue_max: how many records a sender keeps that are not settled yet.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[LogCall] = []
         self.is_down = False
+        self.send_queue_max = 100_000
         self.lock = threading.RLock()
         self._topics: dict[str, list[_Partition]] = {}
         self._groups: dict[str, _Group] = {}
@@ -73,6 +77,10 @@ class MemoryLog(Shared):
     def connect(self, settings: ClientSettings) -> MemoryLogClient:
         """Return a client."""
         return MemoryLogClient(self, settings)
+
+    def connect_sender(self, settings: SenderSettings) -> MemoryLogSender:
+        """Return a sender, for a ``KafkaBolt``."""
+        return MemoryLogSender(self, settings)
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Create a topic, or give it more partitions: so many in all."""
@@ -364,6 +372,53 @@ class MemoryLogClient(KafkaClient):
             at = log.end
         self.positions[partition] = at
         return found
+
+
+class MemoryLogSender(KafkaSender):
+    """A sender to a :class:`MemoryLog`. Records are written, or refused, when it is asked to serve.
+
+    Args:
+        log: the log.
+        settings: nothing of them matters.
+    """
+
+    def __init__(self, log: MemoryLog, settings: SenderSettings) -> None:
+        self.settings = settings
+        self._log = log
+        self._queue: deque[tuple[KafkaMessage, Callable[[Exception | None], None]]] = deque()
+
+    def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
+        """Put a record into the queue."""
+        if len(self._queue) >= self._log.send_queue_max:
+            return False
+        self._queue.append((message, on_delivery))
+        return True
+
+    def serve(self, timeout_secs: float) -> None:
+        """Write what is in the queue."""
+        del timeout_secs
+        while self._queue:
+            message, on_delivery = self._queue.popleft()
+            try:
+                self._write(message)
+            except SourceFailure as error:
+                on_delivery(error)
+            else:
+                on_delivery(None)
+
+    def close(self, timeout_secs: float) -> None:
+        """Write what is in the queue."""
+        self.serve(timeout_secs)
+
+    def _write(self, message: KafkaMessage) -> None:
+        with self._log.lock:
+            self._log.ask("send")
+            number = message.partition
+            if number is None:
+                count = sum(each.topic == message.topic for each in self._log.partitions())
+                number = zlib.crc32(message.key or b"") % max(1, count)
+            partition = TopicPartition(message.topic, number)
+            self._log.put(partition, message.key, message.value, message.timestamp_ms, message.headers)
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

@@ -1,0 +1,350 @@
+"""KafkaBolt: a sink of plain topologies that writes tuples to Kafka topics, at least once.
+
+A tuple is acked when the broker has acknowledged its record, and failed if it did not. librdkafka sends in threads of
+its own; the bolt waits for its answers in a thread beside the worker's loop, as long as any are open.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+
+from txtopo.api.bolt import RichBolt
+from txtopo.api.collector import OutputCollector
+from txtopo.api.context import TopologyContext
+from txtopo.api.tuples import Tuple
+from txtopo.client_properties import ClientProperties, Value
+from txtopo.errors import ConfigError, FieldsError, SourceFailure
+
+_log = logging.getLogger(__name__)
+
+SERVE_SECS = 0.1
+"""How long a call beside the loop waits for answers at most."""
+
+CLOSE_SECS = 10.0
+"""How long the end of a run waits for them."""
+
+_RESERVED = {"bootstrap.servers": "it is the first argument, servers"}
+
+
+@attrs.frozen
+class KafkaMessage:
+    """A record to be written.
+
+    Args:
+        topic: the topic.
+        key: its key; records with equal keys go to the same partition.
+        value: its value.
+        partition: the partition; None: by the key, or any if there is none.
+        timestamp_ms: its time, in ms since 1970; None: now.
+        headers: names and values.
+    """
+
+    topic: str
+    key: bytes | None = None
+    value: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+Mapper = Callable[[Tuple], KafkaMessage | None]
+"""Makes a record of a tuple; None: the tuple is acked, and nothing is written."""
+
+Serializer = Callable[[Any], bytes | None]
+"""Makes bytes of a value."""
+
+
+@attrs.frozen
+class SenderSettings:
+    """How to reach Kafka.
+
+    Args:
+        servers: host:port, separated by commas.
+        properties: further properties of librdkafka.
+        timeout_ms: after so long an answer counts as an error, unless a property says otherwise.
+        report: takes errors that belong to no record.
+    """
+
+    servers: str
+    properties: ClientProperties
+    timeout_ms: int
+    report: Callable[[Exception], None] = attrs.field(repr=False)
+
+
+class KafkaSender(ABC):
+    """All that a KafkaBolt asks of Kafka. :meth:`serve` may run in another thread than the others."""
+
+    @abstractmethod
+    def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
+        """Begin to write a record; return False if there is no room for it now.
+
+        ``on_delivery`` is called in :meth:`serve` or :meth:`close`: with None when the broker has acknowledged the
+        record, otherwise with the error.
+
+        Raises:
+            SourceFailure: the client refuses it.
+        """
+
+    @abstractmethod
+    def serve(self, timeout_secs: float) -> None:
+        """Call ``on_delivery`` of records that are settled; wait for one if there is none."""
+
+    @abstractmethod
+    def close(self, timeout_secs: float) -> None:
+        """Wait for what is open, but no longer than that, and let everything go."""
+
+
+class ConfluentSender(KafkaSender):
+    """A producer of confluent-kafka.
+
+    Raises:
+        ConfigError: confluent-kafka is not installed, librdkafka refuses a property, or a secret can't be found here.
+    """
+
+    def __init__(self, settings: SenderSettings) -> None:
+        try:
+            import confluent_kafka  # noqa: PLC0415 - an extra of the installation
+        except ImportError:
+            raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
+        self._kafka = confluent_kafka
+        self._settings = settings
+        given = settings.properties.resolved()
+        self._configuration = {
+            "enable.idempotence": "acks" not in given and "request.required.acks" not in given,
+            "message.timeout.ms": settings.timeout_ms,
+            **given,
+            "bootstrap.servers": settings.servers,
+            "error_cb": lambda error: settings.report(self._failure(error)),
+        }
+        self._producer = self._connect()
+
+    def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
+        """Put a record into the client's queue."""
+        optional: dict[str, Any] = {}
+        if message.partition is not None:
+            optional["partition"] = message.partition
+        if message.timestamp_ms is not None:
+            optional["timestamp"] = message.timestamp_ms
+        try:
+            self._producer.produce(
+                message.topic,
+                message.value,
+                message.key,
+                headers=list(message.headers) or None,
+                on_delivery=lambda error, _: on_delivery(None if error is None else self._failure(error)),
+                **optional,
+            )
+        except BufferError:
+            return False
+        except self._kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.fatal():  # an idempotent producer that has lost its sequence sends nothing any more
+                self._producer = self._connect()
+            raise self._failure(cause) from None
+        return True
+
+    def serve(self, timeout_secs: float) -> None:
+        """Poll the client."""
+        self._producer.poll(timeout_secs)
+
+    def close(self, timeout_secs: float) -> None:
+        """Flush the client."""
+        left = self._producer.flush(timeout_secs)
+        if left:
+            _log.warning("%d records were not acknowledged within %g s; their roots were not acked", left, timeout_secs)
+
+    def _connect(self) -> Any:
+        try:
+            return self._kafka.Producer(self._configuration, logger=_log)
+        except (self._kafka.KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"properties: {self._settings.properties.scrubbed(str(error))}") from None
+
+    def _failure(self, error: Any) -> SourceFailure:
+        text = self._settings.properties.scrubbed(error.str())
+        return SourceFailure(f"Kafka at {self._settings.servers}: {text}")
+
+
+@attrs.frozen
+class FieldsMapper:
+    """Makes records of fields of tuples.
+
+    Args:
+        topic: the topic; None if a field has it.
+        topic_field: the field that has the topic.
+        key_field: the field that has the key; None, or a field that a tuple does not have: no key.
+        value_field: the field that has the value.
+        key_serializer: makes the key's bytes.
+        value_serializer: makes the value's bytes.
+    """
+
+    topic: str | None
+    topic_field: str | None
+    key_field: str | None
+    value_field: str
+    key_serializer: Serializer
+    value_serializer: Serializer
+
+    def __call__(self, tuple: Tuple) -> KafkaMessage:
+        """Return the record of a tuple.
+
+        Raises:
+            FieldsError: it has no field for the topic or the value, or a value that the serializer does not take.
+        """
+        topic = self.topic if self.topic_field is None else tuple[self.topic_field]
+        if not isinstance(topic, str) or not topic:
+            raise FieldsError(f"field {self.topic_field!r} must have a topic, not {topic!r}")
+        key = None
+        if self.key_field is not None and self.key_field in tuple.fields:
+            key = self.key_serializer(tuple[self.key_field])
+        return KafkaMessage(topic, key, self.value_serializer(tuple[self.value_field]))
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """Return text as UTF-8, bytes and None as they are.
+
+    Raises:
+        FieldsError: it is neither.
+    """
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode()
+        case _:
+            raise FieldsError(f"{value!r} is neither text nor bytes; give key_serializer, value_serializer or mapper")
+
+
+class KafkaBolt(RichBolt):
+    """Writes every tuple as a record to Kafka, at least once.
+
+    *You* give it any grouping and any number of tasks; with a fields grouping on the key, records with equal keys stay
+    in order unless one fails. *txtopo* guarantees that a root is acked only after the broker has acknowledged the
+    records of its tuples, by all replicas that are in sync, and that an error fails the tuple and is reported. The
+    worker's loop never waits for Kafka. While the client's queue is full, tuples wait in the bolt.
+
+    A record may be written twice: if its tuple is replayed. For exactly once, use a transactional topology.
+
+    Args:
+        servers: host:port of brokers, separated by commas.
+        topic: the topic, unless ``topic_field`` or ``mapper`` says which.
+        topic_field: the field that has the topic.
+        key_field: the field that has the key; tuples without such a field have none.
+        value_field: the field that has the value.
+        key_serializer: makes bytes of a key; text becomes UTF-8 unless given.
+        value_serializer: makes bytes of a value, as above.
+        mapper: makes the whole record, in place of the fields above; None of it: the tuple is acked, and nothing is
+            written.
+        properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
+        connect: makes the sender; tests give that of a ``txtopo.testing.MemoryLog``.
+
+    Raises:
+        ConfigError: there is no topic, or more than one way to find it, or a property is wrong.
+    """
+
+    output_fields = None
+
+    def __init__(  # noqa: PLR0913 - three fields and how they become bytes
+        self,
+        servers: str,
+        topic: str | None = None,
+        *,
+        topic_field: str | None = None,
+        key_field: str | None = "key",
+        value_field: str = "value",
+        key_serializer: Serializer = as_bytes,
+        value_serializer: Serializer = as_bytes,
+        mapper: Mapper | None = None,
+        properties: Mapping[str, Value] | None = None,
+        connect: Callable[[SenderSettings], KafkaSender] = ConfluentSender,
+    ) -> None:
+        if not isinstance(servers, str) or not servers.strip():
+            raise ConfigError(f"servers must be host:port of a broker, or several separated by commas, not {servers!r}")
+        if [topic is not None, topic_field is not None, mapper is not None].count(True) != 1:
+            raise ConfigError("give one of topic, topic_field and mapper, so that each record has a topic")
+        self._mapper: Mapper = mapper or FieldsMapper(
+            topic, topic_field, key_field, value_field, key_serializer, value_serializer
+        )
+        self._servers = servers
+        self._properties = ClientProperties(properties, _RESERVED)
+        self._connect = connect
+
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
+        """Make a sender."""
+        self._context = context
+        self._collector = collector
+        timeout_ms = int(1000 * config.get("topology.message.timeout.secs", 30))
+        self._sender = self._connect(
+            SenderSettings(self._servers, self._properties, timeout_ms, collector.report_error)
+        )
+        self._waiting: deque[tuple[Tuple, KafkaMessage]] = deque()
+        self._settled: queue.SimpleQueue[tuple[Tuple, Exception | None]] = queue.SimpleQueue()
+        self._open = 0
+        self._is_serving = False
+
+    def execute(self, tuple: Tuple) -> None:
+        """Begin to write the record of a tuple."""
+        if tuple.source_component.startswith("__"):
+            return
+        try:
+            message = self._mapper(tuple)
+        except Exception as error:  # noqa: BLE001 - the user's code, on a tuple that does not fit
+            self._fail(tuple, error)
+            return
+        if message is None:
+            self._collector.ack(tuple)
+            return
+        if self._waiting or not self._send(tuple, message):
+            self._waiting.append((tuple, message))
+        self._serve()
+
+    def cleanup(self) -> None:
+        """Write what is left: its roots are pending, and nobody would be told of them."""
+        while self._waiting and self._send(*self._waiting[0]):
+            self._waiting.popleft()
+        self._sender.close(CLOSE_SECS)
+
+    def _send(self, tuple: Tuple, message: KafkaMessage) -> bool:
+        """Hand a record over; return False if there is no room for it."""
+        settled = self._settled
+        try:
+            has_room = self._sender.send(message, lambda error: settled.put((tuple, error)))
+        except SourceFailure as error:
+            self._fail(tuple, error)
+            return True
+        self._open += has_room
+        return has_room
+
+    def _serve(self) -> None:
+        """Wait for answers beside the worker's loop, while any are open."""
+        if self._open and not self._is_serving:
+            self._is_serving = True
+            sender = self._sender
+            self._context.offload(lambda: sender.serve(SERVE_SECS), self._served)
+
+    def _served(self, done: Future[None]) -> None:
+        self._is_serving = False
+        error = done.exception()
+        if error is not None:
+            self._collector.report_error(error)
+        while not self._settled.empty():
+            settled, failure = self._settled.get_nowait()
+            self._open -= 1
+            if failure is None:
+                self._collector.ack(settled)
+            else:
+                self._fail(settled, failure)
+        while self._waiting and self._send(*self._waiting[0]):
+            self._waiting.popleft()
+        self._serve()
+
+    def _fail(self, tuple: Tuple, error: Exception) -> None:
+        self._collector.report_error(error)
+        self._collector.fail(tuple)

@@ -1,0 +1,277 @@
+"""KafkaBolt: what is acked is in the topic, errors fail, and the loop never waits. On a log in memory and on a broker."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
+from spouts.kafka.plain.client import ClientSettings, TopicPartition
+from spouts.kafka.plain.confluent import ConfluentClient
+from txtopo import Config, Fields, PlainTopology, TopologyBuilder
+from txtopo.client_properties import ClientProperties
+from txtopo.errors import ConfigError
+from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog
+
+WAIT_SECS = 60.0
+_numbers = itertools.count()
+
+
+class Place:
+    """A topic of its own."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    servers = "memory"
+    connect: Any
+    create: Any
+    read: Any
+
+
+class MemoryPlace(Place):
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.log = MemoryLog()
+        self.connect = self.log.connect_sender
+        self.create = self.log.create_topic
+        self.read = lambda count: self.log.records(topic)
+
+
+class BrokerPlace(Place):
+    def __init__(self, topic: str, broker: Any) -> None:
+        super().__init__(topic)
+        self.servers = broker.servers
+        self.connect = ConfluentSender
+        self.create = broker.create_topic
+
+    def read(self, count: int) -> list[Any]:
+        reader = ConfluentClient(ClientSettings(self.servers, "r", "earliest", ClientProperties(), lambda error: None))
+        partition, records, end = TopicPartition(self.topic, 0), [], time.monotonic() + WAIT_SECS
+        reader.assign({partition: 0})
+        while len(records) < count and time.monotonic() < end:
+            records += reader.poll([partition], 0.1, 100_000)
+        reader.close()
+        return records
+
+
+@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.slow)])
+def place(request) -> Place:
+    topic = f"bolt-{next(_numbers)}"
+    made = MemoryPlace(topic) if request.param == "memory" else BrokerPlace(topic, request.getfixturevalue("kafka"))
+    made.create(topic)
+    return made
+
+
+@pytest.fixture
+def cluster() -> Iterator[InlineCluster]:
+    with InlineCluster(simulated_time=False) as running:
+        yield running
+
+
+def topology(feeder: FeederSpout, bolt: KafkaBolt, tasks: int = 1) -> PlainTopology:
+    builder = TopologyBuilder("bolt")
+    builder.set_spout("feeder", feeder)
+    builder.set_bolt("kafka", bolt, tasks).shuffle_grouping("feeder")
+    return builder.build()
+
+
+def fed(cluster: InlineCluster, bolt: KafkaBolt, *tuples: Any, fields: Any = ("key", "value")) -> tuple[Any, Any]:
+    tracker = AckFailMapTracker()
+    feeder = FeederSpout(Fields(*fields), tracker)
+    running = cluster.submit(topology(feeder, bolt))
+    for number, values in enumerate(tuples):
+        feeder.feed_no_wait(values, number)
+    running.wait_for(lambda: len(tracker.acked) + len(tracker.failed) >= len(tuples), "answers", WAIT_SECS)
+    return running, tracker
+
+
+def test_acked_when_acknowledged(cluster, place):
+    """Every tuple is acked when its record is in the topic, with its key and its value."""
+    bolt = KafkaBolt(place.servers, place.topic, connect=place.connect)
+    _, tracker = fed(cluster, bolt, *[(f"k{number}", f"v{number}") for number in range(1_000)])
+    assert len(tracker.acked) == 1_000
+    assert not tracker.failed
+    records = place.read(1_000)
+    assert {(each.key, each.value) for each in records} == {
+        (f"k{number}".encode(), f"v{number}".encode()) for number in range(1_000)
+    }
+    assert len(records) == 1_000
+
+
+def test_unknown_topic(cluster, place):
+    """A record that the broker refuses fails its tuple, with the reason, and no other tuple; the worker lives."""
+    bolt = KafkaBolt(
+        place.servers, topic_field="to", connect=place.connect, properties={"topic.metadata.propagation.max.ms": 500}
+    )
+    running, tracker = fed(cluster, bolt, ("no-such-topic", "v"), (place.topic, "v"), (3, "v"), fields=("to", "value"))
+    assert set(tracker.failed) == {0, 2}
+    assert set(tracker.acked) == {1}
+    assert running.errors == []
+    assert any(status.last_error for status in running.statuses())
+
+
+def message_of(tuple: Any) -> KafkaMessage | None:
+    if tuple["value"] == "skip":
+        return None
+    return KafkaMessage("", b"k", tuple["value"].encode(), 0, 1_234, (("h", b"1"), ("n", None)))
+
+
+def test_mapper(cluster, place):
+    """A mapper makes the whole record; a tuple that it makes nothing of is acked, and nothing is written."""
+    topic = place.topic
+
+    def mapper(tuple):
+        made = message_of(tuple)
+        return made and KafkaMessage(topic, made.key, made.value, made.partition, made.timestamp_ms, made.headers)
+
+    _, tracker = fed(
+        cluster, KafkaBolt(place.servers, mapper=mapper, connect=place.connect), ("a", "skip"), ("a", "x"), ("a", 3)
+    )
+    assert set(tracker.acked) == {0, 1}
+    assert set(tracker.failed) == {2}
+    (record,) = place.read(1)
+    assert (record.key, record.value, record.timestamp_ms, record.headers) == (
+        b"k",
+        b"x",
+        1_234,
+        (("h", b"1"), ("n", None)),
+    )
+
+
+def test_fields_and_serializers(cluster, place):
+    """Fields by name, serializers for what is no text; a tuple without a key field has no key."""
+    bolt = KafkaBolt(
+        place.servers,
+        place.topic,
+        key_field="id",
+        value_field="n",
+        value_serializer=lambda n: b"%d" % n,
+        connect=place.connect,
+    )
+    _, tracker = fed(cluster, bolt, (7,), ("x",), fields=("n",))
+    assert (set(tracker.acked), set(tracker.failed)) == ({0}, {1})
+    assert [(each.key, each.value) for each in place.read(1)] == [(None, b"7")]
+
+
+def test_end_of_a_run(place):
+    """What is open when the run ends is written before it does."""
+    tracker = AckFailMapTracker()
+    feeder = FeederSpout(Fields("key", "value"), tracker)
+    with InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(topology(feeder, KafkaBolt(place.servers, place.topic, connect=place.connect)))
+        for number in range(100):
+            feeder.feed([None, str(number)])
+        running.stop()
+    assert len(place.read(100)) == 100
+
+
+def test_full_queue(cluster):
+    """While the client's queue is full, tuples wait in the bolt; all are written in the end, in order."""
+    place = MemoryPlace("bolt")
+    place.create("bolt")
+    place.log.send_queue_max = 7
+    _, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), *[(None, str(n)) for n in range(100)])
+    assert len(tracker.acked) == 100
+    assert [each.value for each in place.read(100)] == [str(number).encode() for number in range(100)]
+
+
+@pytest.mark.slow
+def test_full_queue_of_the_client(cluster, kafka):
+    """The same with librdkafka's own queue."""
+    place = BrokerPlace("bolt-full", kafka)
+    place.create("bolt-full")
+    bolt = KafkaBolt(place.servers, place.topic, properties={"queue.buffering.max.messages": 10})
+    _, tracker = fed(cluster, bolt, *[(None, str(number)) for number in range(500)])
+    assert len(tracker.acked) == 500
+    assert len(place.read(500)) == 500
+
+
+class StuckSender(KafkaSender):
+    """A sender whose answers wait for the test."""
+
+    go_on = threading.Event()
+
+    def __init__(self, settings: SenderSettings) -> None:
+        self.calls: list[Any] = []
+
+    def send(self, message, on_delivery):
+        self.calls.append(on_delivery)
+        return True
+
+    def serve(self, timeout_secs):
+        if StuckSender.go_on.wait(WAIT_SECS):
+            while self.calls:
+                self.calls.pop(0)(None)
+
+    def close(self, timeout_secs):
+        pass
+
+
+def test_the_loop_does_not_wait(cluster):
+    """While no answer comes, the worker goes on: tuples of other bolts are executed and acked."""
+    StuckSender.go_on.clear()
+    tracker = AckFailMapTracker()
+    feeder = FeederSpout(Fields("key", "value"), tracker)
+    builder = TopologyBuilder("bolt")
+    builder.set_spout("feeder", feeder)
+    builder.set_bolt("kafka", KafkaBolt("memory", "t", connect=StuckSender)).shuffle_grouping("feeder")
+    running = cluster.submit(builder.build(), Config({"topology.workers": 1}))
+    for number in range(50):
+        feeder.feed(["k", "v"], number)
+    running.wait_for(lambda: running.statistics()["kafka"].executed == 50, "executions", WAIT_SECS)
+    assert not tracker.acked
+    StuckSender.go_on.set()
+    tracker.assert_acked(*range(50))
+
+
+def test_refused_records(cluster):
+    """A record that is refused fails its tuple; the next one is written."""
+    place = MemoryPlace("bolt")
+    place.create("bolt")
+    place.log.refuse("send")
+    _, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), (None, "a"), (None, "b"))
+    assert (set(tracker.failed), set(tracker.acked)) == ({0}, {1})
+
+
+@pytest.mark.slow
+def test_broker_killed(cluster, tmp_path):
+    """While the broker is away nothing is acked; the record is written when it is back, or its tuple fails in time."""
+    from txtopo.testing.kafka import running_kafka
+
+    with running_kafka(tmp_path) as broker:
+        broker.create_topic("bolt")
+        tracker = AckFailMapTracker()
+        feeder = FeederSpout(Fields("key", "value"), tracker)
+        bolt = KafkaBolt(broker.servers, "bolt", properties={"message.timeout.ms": 1_000})
+        running = cluster.submit(topology(feeder, bolt))
+        feeder.feed(["k", "first"], 0)
+        running.wait_for(lambda: tracker.is_acked(0), "ack", WAIT_SECS)
+        broker.kill()
+        feeder.feed(["k", "second"], 1)
+        running.wait_for(lambda: tracker.is_failed(1), "failure", WAIT_SECS)
+        broker.start()
+        feeder.feed(["k", "third"], 2)
+        running.wait_for(lambda: tracker.is_acked(2) or tracker.is_failed(2), "answer", WAIT_SECS)
+        feeder.feed(["k", "fourth"], 3)
+        running.wait_for(lambda: tracker.is_acked(3), "ack", WAIT_SECS)
+
+
+def test_mistakes():
+    """A bolt without a topic, with two ways to find it, or without servers is refused when it is made."""
+    with pytest.raises(ConfigError, match="one of topic, topic_field and mapper"):
+        KafkaBolt("s:1")
+    with pytest.raises(ConfigError, match="one of topic, topic_field and mapper"):
+        KafkaBolt("s:1", "t", topic_field="f")
+    with pytest.raises(ConfigError, match="host:port"):
+        KafkaBolt("", "t")
+    with pytest.raises(ConfigError, match="it is the first argument"):
+        KafkaBolt("s:1", "t", properties={"bootstrap.servers": "x"})
+    settings = SenderSettings("s:1", ClientProperties({"nonsense": "1"}), 1_000, lambda error: None)
+    with pytest.raises(ConfigError, match="nonsense"):
+        ConfluentSender(settings)
