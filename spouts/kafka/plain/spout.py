@@ -244,7 +244,7 @@ class KafkaSpout(Spout):
             try:
                 self._ranges = self._client.ranges(self._held)
             except SourceFailure as error:
-                self._collector.report_error(error)
+                self._report(error)
         return self._metrics()
 
     # The assignment. As an AssignmentListener these are called in the client's poll.
@@ -285,7 +285,7 @@ class KafkaSpout(Spout):
             if self._is_closed or not self._is_active:
                 return
             if error is not None:
-                self._collector.report_error(error)
+                self._report(error)
                 return
             self._try_to_assign(done.result())
 
@@ -295,7 +295,7 @@ class KafkaSpout(Spout):
         try:
             self._assign(found)
         except SourceFailure as error:
-            self._collector.report_error(error)
+            self._report(error)
 
     def _assign(self, found: Sequence[TopicPartition]) -> None:
         """Take this task's share of the partitions there are."""
@@ -380,7 +380,7 @@ class KafkaSpout(Spout):
             self._is_committing = False
             error = done.exception()
             if error is not None:
-                self._collector.report_error(error)
+                self._report(error)
             elif done.result():
                 self._committed({each: at for each, at in offsets.items() if self._epoch_of(each) == epochs[each]})
 
@@ -407,7 +407,7 @@ class KafkaSpout(Spout):
             with self._committing:
                 self._client.commit(offsets)
         except SourceFailure as error:
-            self._collector.report_error(error)
+            self._report(error)
             return False
         return True
 
@@ -475,7 +475,7 @@ class KafkaSpout(Spout):
         try:
             records = self._client.poll(pollable, config.poll_timeout_ms / 1000, config.poll_records_max)
         except SourceFailure as error:
-            self._collector.report_error(error)
+            self._report(error)
             return
         for record in records:
             held = self._held.get(record.partition)
@@ -536,7 +536,7 @@ class KafkaSpout(Spout):
         try:
             self._client.seek(partition, offset)
         except SourceFailure as error:
-            self._collector.report_error(error)
+            self._report(error)
             return False
         self._held[partition].position = offset
         return True
@@ -693,6 +693,11 @@ class KafkaSpout(Spout):
             for partition, held in self._held.items()
         }
         return lag_metrics(progress, self._ranges)
+
+    def _report(self, error: BaseException) -> None:
+        """Report that Kafka did not do something, without a traceback: it says nothing to the user."""
+        is_known = isinstance(error, SourceFailure)
+        self._collector.report_error(error.with_traceback(None) if is_known else error)
 
     def _now_ms(self) -> float:
         return self._clock() * 1000

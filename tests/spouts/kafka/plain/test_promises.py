@@ -608,3 +608,85 @@ def test_default_group():
     rig.ack(rig.call())
     rig.spout.close()
     assert rig.log.committed("topology-spout")[P1].offset == 1
+
+
+def test_acked_offsets_at_the_limit():
+    """One failed offset with all behind it acked, more than the limit: it comes again, and everything goes on. (STORM-2343)"""
+    after_a_minute = ExponentialBackoff(60_000, 0, delay_max_ms=60_000)
+    rig = Rig(filled(30), max_uncommitted_offsets=10, retry_service=after_a_minute)
+    emitted = rig.call(20)
+    rig.ack(emitted[:1])
+    emitted += rig.commit_step()
+    emitted += rig.call(20)
+    assert rig.offsets == list(range(15))
+    rig.fail(emitted[1:2])
+    rig.ack(emitted[2:])
+    rig.commit_step()
+    assert rig.committed() == 1
+    assert rig.call(20) == []
+    rig.advance(60_000)
+    (again,) = rig.call(20)
+    assert again.offset == 1
+    rig.ack([again])
+    rig.commit_step()
+    assert rig.committed() == 15
+    assert len(rig.call(20)) >= 9
+
+
+def test_read_again_behind_a_commit():
+    """What is read again below an offset that has been committed meanwhile is not emitted again. (STORM-2666)"""
+    rig = Rig(filled(20), poll_records_max=20, retry_service=ExponentialBackoff(1_000, 0, delay_max_ms=1_000))
+    emitted = rig.call(20)
+    rig.ack(emitted[:10])
+    rig.ack(emitted[11:])
+    rig.fail(emitted[10:11])
+    rig.context.holds = True
+    rig.advance(2_500)
+    (again,) = rig.call()
+    assert again.offset == 10
+    rig.context.run_offloaded()
+    assert rig.committed() == 10
+    rig.ack([again])
+    rig.spout.deactivate()
+    assert rig.committed() == 20
+    assert rig.call(30) == []
+
+
+def test_late_commit_does_not_follow_a_newer_one():
+    """A periodic commit that begins only after a newer one was made is dropped."""
+    rig = Rig(filled(10))
+    rig.context.holds = True
+    rig.ack(rig.call(5))
+    rig.ack(rig.commit_step())
+    rig.spout.deactivate()
+    assert rig.committed() == 6
+    rig.context.run_offloaded()
+    assert rig.committed() == 6
+    assert rig.spout._held[P1].offsets.committed_offset == 6
+
+
+def test_seek_refused_after_a_commit():
+    """If the position can't be moved behind a commit, what is read again is not emitted again. (STORM-2666)"""
+    rig = Rig(filled(8))
+    emitted = rig.call(8)
+    rig.fail(emitted[:1])
+    rig.ack(emitted[1:])
+    rig.ack(rig.call())
+    rig.log.refuse("seek")
+    rig.commit_step()
+    assert rig.committed() == 8
+    assert rig.call(20) == []
+    assert rig.offsets == [*range(8), 0]
+
+
+def test_restored_ranges_do_not_fill_the_limit():
+    """However much an earlier owner has acked above a gap, the gap itself is read."""
+    log = filled(9)
+    rig = Rig(log)
+    rig.ack([each for each in rig.call(9) if each.offset not in {0, 6}])
+    rig.spout.close()
+    heir = Rig(log, max_uncommitted_offsets=3)
+    (gap,) = heir.call(20)
+    assert gap.offset == 0
+    heir.ack([gap])
+    assert [each.offset for each in [*heir.commit_step(), *heir.call(20)]] == [6]
