@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spouts.kafka.plain.translators import (
         ByTopicRecordTranslator as ByTopicRecordTranslator,
         DefaultRecordTranslator as DefaultRecordTranslator,
+        JsonRecordTranslator as JsonRecordTranslator,
         KafkaTuple as KafkaTuple,
         RecordTranslator as RecordTranslator,
         SimpleRecordTranslator as SimpleRecordTranslator,
@@ -90,6 +91,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "spouts.kafka.plain.translators": (
             "ByTopicRecordTranslator",
             "DefaultRecordTranslator",
+            "JsonRecordTranslator",
             "KafkaTuple",
             "RecordTranslator",
             "SimpleRecordTranslator",

@@ -303,7 +303,7 @@ class _FunctionFormat(RecordFormat):
     def _made(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[tuple[Message, Sequence[Any]]]:
         for message in messages:
             try:
-                values = self._function(_record(message))
+                values = self._function(record_of(message))
                 if values is not None:
                     values = self._in_order(values)
             except TxtopoError:
@@ -397,7 +397,8 @@ def _own_values(messages: Sequence[Message], name: str) -> list[Any]:
             return [_headers(message) for message in messages]
 
 
-def _record(message: Message) -> KafkaRecord:
+def record_of(message: Message) -> KafkaRecord:
+    """Return a message of the client as a record."""
     return KafkaRecord(
         message.key(),
         message.value(),

@@ -6,6 +6,7 @@ what it is asked at once and never waits, so a test moves time as it likes.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 import zlib
@@ -21,12 +22,12 @@ from spouts.kafka.plain.client import (
     AssignmentListener,
     ClientSettings,
     KafkaClient,
-    KafkaRecord,
     LogRange,
     StoredOffset,
     TopicPartition,
 )
 from spouts.kafka.plain.subscription import NamedTopicFilter, PatternTopicFilter, TopicFilter
+from spouts.kafka.records import KafkaRecord
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 
@@ -123,9 +124,11 @@ class MemoryLog(Shared):
         """Append one record, and return its offset."""
         with self.lock:
             log = self.log(partition)
-            at = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            at_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            at = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
             offset, log.end = log.end, log.end + 1
-            log.records.append(KafkaRecord(partition, offset, key, value, at, headers))
+            place = partition.topic, partition.partition
+            log.records.append(KafkaRecord(key, value, *place, offset, at, list(headers)))
             log.offsets.append(offset)
             return offset
 
@@ -264,7 +267,9 @@ class MemoryLogClient(KafkaClient):
         with self._log.lock:
             self._log.members(self.settings.group_id).append(self)
 
-    def poll(self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int) -> list[KafkaRecord]:
+    def poll(
+        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
+    ) -> dict[TopicPartition, list[KafkaRecord]]:
         """Return records."""
         del timeout_secs
         with self._log.lock:
@@ -272,9 +277,11 @@ class MemoryLogClient(KafkaClient):
             self._log.ask("poll")
             if self._listener is not None:
                 self._rebalance(self._listener)
-            found: list[KafkaRecord] = []
+            found: dict[TopicPartition, list[KafkaRecord]] = {}
             for partition in sorted(set(partitions) & set(self.positions)):
-                found.extend(self._fetch(partition, records_max - len(found)))
+                if records := self._fetch(partition, records_max):
+                    found[partition] = records
+                    records_max -= len(records)
             return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -294,14 +301,15 @@ class MemoryLogClient(KafkaClient):
         stored = self._log.committed(self.settings.group_id)
         return {partition: stored[partition] for partition in partitions if partition in stored}
 
-    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
-        """Commit."""
+    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Commit; not if it has expired."""
         with self._log.lock:
             self._log.ask("commit")
             if self.is_expired:
-                raise SourceFailure("this member is none any more")
+                return False
             self._log.calls.append(LogCall("commit", {partition: at.offset for partition, at in offsets.items()}))
             self._log.store(self.settings.group_id, offsets)
+            return True
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return the ranges of partitions."""
@@ -315,7 +323,12 @@ class MemoryLogClient(KafkaClient):
             self._log.ask("ranges")
             return {
                 partition: next(
-                    (record.offset for record in log.records if (record.timestamp_ms or 0) >= timestamp_ms), log.end
+                    (
+                        record.offset
+                        for record in log.records
+                        if record.timestamp is not None and round(record.timestamp.timestamp() * 1000) >= timestamp_ms
+                    ),
+                    log.end,
                 )
                 for partition, log in ((partition, self._log.log(partition)) for partition in partitions)
             }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import attrs
 
+from spouts.kafka.records import KafkaRecord
 from txtopo.client_properties import ClientProperties
 
 
@@ -20,27 +21,6 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"topic {self.topic!r}, partition {self.partition}"
-
-
-@attrs.frozen
-class KafkaRecord:
-    """A record as Kafka has it.
-
-    Args:
-        partition: where it is.
-        offset: where it is there.
-        key: its key.
-        value: its value; None is a tombstone.
-        timestamp_ms: its time, in ms since 1970.
-        headers: names and values.
-    """
-
-    partition: TopicPartition
-    offset: int
-    key: bytes | None = None
-    value: bytes | None = None
-    timestamp_ms: int | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 @attrs.frozen
@@ -117,7 +97,9 @@ class KafkaClient(ABC):
         """Join the group for these topics; a topic that begins with ``^`` is a pattern."""
 
     @abstractmethod
-    def poll(self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int) -> list[KafkaRecord]:
+    def poll(
+        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
+    ) -> dict[TopicPartition, list[KafkaRecord]]:
         """Return records that are there, and move the positions; call the listener if the assignment changes.
 
         Of a partition that is lost and assigned anew meanwhile, only records of the new assignment are returned. If the
@@ -142,8 +124,8 @@ class KafkaClient(ABC):
         """Return what the group has committed; a partition without a commit is left out."""
 
     @abstractmethod
-    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
-        """Commit, and return when that is done: as far as these partitions are concerned, all of it or nothing."""
+    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Commit, and return when that is done; return False if the group takes no commits, as in a rebalance."""
 
     @abstractmethod
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
@@ -160,11 +142,3 @@ class KafkaClient(ABC):
 
 Connect = Callable[[ClientSettings], KafkaClient]
 """Makes a client; must pickle."""
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Return partitions, sorted, by their topics."""
-    found: dict[str, list[TopicPartition]] = {}
-    for partition in sorted(partitions):
-        found.setdefault(partition.topic, []).append(partition)
-    return found

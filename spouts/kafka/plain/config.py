@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
 from spouts.kafka.plain.offsets import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.subscription import Partitioner, RoundRobinPartitioner, TopicFilter, topic_filter
-from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator
+from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -30,9 +31,12 @@ RESERVED_PROPERTIES = {
     "enable.auto.commit": "choose a processing_guarantee; a timer would also commit records that fail later",
     "enable.auto.offset.store": "choose a processing_guarantee",
     "enable.partition.eof": "the spout finds the log end itself",
-    "max.poll.records": "give poll_records_max",
+    "max.poll.records": "give batch_records_max",
 }
 _OFFSET_RESET = "auto.offset.reset"
+_FROM_FIELDS = DefaultRecordTranslator()
+"""Stands for the translator that the fields say."""
+
 _E = TypeVar("_E", bound=Enum)
 
 
@@ -80,8 +84,15 @@ def _connect_to_broker(settings: Any) -> Any:
     return ConfluentClient(settings)
 
 
-def _first_poll(given: FirstPollOffsetStrategy | str) -> FirstPollOffsetStrategy:
-    return _member(FirstPollOffsetStrategy, given)
+def _first_poll(given: Any) -> Any:
+    """Return a strategy, or a time as ms since 1970."""
+    match given:
+        case dt.datetime() if given.tzinfo is not None:
+            return round(given.timestamp() * 1000)
+        case int() if not isinstance(given, bool) and given >= 0:
+            return given
+        case _:
+            return _member(FirstPollOffsetStrategy, given)
 
 
 def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
@@ -95,7 +106,8 @@ def _member(kind: type[_E], given: Any) -> _E:
         if isinstance(given, str) and given.lower() == member.value:
             return member
     allowed = ", ".join(repr(member.value) for member in kind)
-    raise ConfigError(f"{given!r} is no {kind.__name__}; choose one of {allowed}")
+    also = ", a datetime with a time zone, or ms since 1970" if kind is FirstPollOffsetStrategy else ""
+    raise ConfigError(f"{given!r} is no {kind.__name__}; choose one of {allowed}{also}")
 
 
 def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -111,6 +123,10 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 def _positive_or_none(owner: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None:
         _positive(owner, attribute, value)
+
+
+def _servers(given: str | Sequence[str]) -> Any:
+    return given if given is None or isinstance(given, str) else ",".join(given)
 
 
 def _fields(given: Fields | None) -> Fields | None:
@@ -136,11 +152,15 @@ class KafkaSpoutConfig:
     """How a KafkaSpout reads.
 
     Args:
-        servers: host:port of brokers, separated by commas.
-        topics: a name, several names, a compiled regular expression that whole names match, or a TopicFilter.
-        fields: parts of a record to emit: topic, partition, offset, key, value, timestamp, headers. The first five
-            unless given. A translator has fields of its own.
-        first_poll: where to begin if this topology has not committed yet; see FirstPollOffsetStrategy.
+        servers: host:port of brokers, separated by commas, or a list of them.
+        topics: a name, several names, a pattern that whole names match (a compiled regular expression, or a text that
+            begins with ``^``), or a TopicFilter.
+        fields: parts of a record to emit: topic, partition, offset, key, value (both as text), timestamp, headers; the
+            first five unless given. Other fields are members of values that are JSON objects. Types do not matter.
+        deserializer: ``"json"`` for members that have the name of a part; or a function that takes a KafkaRecord and
+            returns its values in the order of the fields, or by their names; None for no tuple.
+        first_poll: where to begin if this topology has not committed yet: a FirstPollOffsetStrategy or its value, such
+            as ``"earliest"``; a datetime with a time zone, or ms since 1970, for ``"timestamp"`` with that time.
         properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
         dead_letter: takes records that failed too often or can't be deserialized: the path of a Delta table, a function
             that is called with a DeadLetter, or a DeadLetterHook. None: the former are given up with an error in
@@ -149,10 +169,10 @@ class KafkaSpoutConfig:
         processing_guarantee: see ProcessingGuarantee.
         offset_commit_period_ms: how often to commit; with AT_MOST_ONCE it is after each poll.
         max_uncommitted_offsets: so many emitted and not committed offsets of a partition stop reading it, but for
-            retries among them. At most ``poll_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
+            retries among them. At most ``batch_records_max`` - 1 more can be emitted. AT_LEAST_ONCE only.
         poll_timeout_ms: how long a poll waits for a record. Storm waits for 200 ms; here the worker's loop waits too,
             and librdkafka fetches ahead in threads of its own, so 0 is best.
-        poll_records_max: records of a poll.
+        batch_records_max: records of a poll.
         start_timestamp: ms since 1970, for the timestamp strategies.
         partition_refresh_period_ms: how often to look for new topics and partitions, with manual assignment.
         retry_service: when a failed tuple is emitted again, and when it is given up.
@@ -161,7 +181,7 @@ class KafkaSpoutConfig:
         emit_null_tuples: emit a tuple of None values for a record that the translator makes None of; otherwise such a
             record counts as done.
         tuple_listener: watches the tuples.
-        translator: makes tuples of records.
+        translator: makes tuples of records, in place of fields and deserializer.
         partitioner: shares partitions among tasks, with manual assignment.
         subscribe: join the consumer group and take the partitions that Kafka gives, rather than share them among the
             tasks (*manual assignment*). Members of other programs may join and leave. Partitions that a member keeps in
@@ -173,9 +193,10 @@ class KafkaSpoutConfig:
         ConfigError: a setting has no sense.
     """
 
-    servers: str = attrs.field()
+    servers: str = attrs.field(converter=_servers)
     topics: TopicFilter = attrs.field(converter=topic_filter)
     fields: Fields | None = attrs.field(default=None, converter=_fields)
+    deserializer: Any = attrs.field(default=None, kw_only=True)
     first_poll: FirstPollOffsetStrategy = attrs.field(
         default=FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST, converter=_first_poll, kw_only=True
     )
@@ -188,7 +209,7 @@ class KafkaSpoutConfig:
     offset_commit_period_ms: float = attrs.field(default=30_000, validator=_positive, kw_only=True)
     max_uncommitted_offsets: int = attrs.field(default=10_000_000, validator=_positive, kw_only=True)
     poll_timeout_ms: float = attrs.field(default=0, validator=_not_negative, kw_only=True)
-    poll_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
+    batch_records_max: int = attrs.field(default=500, validator=_positive, kw_only=True)
     start_timestamp: int = attrs.field(default=0, validator=_not_negative, kw_only=True)
     partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
     retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)
@@ -197,7 +218,7 @@ class KafkaSpoutConfig:
     tuple_listener: KafkaTupleListener = attrs.field(
         factory=KafkaTupleListener, validator=_a(KafkaTupleListener), kw_only=True
     )
-    translator: RecordTranslator = attrs.field(validator=_a(RecordTranslator), kw_only=True)
+    translator: RecordTranslator = attrs.field(default=_FROM_FIELDS, validator=_a(RecordTranslator), kw_only=True)
     partitioner: Partitioner = attrs.field(factory=RoundRobinPartitioner, validator=_a(Partitioner), kw_only=True)
     subscribe: bool = attrs.field(default=False, kw_only=True)
     metrics_bucket_secs: float | None = attrs.field(default=60, validator=_positive_or_none, kw_only=True)
@@ -208,13 +229,14 @@ class KafkaSpoutConfig:
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(f"servers must be host:port of a broker, or several separated by commas, not {value!r}")
 
-    @translator.default
-    def _default_translator(self) -> RecordTranslator:
-        return DefaultRecordTranslator(self.fields)
-
     def __attrs_post_init__(self) -> None:
-        if self.fields is not None and type(self.translator) is not DefaultRecordTranslator:
+        if self.translator is _FROM_FIELDS:
+            object.__setattr__(self, "translator", translator_for(self.fields, self.deserializer))
+        elif self.fields is not None or self.deserializer is not None:
             raise ConfigError("give fields or a translator; a translator has its own fields")
+        if isinstance(self.first_poll, int):
+            object.__setattr__(self, "start_timestamp", self.first_poll)
+            object.__setattr__(self, "first_poll", FirstPollOffsetStrategy.TIMESTAMP)
         reset = self.properties.get(_OFFSET_RESET)
         at_least_once = self.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
         if at_least_once and reset not in {None, "earliest", "none", "error"}:

@@ -22,11 +22,11 @@ from spouts.kafka.plain.client import (
     AssignmentListener,
     ClientSettings,
     KafkaClient,
-    KafkaRecord,
     LogRange,
     StoredOffset,
     TopicPartition,
 )
+from spouts.kafka.records import KafkaRecord, record_of
 from txtopo.errors import ConfigError, SourceFailure
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,15 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 _BEGIN, _END = -2, -1
 """In place of a time: the first offset, and the one behind the last."""
+
+_NOT_NOW = frozenset(
+    {
+        kafka.KafkaError.ILLEGAL_GENERATION,
+        kafka.KafkaError.REBALANCE_IN_PROGRESS,
+        kafka.KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+"""What a group answers to a commit while it rebalances, or to somebody who is not a member any more."""
 
 T = TypeVar("T")
 
@@ -118,7 +127,9 @@ class ConfluentClient(KafkaClient):
             )
         )
 
-    def poll(self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int) -> list[KafkaRecord]:
+    def poll(
+        self, partitions: Collection[TopicPartition], timeout_secs: float, records_max: int
+    ) -> dict[TopicPartition, list[KafkaRecord]]:
         """Return records that were fetched."""
         self._pause_all_but(partitions)
         if self._listener is None:
@@ -127,7 +138,10 @@ class ConfluentClient(KafkaClient):
             messages = self._asked(lambda: self._poll_each(timeout_secs, records_max))
             if self._granted:
                 self._begin(self._listener)
-        return [record for message in messages if (record := self._taken(message)) is not None]
+        found: dict[TopicPartition, list[KafkaRecord]] = {}
+        for message in messages:
+            self._take(message, found)
+        return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Move a position. librdkafka drops what it has fetched before."""
@@ -153,13 +167,19 @@ class ConfluentClient(KafkaClient):
             if each.offset >= 0
         }
 
-    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Commit, and wait for the answer."""
         places = [
             kafka.TopicPartition(partition.topic, partition.partition, stored.offset, stored.metadata)
             for partition, stored in offsets.items()
         ]
-        self._check(self._asked(lambda: self._consumer.commit(offsets=places, asynchronous=False)))
+        try:
+            self._check(self._consumer.commit(offsets=places, asynchronous=False))
+        except kafka.KafkaException as error:
+            if error.args[0].code() in _NOT_NOW:
+                return False
+            raise self._failure(error.args[0]) from None
+        return True
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return the ranges, by two requests to each leader."""
@@ -208,25 +228,21 @@ class ConfluentClient(KafkaClient):
             messages.append(message)
         return messages
 
-    def _taken(self, message: Any) -> KafkaRecord | None:
-        """Return the record of a message, and move the position; None if it is an event."""
+    def _take(self, message: Any, found: dict[TopicPartition, list[KafkaRecord]]) -> None:
+        """Add the record of a message, which may be an event instead, and move the position."""
         error = message.error()
         if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             self._report(error)
-            return None
+            return
         partition = self._partition(message.topic(), message.partition())
         if partition not in self._positions:
-            return None
+            return
         offset = message.offset()
         if error is not None:
             self._positions[partition] = max(offset, self._positions[partition])
-            return None
+            return
         self._positions[partition] = offset + 1
-        timestamp = message.timestamp()[1]
-        headers = message.headers()
-        return KafkaRecord(
-            partition, offset, message.key(), message.value(), timestamp, tuple(headers) if headers else ()
-        )
+        found.setdefault(partition, []).append(record_of(message))
 
     # Rebalances. The callbacks run in the consumer's poll.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from spouts.kafka.plain.client import KafkaRecord
+from spouts.kafka.records import KafkaRecord
 from txtopo.errors import ConfigError
 
 _SCHEMA = pa.schema(
@@ -19,7 +19,7 @@ _SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("fails", pa.int64()),
@@ -59,23 +59,23 @@ class DeadLetterHook(ABC):
 class DeltaDeadLetters(DeadLetterHook):
     """Appends the records that are given up to a Delta table, at least once.
 
-    Its columns are topic, partition, offset, timestamp_ms, key, value, fails and reason.
+    Its columns are topic, partition, offset, timestamp, key, value, fails and reason.
 
     Args:
         path: of the table; it is made when it is first written to.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = str(path)
+    def __init__(self, path: str) -> None:
+        self._path = path
 
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Append rows."""
         rows = [
             {
-                "topic": letter.record.partition.topic,
-                "partition": letter.record.partition.partition,
+                "topic": letter.record.topic,
+                "partition": letter.record.partition,
                 "offset": letter.record.offset,
-                "timestamp_ms": letter.record.timestamp_ms,
+                "timestamp": letter.record.timestamp,
                 "key": letter.record.key,
                 "value": letter.record.value,
                 "fails": letter.fails,
@@ -104,8 +104,8 @@ def dead_letter_hook(given: Any) -> DeadLetterHook | None:
     match given:
         case None | DeadLetterHook():
             return given
-        case str() | Path():
-            return DeltaDeadLetters(given)
+        case str() | os.PathLike():
+            return DeltaDeadLetters(os.fspath(given))
         case _ if callable(given):
             return _CalledHook(given)
         case _:

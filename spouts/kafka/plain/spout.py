@@ -24,7 +24,6 @@ import attrs
 from spouts.kafka.plain.client import (
     ClientSettings,
     KafkaClient,
-    KafkaRecord,
     LogRange,
     StoredOffset,
     TopicPartition,
@@ -36,6 +35,7 @@ from spouts.kafka.plain.lag import Progress, lag_metrics
 from spouts.kafka.plain.offsets import CommitMetadata, MessageId, OffsetManager
 from spouts.kafka.plain.retries import RetrySchedule
 from spouts.kafka.plain.translators import Translated, routed
+from spouts.kafka.records import KafkaRecord
 from txtopo.api.bolt import OutputFieldsDeclarer
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
@@ -373,8 +373,7 @@ class KafkaSpout(Spout):
             with self._committing:
                 if number != self._commits:
                     return False  # overtaken
-                self._client.commit(offsets)
-                return True
+                return self._client.commit(offsets)
 
         def on_done(done: Future[bool]) -> None:
             self._is_committing = False
@@ -405,11 +404,10 @@ class KafkaSpout(Spout):
     def _commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         try:
             with self._committing:
-                self._client.commit(offsets)
+                return self._client.commit(offsets)
         except SourceFailure as error:
             self._report(error)
             return False
-        return True
 
     def _acked_offsets(
         self, partitions: Collection[TopicPartition], *, ranges_too: bool = False
@@ -473,13 +471,15 @@ class KafkaSpout(Spout):
                 del pollable[partition]  # next time
         config = self.config
         try:
-            records = self._client.poll(pollable, config.poll_timeout_ms / 1000, config.poll_records_max)
+            found = self._client.poll(pollable, config.poll_timeout_ms / 1000, config.batch_records_max)
         except SourceFailure as error:
             self._report(error)
             return
-        for record in records:
-            held = self._held.get(record.partition)
-            if held is not None:
+        for partition, records in found.items():
+            held = self._held.get(partition)
+            if held is None:
+                continue
+            for record in records:
                 self._moved(held, record.offset)
                 held.waiting.append(record)
                 held.position = record.offset + 1
@@ -488,7 +488,7 @@ class KafkaSpout(Spout):
             held = self._held.get(partition)
             if held is not None and held.position < held.head and not held.waiting:
                 self._moved(held, min(held.head, self._client.position(partition) or 0))
-        if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and records:
+        if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and found:
             self._commit_before_emit()
 
     def _moved(self, held: _Held, position: int) -> None:
@@ -530,7 +530,7 @@ class KafkaSpout(Spout):
         seek whose records have not arrived yet there must be no other.
         """
         goal = held.head if retry is None else retry
-        return None if 0 <= goal - held.position <= self.config.poll_records_max else goal
+        return None if 0 <= goal - held.position <= self.config.batch_records_max else goal
 
     def _seek(self, partition: TopicPartition, offset: int) -> bool:
         try:
@@ -564,7 +564,7 @@ class KafkaSpout(Spout):
 
     def _emit(self, held: _Held, record: KafkaRecord, now: float) -> bool:
         """Emit a record's tuple unless it is done with, in flight, or waits for a retry; return whether it was."""
-        partition, offset = record.partition, record.offset
+        partition, offset = held.offsets.partition, record.offset
         message_id = None
         if self.config.is_at_least_once:
             held.offsets.add_polled(offset)

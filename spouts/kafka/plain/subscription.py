@@ -97,7 +97,7 @@ class PatternTopicFilter(TopicFilter):
     @property
     def subscription(self) -> list[str]:
         """The pattern, anchored at both ends. A subscription's patterns begin with ``^``."""
-        return [f"^({self._pattern.pattern})$"]
+        return [f"^({self._pattern.pattern.removeprefix('^')})$"]
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions of the topics that match, sorted."""
@@ -108,10 +108,12 @@ class PatternTopicFilter(TopicFilter):
 
 
 def topic_filter(topics: Any) -> TopicFilter:
-    """Return what ``topics`` means: a filter as it is, a name, several names, or a compiled regular expression."""
+    """Return what ``topics`` means: a filter as it is, a name, several names, or a pattern."""
     match topics:
         case TopicFilter():
             return topics
+        case str() if topics.startswith("^"):
+            return PatternTopicFilter(topics)
         case str():
             return NamedTopicFilter(topics)
         case re.Pattern():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from spouts.kafka.plain.client import KafkaRecord
+from spouts.kafka.records import KafkaRecord
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError
+
+PARTS = ("topic", "partition", "offset", "key", "value", "timestamp", "headers")
+"""What a record has."""
 
 Deserializer = Callable[[bytes], Any]
 """Makes a key or a value of bytes. None, as in a tombstone, stays None."""
@@ -69,8 +73,8 @@ class DefaultRecordTranslator(RecordTranslator):
     """Emits parts of a record: topic, partition, offset, key and value, or any of these and timestamp and headers.
 
     Args:
-        fields: names of parts, in the order in which they are emitted. ``timestamp`` is in ms since 1970, ``headers`` a
-            list of names and bytes.
+        fields: names of parts, in the order in which they are emitted. ``timestamp`` is a datetime, ``headers`` a list
+            of names and bytes.
         key_deserializer: makes the key of bytes.
         value_deserializer: makes the value of bytes.
 
@@ -86,19 +90,19 @@ class DefaultRecordTranslator(RecordTranslator):
     ) -> None:
         self._fields = fields or Fields("topic", "partition", "offset", "key", "value")
         parts: dict[str, Callable[[KafkaRecord], Any]] = {
-            "topic": lambda record: record.partition.topic,
-            "partition": lambda record: record.partition.partition,
+            "topic": lambda record: record.topic,
+            "partition": lambda record: record.partition,
             "offset": lambda record: record.offset,
             "key": lambda record: None if record.key is None else key_deserializer(record.key),
             "value": lambda record: None if record.value is None else value_deserializer(record.value),
-            "timestamp": lambda record: record.timestamp_ms,
+            "timestamp": lambda record: record.timestamp,
             "headers": lambda record: list(record.headers),
         }
         unknown = [name for name in self._fields if name not in parts]
         if unknown:
             raise ConfigError(
-                f"a record has no {unknown[0]!r}, only {', '.join(parts)}; make other fields by translator="
-                "SimpleRecordTranslator(function, fields)"
+                f"a record has no {unknown[0]!r}, only {', '.join(parts)}; give deserializer='json' for members of "
+                "JSON values, or a function for anything else"
             )
         self._parts = [parts[name] for name in self._fields]
 
@@ -109,6 +113,40 @@ class DefaultRecordTranslator(RecordTranslator):
     def streams(self) -> list[str]:
         """Return the default stream."""
         return [DEFAULT_STREAM]
+
+    def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
+        """Return the fields."""
+        return self._fields
+
+
+class JsonRecordTranslator(RecordTranslator):
+    """Emits members of values that are JSON objects; None for a member that is missing, no tuple for a tombstone.
+
+    Args:
+        fields: the names of the members.
+        stream: the stream.
+    """
+
+    def __init__(self, fields: Fields, stream: str = DEFAULT_STREAM) -> None:
+        self._fields = fields
+        self._stream = stream
+
+    def apply(self, record: KafkaRecord) -> Translated:
+        """Return the members.
+
+        Raises:
+            ValueError: the value is no JSON object.
+        """
+        if record.value is None:
+            return None
+        value = json.loads(record.value)
+        if not isinstance(value, dict):
+            raise ValueError("the value is no JSON object")  # noqa: TRY004 - of the data, not of the program
+        return [value.get(name) for name in self._fields]
+
+    def streams(self) -> list[str]:
+        """Return the stream."""
+        return [self._stream]
 
     def fields_for(self, stream: str) -> Fields:  # noqa: ARG002 - there is one stream
         """Return the fields."""
@@ -171,7 +209,7 @@ class ByTopicRecordTranslator(RecordTranslator):
 
     def apply(self, record: KafkaRecord) -> Translated:
         """Return what the topic's translator returns."""
-        translator = self._by_topic.get(record.partition.topic, self._default)
+        translator = self._by_topic.get(record.topic, self._default)
         translated = translator.apply(record)
         return None if translated is None else routed(translated, translator)
 
@@ -196,3 +234,33 @@ class ByTopicRecordTranslator(RecordTranslator):
             if known.names != fields.names:
                 raise ConfigError(f"stream {stream!r} has the fields {known} of another translator, not {fields}")
         self._fields.update(offered)
+
+
+def translator_for(fields: Fields | None, deserializer: Any) -> RecordTranslator:
+    """Return the translator for a spout's arguments.
+
+    Args:
+        fields: the fields; None: the first five parts of a record.
+        deserializer: None: the parts of a record if the fields are among them, otherwise JSON; ``"json"``; or a
+            function.
+
+    Raises:
+        ConfigError: the fields do not suit it.
+    """
+    if deserializer is None and (fields is None or all(name in PARTS for name in fields)):
+        return DefaultRecordTranslator(fields)
+    if fields is None:
+        raise ConfigError("a deserializer needs fields, which its values are for")
+    if deserializer is None or deserializer == "json":
+        return JsonRecordTranslator(fields)
+    if not callable(deserializer):
+        raise ConfigError(f"deserializer is {deserializer!r}; give 'json', a function of a record, or leave it out")
+    return SimpleRecordTranslator(_by_names(deserializer, fields), fields)
+
+
+def _by_names(function: Callable[[KafkaRecord], Any], fields: Fields) -> Callable[[KafkaRecord], Translated]:
+    def values(record: KafkaRecord) -> Translated:
+        made: Translated | Mapping[str, Any] = function(record)
+        return [made.get(name) for name in fields] if isinstance(made, Mapping) else made
+
+    return values

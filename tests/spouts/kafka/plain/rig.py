@@ -119,7 +119,7 @@ class Rig:
         self.clock = clock or Clock()
         defaults: Mapping[str, Any] = {
             "group_id": GROUP,
-            "poll_records_max": 5,
+            "batch_records_max": 5,
             "retry_service": NO_DELAY,
             "offset_commit_period_ms": 2_000,
             "first_poll": "earliest",
@@ -191,4 +191,4 @@ def filled(messages: int, partitions: int = 1, topic: str = TOPIC) -> MemoryLog:
 
 def _topic_key_value(record: Any) -> Sequence[Any]:
     key, value = (None if each is None else each.decode() for each in (record.key, record.value))
-    return record.partition.topic, key, value
+    return record.topic, key, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import pickle
 
@@ -76,11 +77,14 @@ def test_offset_reset(caplog):
         ({"tuple_listener": None}, "tuple_listener must be a KafkaTupleListener"),
         ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
         ({"processing_guarantee": "exactly_once"}, "is no ProcessingGuarantee"),
-        ({"poll_records_max": 0}, "poll_records_max must be a number above 0"),
+        ({"batch_records_max": 0}, "batch_records_max must be a number above 0"),
         ({"poll_timeout_ms": -1}, "poll_timeout_ms must be a number of 0 or more"),
         ({"dead_letter": 3}, "dead_letter must be"),
         ({"fields": "value"}, "fields must be a Fields"),
-        ({"fields": Fields("word")}, "a record has no 'word'"),
+        ({"deserializer": "json"}, "a deserializer needs fields"),
+        ({"fields": Fields("n"), "deserializer": "xml"}, "give 'json', a function"),
+        ({"first_poll": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),  # noqa: DTZ001 - that is the mistake
+        ({"first_poll": -1}, "or ms since 1970"),
         (
             {"fields": Fields("value"), "translator": SimpleRecordTranslator(list, Fields("value"))},
             "fields or a translator",
@@ -107,6 +111,18 @@ def test_shorter_form():
     assert spout.config.translator.fields_for("default") == Fields("value")
     with pytest.raises(ConfigError, match="not both"):
         KafkaSpout(config(), "topic")
+
+
+def test_times():
+    """A time in place of a strategy means the timestamp strategy with it."""
+    for given in (dt.datetime(2026, 1, 1, tzinfo=dt.UTC), 1_767_225_600_000):
+        made = config(first_poll=given)
+        assert (made.first_poll, made.start_timestamp) == (FirstPollOffsetStrategy.TIMESTAMP, 1_767_225_600_000)
+
+
+def test_servers_as_a_list():
+    """Brokers may be a list."""
+    assert KafkaSpoutConfig(["a:1", "b:2"], "topic").servers == "a:1,b:2"
 
 
 def test_secrets():

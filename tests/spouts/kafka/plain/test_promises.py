@@ -57,7 +57,7 @@ def test_worked_example():
     """11 to 18 are emitted, 14 fails: 14 is committed, comes again alone, and then 19 is committed. (K1)"""
     log = filled(19)
     log.store(GROUP, {P1: StoredOffset(11, CommitMetadata("topology").to_json())})
-    rig = Rig(log, poll_records_max=10)
+    rig = Rig(log, batch_records_max=10)
     emitted = rig.call(8)
     assert [each.offset for each in emitted] == list(range(11, 19))
     rig.ack([each for each in emitted if each.offset != 14])
@@ -405,7 +405,7 @@ def test_late_failure_of_an_earlier_assignment():
 def test_cap_of_emissions():
     """At most the limit and a poll less one are emitted in a partition without a commit. (K8)"""
     for limit, poll in [(1, 5), (7, 5), (10, 5), (10, 1), (13, 9)]:
-        rig = Rig(filled(100), max_uncommitted_offsets=limit, poll_records_max=poll)
+        rig = Rig(filled(100), max_uncommitted_offsets=limit, batch_records_max=poll)
         emitted = len(rig.call(200))
         assert limit <= emitted <= limit + poll - 1
 
@@ -443,12 +443,12 @@ def test_commits_while_nothing_is_asked_for():
 def test_clean_handover_repeats_nothing():
     """What is acked above a gap is not emitted again by the next owner of a partition. (W1)"""
     log = filled(10)
-    rig = Rig(log, poll_records_max=10)
+    rig = Rig(log, batch_records_max=10)
     emitted = rig.call(8)
     rig.ack([each for each in emitted if each.offset != 4])
     rig.spout.close()
     assert rig.committed() == 4
-    heir = Rig(log, poll_records_max=10)
+    heir = Rig(log, batch_records_max=10)
     again = heir.call(20)
     assert [each.offset for each in again] == [4, 8, 9]
     heir.ack(again)
@@ -635,7 +635,7 @@ def test_acked_offsets_at_the_limit():
 
 def test_read_again_behind_a_commit():
     """What is read again below an offset that has been committed meanwhile is not emitted again. (STORM-2666)"""
-    rig = Rig(filled(20), poll_records_max=20, retry_service=ExponentialBackoff(1_000, 0, delay_max_ms=1_000))
+    rig = Rig(filled(20), batch_records_max=20, retry_service=ExponentialBackoff(1_000, 0, delay_max_ms=1_000))
     emitted = rig.call(20)
     rig.ack(emitted[:10])
     rig.ack(emitted[11:])

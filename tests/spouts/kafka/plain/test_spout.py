@@ -20,14 +20,14 @@ NULLS = SimpleRecordTranslator(lambda record: None, Fields("value"), STREAM)
 class TestEmit:
     def test_one_tuple_a_call(self):
         """A call emits one tuple, however many were polled. (E1)"""
-        rig = Rig(filled(10), poll_records_max=10)
+        rig = Rig(filled(10), batch_records_max=10)
         assert [each.values for each in rig.call()] == [(TOPIC, "0", "0")]
         assert rig.emitted[0].stream == STREAM
         assert rig.call()[0].offset == 1
 
     def test_all_failed_come_again(self):
         """Whatever failed is emitted again, although the limit of uncommitted offsets is reached; found by a seek. (E2)"""
-        rig = Rig(filled(300), poll_records_max=250)
+        rig = Rig(filled(300), batch_records_max=250)
         emitted = rig.call(300)
         assert len(emitted) == 250
         rig.fail(emitted)
@@ -41,7 +41,7 @@ class TestEmit:
         """A partition that may not be read stands still while another one is polled for its retry. (E3)"""
         log = filled(251, partitions=2)
         log.compact(TOPIC, {250}, 0)
-        rig = Rig(log, poll_records_max=501)
+        rig = Rig(log, batch_records_max=501)
         assert len(rig.call(501)) == 501
         rig.call()
         last = next(each for each in rig.emitted if each.id == MessageId(P2, 250, 1))
@@ -234,7 +234,7 @@ class TestGuarantees:
     @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
     def test_limit_counts_for_at_least_once_only(self, guarantee):
         """The limit of uncommitted offsets is none for the other guarantees. (G2, G3)"""
-        rig = Rig(filled(500), processing_guarantee=guarantee, poll_records_max=250)
+        rig = Rig(filled(500), processing_guarantee=guarantee, batch_records_max=250)
         assert len(rig.call(501)) == 500
 
     @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
@@ -292,7 +292,7 @@ class TestReactivation:
     @pytest.mark.parametrize("strategy", ["uncommitted_earliest", "earliest"])
     def test_reactivated(self, strategy):
         """Deactivation commits; acks that come while it lasts are kept, and so is what was polled. (A1, A2)"""
-        rig = Rig(filled(20), first_poll=strategy, poll_records_max=10)
+        rig = Rig(filled(20), first_poll=strategy, batch_records_max=10)
         emitted = rig.call(7)
         rig.ack(emitted[:6])
         rig.spout.deactivate()
@@ -309,7 +309,7 @@ class TestReactivation:
 
     def test_metrics_while_inactive(self):
         """Metrics can be read while the spout is not active. (A3)"""
-        rig = Rig(filled(10), poll_records_max=10)
+        rig = Rig(filled(10), batch_records_max=10)
         rig.ack(rig.call(5))
         rig.spout.deactivate()
         metrics = rig.spout.metrics()
@@ -328,7 +328,7 @@ def test_retry_limit():
 
 class TestSingleTopic:
     def rig(self, messages):
-        return Rig(filled(messages), poll_records_max=10, retry_service=ExponentialBackoff(0, 0, retries_max=3))
+        return Rig(filled(messages), batch_records_max=10, retry_service=ExponentialBackoff(0, 0, retries_max=3))
 
     def test_seek_back_and_on(self):
         """A replay in an early poll is alone, and reading goes on behind what was emitted. (ST1)"""

@@ -47,6 +47,7 @@ def test_topics():
     assert set(topic_filter("a").names) == {"a"}
     assert set(topic_filter(["a", "b"]).names) == {"a", "b"}
     assert topic_filter(re.compile("a.")).names is None
+    assert topic_filter("^test-[0-9]").chosen(THERE) == WANTED[:1]
     mine = NamedTopicFilter("a")
     assert topic_filter(mine) is mine
     for wrong in ((), "", [""], [3]):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
-from spouts.kafka.plain.client import KafkaRecord, TopicPartition
 from spouts.kafka.plain.translators import (
     ByTopicRecordTranslator,
     DefaultRecordTranslator,
@@ -12,13 +13,17 @@ from spouts.kafka.plain.translators import (
     SimpleRecordTranslator,
     raw,
     routed,
+    translator_for,
 )
+from spouts.kafka.records import KafkaRecord
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
 
+AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
 
 def record(topic="topic", key=b"key", value=b"value"):
-    return KafkaRecord(TopicPartition(topic, 100), 1_000, key, value, 5, (("h", b"1"),))
+    return KafkaRecord(key, value, topic, 100, 1_000, AT, [("h", b"1")])
 
 
 def test_default():
@@ -33,9 +38,28 @@ def test_default():
 def test_parts():
     """Fields choose parts of a record and their order; deserializers make keys and values."""
     translator = DefaultRecordTranslator(Fields("value", "timestamp", "headers", "key"), raw, len)
-    assert translator.apply(record()) == [5, 5, [("h", b"1")], b"key"]
+    assert translator.apply(record()) == [5, AT, [("h", b"1")], b"key"]
     with pytest.raises(ConfigError, match="a record has no 'word'"):
         DefaultRecordTranslator(Fields("word"))
+
+
+def made(fields, deserializer=None, value=b'{"user": "ann", "n": 3, "key": "k"}'):
+    return translator_for(fields and Fields(*fields), deserializer).apply(record(value=value))
+
+
+def test_from_fields():
+    """Fields that a record has are its parts; others are members of JSON values, or what a function makes."""
+    assert made(None, value=b"v") == ["topic", 100, 1_000, "key", "v"]
+    assert made(["key", "offset"]) == ["key", 1_000]
+    assert made(["user", "n", "absent"]) == ["ann", 3, None]
+    assert made(["key"], "json") == ["k"]
+    assert made(["user"], value=None) is None
+    assert made(["a", "b"], lambda each: [each.topic, 1]) == ["topic", 1]
+    assert made(["a", "b"], lambda each: {"b": each.offset}) == [None, 1_000]
+    assert made(["a"], lambda each: None) is None
+    for bad in (b"[1]", b"{", b"\xff"):
+        with pytest.raises(ValueError, match=r".+"):
+            made(["user"], value=bad)
 
 
 def test_simple():
