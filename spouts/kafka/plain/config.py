@@ -79,8 +79,10 @@ class KafkaTupleListener:
 
 
 def _connect_to_broker(settings: Any) -> Any:
-    from spouts.kafka.plain.confluent import ConfluentClient  # noqa: PLC0415 - an extra of the installation
-
+    try:
+        from spouts.kafka.plain.confluent import ConfluentClient  # noqa: PLC0415 - an extra of the installation
+    except ImportError:
+        raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
     return ConfluentClient(settings)
 
 
