@@ -11,7 +11,12 @@
     │   ├── StateAccessError        a state used in the wrong place or phase
     │   ├── InputError              input that cannot be read, or that changed between two attempts
     │   ├── UserCodeError           an exception in a bolt or spout that is not a FailedException
-    │   └── PoisonTransaction       a transaction failed as often as allowed (policy WAIT)
+    │   ├── PoisonTransaction       a transaction failed as often as allowed (policy WAIT)
+    │   └── RequestError            a request that a cluster refuses
+    │       ├── SubmissionError       a submission: its name, its archive, its code
+    │       ├── AlreadyAlive          a name or a topology id that is in use
+    │       ├── NotAlive              the cluster has no topology of that name
+    │       └── TransitionError       the status of the topology forbids it
     ├── FailedException           an external failure: the whole transaction is replayed
     │   ├── ReportedFailedException the same, and it is logged as an error
     │   ├── TupleTreeFailure        an edge's consumers did not receive exactly the tuples sent
@@ -22,7 +27,12 @@
     │   ├── LostLead                another coordinator leads this topology now
     │   ├── AlreadyRunning          a live process holds this topology
     │   ├── StalledCommit           a commit phase made no progress within topology.message.timeout.secs
-    │   └── DivergenceError         coordinator state and tables do not belong together
+    │   ├── DivergenceError         coordinator state and tables do not belong together
+    │   └── Unreachable             ZooKeeper does not answer; it may have carried out the last write
+    ├── ClusterError              the cluster cannot do it now: try again
+    │   ├── NotLeader               this nimbus does not lead, or leads no more: nothing was written
+    │   ├── NoLeader                no nimbus leads at the moment
+    │   └── CodeUnavailable         nobody reachable has the code of a topology, undamaged
     └── InternalError             a bug of txtopo: an invariant does not hold
 
 Errors carry their origin as far as known (``component``, ``txid``, ``attempt``, ``cause``). They pickle, because
@@ -36,8 +46,11 @@ from typing import Any
 from txtopo.attempts import attempt_words
 
 __all__ = [
+    "AlreadyAlive",
     "AlreadyRunning",
     "AnchorError",
+    "ClusterError",
+    "CodeUnavailable",
     "ConfigError",
     "DivergenceError",
     "FailedException",
@@ -46,8 +59,12 @@ __all__ = [
     "InternalError",
     "JobFailure",
     "LostLead",
+    "NoLeader",
+    "NotAlive",
+    "NotLeader",
     "PoisonTransaction",
     "ReportedFailedException",
+    "RequestError",
     "RuleError",
     "SharedStateWarning",
     "SourceFailure",
@@ -55,9 +72,12 @@ __all__ = [
     "StateAccessError",
     "StateFailure",
     "StopError",
+    "SubmissionError",
     "TopologyError",
+    "TransitionError",
     "TupleTreeFailure",
     "TxtopoError",
+    "Unreachable",
     "UserCodeError",
 ]
 
@@ -157,6 +177,26 @@ class PoisonTransaction(RuleError):
     """A transaction failed as often as ``topology.transaction.max.attempts`` allows."""
 
 
+class RequestError(RuleError):
+    """A cluster refuses a request: nothing was changed."""
+
+
+class SubmissionError(RequestError):
+    """A submission has a mistake: its name, its archive, or code that does not build its topology."""
+
+
+class AlreadyAlive(RequestError):
+    """The name or the topology's id is in use by an active topology of the cluster."""
+
+
+class NotAlive(RequestError):
+    """The cluster has no topology of that name."""
+
+
+class TransitionError(RequestError):
+    """The status of the topology forbids the request."""
+
+
 class FailedException(TxtopoError):
     """Raise this in a spout or bolt to have the whole transaction replayed."""
 
@@ -202,6 +242,32 @@ class StalledCommit(StopError):
 
 class DivergenceError(StopError):
     """Coordinator state and tables do not belong together."""
+
+
+class Unreachable(StopError):
+    """ZooKeeper does not answer; it may have carried out the last write."""
+
+
+class ClusterError(TxtopoError):
+    """The cluster cannot do it now: try again."""
+
+
+class NotLeader(ClusterError):
+    """This nimbus does not lead, or leads no more: it wrote nothing.
+
+    Attributes:
+        leader: the address of the nimbus that leads, if known.
+    """
+
+    leader: str | None = None
+
+
+class NoLeader(ClusterError):
+    """No nimbus leads at the moment."""
+
+
+class CodeUnavailable(ClusterError):
+    """Nobody who can be reached has the code of a topology, undamaged."""
 
 
 class SharedStateWarning(UserWarning):

@@ -1,0 +1,215 @@
+"""A supervisor's slot, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, strategies as st
+
+from txtopo.cluster.assignment import Assignment, EndingKind
+from txtopo.cluster.slots import (
+    Action,
+    CleanUp,
+    DriverExit,
+    DriverSlot,
+    FetchCode,
+    Kill,
+    Launch,
+    Report,
+    Seen,
+    SlotLimits,
+    SlotState,
+    Terminate,
+    adopted,
+    step,
+)
+
+LIMITS = SlotLimits()
+WORDS = Assignment("words-1", 1, "s1", 0)
+AGAIN = attrs.evolve(WORDS, number=2)
+COUNTS = Assignment("counts-2", 1, "s1", 0)
+EMPTY = DriverSlot(0)
+
+
+def _run(*looks: dict[str, Any], slot: DriverSlot = EMPTY) -> tuple[DriverSlot, list[Action]]:
+    """Take several looks; return the slot and the actions of the last one."""
+    actions: list[Action] = []
+    for look in looks:
+        slot, last = step(slot, Seen(**{"wanted": WORDS, **look}), LIMITS)
+        actions = list(last)
+    return slot, actions
+
+
+def _running(**changes: Any) -> DriverSlot:
+    return attrs.evolve(DriverSlot(0, SlotState.RUNNING, WORDS, since=10.0), **changes)
+
+
+def test_way_to_a_running_driver() -> None:
+    """An assignment's code is fetched, the driver launched once, and left alone while it beats."""
+    slot, actions = _run({"now": 0.0, "wanted": None})
+    assert (slot, actions) == (EMPTY, [])
+    slot, actions = _run({"now": 1.0}, slot=slot)
+    assert (slot.state, actions) == (SlotState.FETCHING, [FetchCode("words-1")])
+    slot, actions = _run({"now": 2.0, "has_code": True}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
+    slot, actions = _run({"now": 3.0, "is_process_alive": True, "beat_age_secs": 0.1}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [])
+    slot, actions = _run({"now": 9.0, "is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}, slot=slot)
+    assert (slot.state, actions) == (SlotState.RUNNING, [])
+    slot, actions = _run({"now": 99.0, "is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}, slot=slot)
+    assert (slot.state, actions) == (SlotState.RUNNING, [])
+
+
+def test_killed_driver_is_launched_again() -> None:
+    """A driver that a signal ends is launched again after the backoff, for the same assignment."""
+    slot, actions = _run({"now": 20.0, "exit_status": -9, "has_run": True}, slot=_running())
+    assert (slot.state, actions) == (SlotState.WAITING, [CleanUp()])
+    assert slot.until == pytest.approx(20.0 + LIMITS.backoff_secs)
+    slot, actions = _run({"now": 20.4}, slot=slot)
+    assert actions == []
+    slot, actions = _run({"now": 20.5}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
+
+
+def test_backoff_grows_to_a_bound() -> None:
+    """A driver that runs and fails again and again is launched for ever, each time later up to the longest backoff."""
+    waits = []
+    slot = _running()
+    for _ in range(8):
+        slot, _ = _run({"now": 20.0, "exit_status": 1, "has_run": True}, slot=slot)
+        waits.append(slot.until - 20.0)
+        slot = attrs.evolve(slot, state=SlotState.RUNNING)
+    assert waits == [0.5, 1, 2, 4, 8, 10, 10, 10]
+
+
+def test_driver_that_never_runs_is_reported() -> None:
+    """After the third start in a row that fails, nimbus is told, with the driver's last words; nothing is launched."""
+    slot = attrs.evolve(_running(), state=SlotState.STARTING)
+    for _ in range(LIMITS.retries_max - 1):
+        slot, actions = _run({"now": 20.0, "exit_status": 1}, slot=slot)
+        assert (slot.state, actions) == (SlotState.WAITING, [CleanUp()])
+        slot, _ = _run({"now": 99.0}, slot=slot)
+    slot, actions = _run({"now": 100.0, "exit_status": 1, "error": "no Java"}, slot=slot)
+    assert slot.state is SlotState.ENDED
+    [cleaned, report] = actions
+    assert cleaned == CleanUp()
+    assert isinstance(report, Report)
+    assert (report.ending.kind, report.ending.reason) == (EndingKind.KEEPS_FAILING, "no Java")
+    assert _run({"now": 500.0}, slot=slot) == (slot, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(DriverExit.FINISHED, EndingKind.FINISHED), (DriverExit.BROKEN_RULE, EndingKind.FAILED)]
+)
+@pytest.mark.parametrize("state", [SlotState.STARTING, SlotState.RUNNING, SlotState.STOPPING])
+def test_end_for_good_is_reported_at_once(status: DriverExit, kind: EndingKind, state: SlotState) -> None:
+    """A driver that has finished, or that no start will help, is reported and not launched again."""
+    slot, actions = _run({"now": 20.0, "exit_status": status}, slot=_running(state=state))
+    assert slot.state is SlotState.ENDED
+    assert [each.ending.kind for each in actions if isinstance(each, Report)] == [kind]
+    slot, actions = _run({"now": 21.0, "wanted": None}, slot=slot)
+    assert slot.state is SlotState.EMPTY
+
+
+@pytest.mark.parametrize("wanted", [None, COUNTS, AGAIN])
+def test_driver_that_is_not_wanted_ends_first(wanted: Assignment | None) -> None:
+    """SIGTERM, after the grace SIGKILL until the process is gone, and only then the slot's next topology."""
+    alive = {"wanted": wanted, "is_process_alive": True, "beat_age_secs": 0.1, "has_code": True}
+    slot, actions = _run({"now": 20.0, **alive}, slot=_running())
+    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
+    slot, actions = _run({"now": 22.9, **alive}, slot=slot)
+    assert actions == []
+    slot, actions = _run({"now": 23.0, **alive}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STOPPING, [Kill()])
+    slot, actions = _run({"now": 24.0, "wanted": wanted, "exit_status": -9, "has_code": True}, slot=slot)
+    if wanted is None:
+        assert (slot.state, actions) == (SlotState.EMPTY, [CleanUp()])
+    else:
+        assert (slot.state, actions) == (SlotState.STARTING, [CleanUp(), Launch(wanted)])
+
+
+def test_silent_driver_is_ended_and_launched_again() -> None:
+    """A driver whose heartbeat stops while its process lives is ended, and launched again."""
+    alive = {"is_process_alive": True, "has_run": True}
+    slot, actions = _run({"now": 50.0, "beat_age_secs": 30.1, **alive}, slot=_running())
+    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
+    slot, actions = _run({"now": 51.0, "exit_status": DriverExit.STOPPED, "has_run": True}, slot=slot)
+    assert slot.state is SlotState.WAITING
+
+
+def test_driver_that_does_not_start_in_time() -> None:
+    """A driver that beats but whose topology does not run within the start timeout is ended."""
+    starting = _running(state=SlotState.STARTING)
+    alive = {"is_process_alive": True, "beat_age_secs": 0.1}
+    assert _run({"now": 130.0, **alive}, slot=starting) == (starting, [])
+    slot, actions = _run({"now": 130.1, **alive}, slot=starting)
+    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
+
+
+def test_cut_off_supervisor_stops_its_drivers() -> None:
+    """Before nimbus can start them elsewhere; and starts nothing until it can read what is wanted now."""
+    alive = {"is_process_alive": True, "beat_age_secs": 0.1, "has_run": True}
+    slot, actions = _run({"now": 50.0, "cut_off_secs": 20.0, **alive}, slot=_running())
+    assert actions == []
+    slot, actions = _run({"now": 50.1, "cut_off_secs": 20.1, **alive}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STOPPING, [Terminate()])
+    slot, _ = _run({"now": 51.0, "cut_off_secs": 21.0, "exit_status": 75, "has_run": True}, slot=slot)
+    slot, actions = _run({"now": 99.0, "cut_off_secs": 60.0}, slot=slot)
+    assert (slot.state, actions) == (SlotState.WAITING, [])
+    slot, actions = _run({"now": 99.1}, slot=slot)
+    assert actions == [Launch(WORDS)]
+    assert _run({"now": 1.0, "cut_off_secs": 0.1, "has_code": True}) == (EMPTY, [])
+
+
+def test_assignment_withdrawn_while_its_code_is_fetched() -> None:
+    """The slot is empty again, and nothing was launched."""
+    slot, actions = _run({"now": 1.0}, {"now": 2.0, "wanted": None})
+    assert (slot.state, actions) == (SlotState.EMPTY, [CleanUp()])
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_adopted_driver_is_left_alone(has_run: bool) -> None:
+    """A supervisor that is started again launches nothing and ends nothing that is wanted."""
+    slot = adopted(0, WORDS, has_run, 5.0)
+    after, actions = _run({"now": 6.0, "is_process_alive": True, "beat_age_secs": 1.0, "has_run": has_run}, slot=slot)
+    assert (after, actions) == (slot, [])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "wanted": st.sampled_from([None, WORDS, AGAIN, COUNTS]),
+                "has_code": st.booleans(),
+                "dies": st.booleans(),
+                "exit_status": st.sampled_from([0, 1, 65, 75, -9, None]),
+                "has_run": st.booleans(),
+                "beat_age_secs": st.sampled_from([None, 0.1, 31.0]),
+                "cut_off_secs": st.sampled_from([0.0, 0.0, 5.0, 25.0]),
+            }
+        ),
+        max_size=60,
+    )
+)
+def test_never_two_processes_in_a_slot(looks: list[dict[str, Any]]) -> None:
+    """Whatever happens: no launch while a process lives, none without code, none for what is not wanted."""
+    slot, is_alive, fetched = EMPTY, False, set()
+    for number, look in enumerate(looks):
+        dies = look.pop("dies")
+        is_alive = is_alive and not dies
+        if look["has_code"] and look["wanted"]:
+            fetched.add(look["wanted"].topology)
+        look["has_code"] = bool(look["wanted"]) and look["wanted"].topology in fetched
+        slot, actions = step(slot, Seen(now=number * 3.0, is_process_alive=is_alive, **look), LIMITS)
+        for action in actions:
+            if isinstance(action, Launch):
+                assert not is_alive
+                assert action.assignment == look["wanted"]
+                assert action.assignment.topology in fetched
+                is_alive = True
+            if isinstance(action, Terminate | Kill):
+                assert is_alive
+            if isinstance(action, CleanUp):
+                assert not is_alive

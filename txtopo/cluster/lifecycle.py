@@ -1,0 +1,265 @@
+"""The life of a submitted topology: one table of statuses and events.
+
+A leader applies an event to a topology's record, stores the record that comes out, and nothing else decides on a
+status. Waits are stored as deadlines, so they survive a change of leaders: a new leader has nothing to arm again. A
+deadline is the wall-clock time of the leader that wrote it. If the next leader's clock is ahead by some seconds, the
+wait is that much shorter, otherwise longer.
+
+::
+
+                  activate / deactivate
+        ACTIVE ◀───────────────────────▶ INACTIVE
+          │ ▲                              │ ▲
+          │ └──────── do rebalance ──┐     │ │
+          ├────────── rebalance ──▶ REBALANCING
+          ├── finished ──▶ FINISHED         all of them ──kill──▶ KILLED ──remove──▶ gone
+          └── failed, code lost ──▶ FAILED ──code back──▶ what it was before
+
+Differences from Storm: a second kill replaces the deadline of the first (in Storm the earlier one counts); FINISHED and
+FAILED are new, and keep neither a driver nor the name. A topology that failed because its code was lost comes back
+with it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.errors import TransitionError
+
+
+class Status(enum.Enum):
+    """The status of a submitted topology."""
+
+    ACTIVE = "ACTIVE"
+    """Its driver runs transactions."""
+    INACTIVE = "INACTIVE"
+    """Its driver begins no transaction; those in flight were committed."""
+    REBALANCING = "REBALANCING"
+    """As INACTIVE; after the wait it is assigned anew, with changed settings."""
+    KILLED = "KILLED"
+    """Its driver stops in good order; after the wait the driver is ended and the topology removed."""
+    FINISHED = "FINISHED"
+    """Its input is exhausted: its driver has ended and is not started again."""
+    FAILED = "FAILED"
+    """It cannot go on: ``reason`` says why. Its driver is ended and not started again."""
+
+
+RUNS = frozenset({Status.ACTIVE, Status.INACTIVE, Status.REBALANCING, Status.KILLED})
+"""The statuses in which a topology has, or should have, a driver; and in which its name is taken."""
+
+NEEDS_CODE = frozenset({Status.ACTIVE, Status.INACTIVE, Status.REBALANCING})
+"""The statuses in which a leader must hold the code: a driver may have to be started anywhere."""
+
+
+class Event(enum.Enum):
+    """What happens to a topology."""
+
+    ACTIVATE = "activate"
+    DEACTIVATE = "deactivate"
+    REBALANCE = "rebalance"
+    KILL = "kill"
+    REMOVE = "remove"
+    """The wait of a kill is over."""
+    DO_REBALANCE = "do rebalance"
+    """The wait of a rebalance is over."""
+    LEAD_GAINED = "lead gained"
+    """Another nimbus leads now. Deadlines are stored, so it changes nothing; Storm arms its timers again here."""
+    FINISHED = "finished"
+    """The driver ended because the input is exhausted."""
+    FAILED = "failed"
+    """The driver cannot run, here or anywhere."""
+    CODE_LOST = "code lost"
+    """Nobody live has held the code for ``nimbus.code.lost.secs``."""
+    CODE_BACK = "code back"
+    """A live nimbus holds the code again."""
+
+
+REQUESTS = frozenset({Event.ACTIVATE, Event.DEACTIVATE, Event.REBALANCE, Event.KILL})
+"""What users ask for. A request without a transition is an error; of the other events it changes nothing."""
+
+
+class Outcome(enum.Enum):
+    """What the table says about an event, if not simply the next status."""
+
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    """The user's request raises TransitionError."""
+    PREVIOUS = "previous"
+    """The status before the present one."""
+    REMOVED = "removed"
+    """Everything about the topology is removed."""
+    IF_LOST = "if lost"
+    """The previous status, if it was the loss of its code that failed it."""
+
+
+_COLUMNS = tuple(Event)
+_SAME, _NO, _PREVIOUS, _GONE, _IF_LOST = (
+    Outcome.UNCHANGED,
+    Outcome.REFUSED,
+    Outcome.PREVIOUS,
+    Outcome.REMOVED,
+    Outcome.IF_LOST,
+)
+_A, _I, _R, _K, _FIN, _FAIL = (
+    Status.ACTIVE,
+    Status.INACTIVE,
+    Status.REBALANCING,
+    Status.KILLED,
+    Status.FINISHED,
+    Status.FAILED,
+)
+
+# fmt: off
+_ROWS: Mapping[Status, tuple[Status | Outcome, ...]] = {
+    # ACTIVATE, DEACTIVATE, REBALANCE, KILL, REMOVE, DO_REBALANCE, LEAD_GAINED, FINISHED, FAILED, CODE_LOST, CODE_BACK
+    Status.ACTIVE:      (_SAME, _I,    _R,  _K, _SAME, _SAME,     _SAME, _FIN,  _FAIL, _FAIL, _SAME),
+    Status.INACTIVE:    (_A,    _SAME, _R,  _K, _SAME, _SAME,     _SAME, _FIN,  _FAIL, _FAIL, _SAME),
+    Status.REBALANCING: (_NO,   _NO,   _NO, _K, _SAME, _PREVIOUS, _SAME, _FIN,  _FAIL, _FAIL, _SAME),
+    Status.KILLED:      (_NO,   _NO,   _NO, _K, _GONE, _SAME,     _SAME, _SAME, _SAME, _SAME, _SAME),
+    Status.FINISHED:    (_NO,   _NO,   _NO, _K, _SAME, _SAME,     _SAME, _SAME, _SAME, _SAME, _SAME),
+    Status.FAILED:      (_NO,   _NO,   _NO, _K, _SAME, _SAME,     _SAME, _SAME, _SAME, _SAME, _IF_LOST),
+}
+# fmt: on
+
+TRANSITIONS: Mapping[tuple[Status, Event], Status | Outcome] = {
+    (status, event): outcome for status, row in _ROWS.items() for event, outcome in zip(_COLUMNS, row, strict=True)
+}
+"""The table: for every status and event the next status, or an :class:`Outcome`."""
+
+
+@attrs.frozen
+class Topology:
+    """The record of a submitted topology; ``/storms/<id>`` in ZooKeeper.
+
+    Args:
+        id: ``NAME-NUMBER-SECONDS``: unique for ever, also when a name is used again.
+        name: its name in the cluster.
+        topology_id: the builder's id, by which coordinator state and tables go.
+        status: see :class:`Status`.
+        launched_at: the wall-clock time of the submission, in seconds.
+        wait_secs: the wait of a kill or rebalance that gives none: ``topology.message.timeout.secs`` when submitted.
+        settings: what ``--set`` gave, as texts by name; a rebalance changes it.
+        deadline: the wall-clock time at which KILLED is removed or REBALANCING is carried out.
+        previous: the status to return to from REBALANCING, or from FAILED when the code is back.
+        rebalance_settings: the settings that REBALANCING will put in force.
+        reason: why it FAILED.
+        is_code_lost: whether it FAILED because nobody live held its code.
+        revision: rises with every rebalance that is carried out: a driver of an earlier one is ended.
+    """
+
+    id: str
+    name: str
+    topology_id: str
+    status: Status
+    launched_at: float
+    wait_secs: float = 30.0
+    settings: dict[str, str] = attrs.field(factory=dict)
+    deadline: float | None = None
+    previous: Status | None = None
+    rebalance_settings: dict[str, str] = attrs.field(factory=dict)
+    reason: str | None = None
+    is_code_lost: bool = False
+    revision: int = 0
+
+    @property
+    def holds_name(self) -> bool:
+        """Whether no other topology may be submitted under its name and topology id."""
+        return self.status in RUNS
+
+    @property
+    def emits(self) -> bool:
+        """Whether its driver may begin transactions."""
+        return self.status is Status.ACTIVE
+
+
+@attrs.frozen
+class Request:
+    """An event with its details.
+
+    Args:
+        event: what happens.
+        wait_secs: for a kill or rebalance: the wait in seconds; None: the topology's own.
+        settings: for a rebalance: settings to change.
+        reason: for a failure: why.
+    """
+
+    event: Event
+    wait_secs: float | None = None
+    settings: dict[str, str] = attrs.field(factory=dict)
+    reason: str | None = None
+
+
+def applied(topology: Topology, request: Request, now: float) -> Topology | None:
+    """Return the record after an event; the same object if it changes nothing, None if the topology is removed.
+
+    Args:
+        topology: the record.
+        request: the event.
+        now: the leader's wall-clock time, in seconds.
+
+    Raises:
+        TransitionError: the user asks for what the status forbids.
+    """
+    outcome = TRANSITIONS[topology.status, request.event]
+    match outcome:
+        case Outcome.UNCHANGED:
+            return topology
+        case Outcome.REFUSED:
+            raise TransitionError(
+                f"topology {topology.name!r} is {topology.status.value}: it cannot {request.event.value} now"
+            )
+        case Outcome.REMOVED:
+            return None
+        case Outcome.IF_LOST:
+            return _returned(topology) if topology.is_code_lost else topology
+        case Outcome.PREVIOUS:
+            settings = {**topology.settings, **topology.rebalance_settings}
+            return attrs.evolve(_returned(topology), settings=settings, revision=topology.revision + 1)
+        case Status():
+            return _entered(topology, outcome, request, now)
+
+
+def due(topology: Topology, now: float) -> Event | None:
+    """Return the event whose deadline has passed, if any."""
+    if topology.deadline is None or now < topology.deadline:
+        return None
+    return Event.REMOVE if topology.status is Status.KILLED else Event.DO_REBALANCE
+
+
+def _entered(topology: Topology, status: Status, request: Request, now: float) -> Topology:
+    wait_secs = topology.wait_secs if request.wait_secs is None else request.wait_secs
+    cleared = attrs.evolve(topology, status=status, deadline=None, rebalance_settings={})
+    match status:
+        case Status.KILLED:
+            # What has ended has no driver to wait for.
+            wait_secs = wait_secs if topology.status in RUNS else 0.0
+            return attrs.evolve(cleared, deadline=now + wait_secs, previous=None)
+        case Status.REBALANCING:
+            return attrs.evolve(
+                cleared, deadline=now + wait_secs, previous=topology.status, rebalance_settings=dict(request.settings)
+            )
+        case Status.FAILED:
+            is_code_lost = request.event is Event.CODE_LOST
+            # A rebalance that was waiting is given up: settings that were asked for minutes ago may surprise.
+            before = topology.previous if topology.status is Status.REBALANCING else topology.status
+            return attrs.evolve(
+                cleared, previous=before if is_code_lost else None, reason=request.reason, is_code_lost=is_code_lost
+            )
+        case _:
+            return attrs.evolve(cleared, previous=None)
+
+
+def _returned(topology: Topology) -> Topology:
+    assert topology.previous is not None, "it was recorded with the status that is left now"
+    return attrs.evolve(
+        topology,
+        status=topology.previous,
+        previous=None,
+        deadline=None,
+        rebalance_settings={},
+        reason=None,
+        is_code_lost=False,
+    )

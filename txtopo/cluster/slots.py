@@ -1,0 +1,306 @@
+"""One driver slot of a supervisor: a pure state machine.
+
+A supervisor looks at each of its slots again and again: what ZooKeeper wants there, what the process does, the time.
+:func:`step` takes that in and returns the slot's next state with actions, which the supervisor carries out in order.
+
+::
+
+    EMPTY ──assigned──▶ FETCHING ──code is here──▶ STARTING ──it runs──────────▶ RUNNING
+      ▲                                               │ exited, or silent           │ exited, or silent
+      │                                               ▼                             │
+      │◀──────────────── WAITING (backoff) ◀──────────┴─────────────────────────────┘
+      │ not wanted any more: from every state; from STARTING and RUNNING through
+      └── STOPPING ──SIGTERM, later SIGKILL──▶ the process is gone
+
+Who does what:
+
+- *The driver* beats from its first moment on, in the stage ``starting`` until its topology runs. It watches its
+  topology's record, begins no transaction unless the status is ACTIVE, and stops in good order when it becomes KILLED.
+  It exits with one of :class:`DriverExit`.
+- *The supervisor* launches drivers as processes that outlive it, and writes for each what it needs to find it again:
+  process id, the time that the process was started (ids are used again), launch id, assignment. Started again, it makes
+  a slot in STARTING or RUNNING of what it finds alive (:func:`adopted`): no driver is started twice.
+- *Nimbus* reads the :class:`~txtopo.cluster.assignment.Ending` that the action :class:`Report` writes. The slot then
+  waits (ENDED) until its assignment is taken away.
+
+A driver that ends by losing its lead or ZooKeeper, by a signal or by any other error is started again in the same slot,
+each time a little later. One that does so ``retries_max`` times in a row without ever having run is reported:
+KEEPS_FAILING.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import attrs
+
+from txtopo.cluster.assignment import Assignment, Ending, EndingKind
+
+
+class DriverExit(enum.IntEnum):
+    """The exit statuses of a driver process."""
+
+    FINISHED = 0
+    """The input is exhausted."""
+    ERROR = 1
+    """Something failed that may succeed next time: lost lead, ZooKeeper or Spark away."""
+    BROKEN_RULE = 65
+    """A RuleError or a DivergenceError: no start will ever help."""
+    STOPPED = 75
+    """It was asked to stop, and did so in good order."""
+
+
+class SlotState(enum.Enum):
+    """The state of a slot."""
+
+    EMPTY = "empty"
+    FETCHING = "fetching"
+    """An assignment is here; its code is not yet."""
+    STARTING = "starting"
+    """A driver was launched, and its topology does not run yet."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """SIGTERM was sent; SIGKILL follows."""
+    WAITING = "waiting"
+    """The driver ended and is launched again when the backoff is over."""
+    ENDED = "ended"
+    """The driver's end was reported; nimbus decides."""
+
+
+@attrs.frozen
+class SlotLimits:
+    """Settings of a supervisor, in seconds.
+
+    Args:
+        start_timeout_secs: ``supervisor.worker.start.timeout.secs``: from launch until the topology runs.
+        silence_secs: ``supervisor.worker.timeout.secs``: how long a driver that has beaten may be silent.
+        shutdown_secs: ``supervisor.worker.shutdown.sleep.secs``: from SIGTERM to SIGKILL.
+        backoff_secs: the first wait before a restart; it doubles up to ``backoff_max_secs``.
+        backoff_max_secs: the longest.
+        retries_max: ``supervisor.worker.start.retries``: launches in a row that may end before the topology runs.
+        isolation_secs: how long the supervisor may be cut off from ZooKeeper before it stops its drivers; less than
+            ``nimbus.task.timeout.secs``, so that they end before nimbus starts them elsewhere.
+    """
+
+    start_timeout_secs: float = 120.0
+    silence_secs: float = 30.0
+    shutdown_secs: float = 3.0
+    backoff_secs: float = 0.5
+    backoff_max_secs: float = 10.0
+    retries_max: int = 3
+    isolation_secs: float = 20.0
+
+
+@attrs.frozen
+class DriverSlot:
+    """A slot as its supervisor knows it. Times are of the supervisor's monotonic clock, in seconds.
+
+    Args:
+        number: of the slot, from 0.
+        state: see :class:`SlotState`.
+        assignment: what the process, or the fetched code, is for.
+        since: when the state was entered.
+        failures: launches in a row that ended; the backoff grows with it.
+        failed_starts: those of them that ended before the topology ran.
+        until: when WAITING is over.
+    """
+
+    number: int
+    state: SlotState = SlotState.EMPTY
+    assignment: Assignment | None = None
+    since: float = 0.0
+    failures: int = 0
+    failed_starts: int = 0
+    until: float = 0.0
+
+
+@attrs.frozen
+class Seen:
+    """What a supervisor sees when it looks at a slot.
+
+    Args:
+        now: its monotonic time, in seconds.
+        wanted: the assignment for this slot in ZooKeeper, as last read.
+        has_code: whether the code of ``wanted`` is here, checked.
+        is_process_alive: whether the slot's process lives.
+        exit_status: its exit status: negative for a signal, None if unknown (it ended while no supervisor ran).
+        has_run: whether the driver of this launch has beaten in a stage after ``starting``.
+        beat_age_secs: the time since its last heartbeat, by the supervisor's own clock; None before the first.
+        cut_off_secs: how long ZooKeeper has not been reachable; 0 while it is.
+        error: the last words of the driver, for reports.
+    """
+
+    now: float
+    wanted: Assignment | None = None
+    has_code: bool = False
+    is_process_alive: bool = False
+    exit_status: int | None = None
+    has_run: bool = False
+    beat_age_secs: float | None = None
+    cut_off_secs: float = 0.0
+    error: str = ""
+
+
+@attrs.frozen
+class FetchCode:
+    """Fetch the code of a topology, in the background; asked for again and again until it is here."""
+
+    topology: str
+
+
+@attrs.frozen
+class Launch:
+    """Start a driver for an assignment; record what finds it again before it is started."""
+
+    assignment: Assignment
+
+
+@attrs.frozen
+class Terminate:
+    """Send SIGTERM to the process group: the driver stops in good order."""
+
+
+@attrs.frozen
+class Kill:
+    """Send SIGKILL to the process group."""
+
+
+@attrs.frozen
+class Report:
+    """Write an ending to ZooKeeper, and try again until it is there."""
+
+    assignment: Assignment
+    ending: Ending
+
+
+@attrs.frozen
+class CleanUp:
+    """Remove what was recorded about the process of a slot."""
+
+
+Action = FetchCode | Launch | Terminate | Kill | Report | CleanUp
+
+
+def adopted(number: int, assignment: Assignment, has_run: bool, now: float) -> DriverSlot:  # noqa: FBT001 - a fact
+    """Return the slot of a driver that a supervisor finds alive when it is started again."""
+    return DriverSlot(number, SlotState.RUNNING if has_run else SlotState.STARTING, assignment, now)
+
+
+def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    """Return a slot's next state and what to do, in order.
+
+    Args:
+        slot: the slot as the last step left it.
+        seen: what there is to see now.
+        limits: settings.
+    """
+    match slot.state:
+        case SlotState.EMPTY:
+            return _look_for_work(slot, seen)
+        case SlotState.FETCHING:
+            return _fetching(slot, seen)
+        case SlotState.STARTING | SlotState.RUNNING:
+            return _with_process(slot, seen, limits)
+        case SlotState.STOPPING:
+            return _stopping(slot, seen, limits)
+        case SlotState.WAITING:
+            if not _is_wanted(slot, seen):
+                return _emptied(slot, seen)
+            return _launched(slot, seen) if seen.now >= slot.until and not seen.cut_off_secs else (slot, [])
+        case SlotState.ENDED:
+            return (slot, []) if _is_wanted(slot, seen) else _emptied(slot, seen)
+
+
+def _look_for_work(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    # While cut off, what was read last may be out of date: another supervisor may have the topology by now.
+    if seen.wanted is None or seen.cut_off_secs:
+        return slot, []
+    fetching = attrs.evolve(
+        slot, state=SlotState.FETCHING, assignment=seen.wanted, since=seen.now, failures=0, failed_starts=0
+    )
+    return _fetching(fetching, seen)
+
+
+def _fetching(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    assignment = _assignment(slot)
+    if not _is_wanted(slot, seen):
+        return _emptied(slot, seen)
+    if seen.has_code and not seen.cut_off_secs:
+        return _launched(slot, seen)
+    return slot, [FetchCode(assignment.topology)]
+
+
+def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    if not seen.is_process_alive:
+        return _exited(slot, seen, limits)
+    is_slow = slot.state is SlotState.STARTING and seen.now - slot.since > limits.start_timeout_secs
+    is_silent = seen.beat_age_secs is not None and seen.beat_age_secs > limits.silence_secs
+    if (
+        not _is_wanted(slot, seen)
+        or (is_slow and not seen.has_run)
+        or is_silent
+        or seen.cut_off_secs > limits.isolation_secs
+    ):
+        return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now), [Terminate()]
+    if slot.state is SlotState.STARTING and seen.has_run:
+        return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
+    if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.start_timeout_secs:
+        return attrs.evolve(slot, failures=0), []
+    return slot, []
+
+
+def _stopping(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    if seen.is_process_alive:
+        # Again and again: SIGKILL ends a process that is stopped, but a process in the kernel only later.
+        return slot, ([Kill()] if seen.now - slot.since >= limits.shutdown_secs else [])
+    if not _is_wanted(slot, seen):
+        return _emptied(slot, seen)
+    return _exited(slot, seen, limits)
+
+
+def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
+    """Decide what an exit means, the slot's own topology being wanted or not."""
+    assignment = _assignment(slot)
+    if not _is_wanted(slot, seen):
+        return _emptied(slot, seen)
+    ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
+    if seen.exit_status == DriverExit.FINISHED:
+        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.FINISHED))]
+    if seen.exit_status == DriverExit.BROKEN_RULE:
+        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.FAILED, seen.error))]
+    failures = slot.failures + 1
+    failed_starts = 0 if seen.has_run or slot.state is SlotState.RUNNING else slot.failed_starts + 1
+    if failed_starts >= limits.retries_max:
+        reason = seen.error or f"it exited with status {seen.exit_status}"
+        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason))]
+    backoff_secs = min(limits.backoff_secs * 2 ** (failures - 1), limits.backoff_max_secs)
+    waiting = attrs.evolve(
+        slot,
+        state=SlotState.WAITING,
+        since=seen.now,
+        failures=failures,
+        failed_starts=failed_starts,
+        until=seen.now + backoff_secs,
+    )
+    return waiting, [CleanUp()]
+
+
+def _launched(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    return attrs.evolve(slot, state=SlotState.STARTING, since=seen.now), [Launch(_assignment(slot))]
+
+
+def _emptied(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action]]:
+    empty, actions = _look_for_work(DriverSlot(slot.number, since=seen.now), seen)
+    return empty, [CleanUp(), *actions]
+
+
+def _is_wanted(slot: DriverSlot, seen: Seen) -> bool:
+    """Whether the slot's assignment is still the one in ZooKeeper; its time and reasons do not matter."""
+    mine, wanted = _assignment(slot), seen.wanted
+    return wanted is not None and (mine.topology, mine.number) == (wanted.topology, wanted.number)
+
+
+def _assignment(slot: DriverSlot) -> Assignment:
+    assert slot.assignment is not None, "only an EMPTY slot has none"
+    return slot.assignment
