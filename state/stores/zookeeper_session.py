@@ -16,9 +16,11 @@ from typing import Any
 import attrs
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -29,8 +31,9 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl
 
-from txtopo.errors import StopError
+from txtopo.errors import StopError, Unreachable
 
 __all__ = ["Answer", "Applied", "NotAsExpected", "Patience", "Unknown", "ZooKeeperSession"]
 
@@ -123,12 +126,14 @@ class ZooKeeperSession:
     Args:
         hosts: ``"host:port,host:port"``.
         timeout_secs: the time that a session outlives its connection, in seconds.
+        credentials: ``"user:password"``: the session logs in by digest, and only this user may read and write the nodes
+            that it creates; None: anybody may.
 
     Raises:
-        StopError: no server can be reached.
+        Unreachable: no server can be reached.
     """
 
-    def __init__(self, hosts: str, timeout_secs: float) -> None:
+    def __init__(self, hosts: str, timeout_secs: float, credentials: str | None = None) -> None:
         self.hosts = hosts
         self.timeout_secs = timeout_secs
         self.patience_secs = timeout_secs + _PATIENCE_MARGIN_SECS
@@ -137,10 +142,14 @@ class ZooKeeperSession:
         """The number of sessions that have ended so far."""
         self._suspended_since: float | None = None
         self._closed = threading.Event()
+        self._listeners: list[Callable[[], None]] = []
+        user, _, password = (credentials or "").partition(":")
         self.client = KazooClient(
             hosts=hosts,
             timeout=timeout_secs,
             connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_SECS, max_delay=_RETRY_SECS_MAX),
+            default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
+            auth_data=[("digest", credentials)] if credentials else None,
         )
         self.client.add_listener(self._on_state)
         try:
@@ -154,6 +163,27 @@ class ZooKeeperSession:
         self._closed.set()
         self.client.stop()
         self.client.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands, as far as is known; False the moment that it is found broken."""
+        return self._suspended_since is None and not self._closed.is_set()
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the session, by which ephemeral nodes go; None while there is none."""
+        found = self.client.client_id
+        return None if found is None else int(found[0])
+
+    @property
+    def cut_off_secs(self) -> float:
+        """The time since the connection broke; 0 while it stands."""
+        since = self._suspended_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever the connection breaks or is restored; on kazoo's thread, so it must not wait."""
+        self._listeners.append(listener)
 
     def is_cut_off(self) -> bool:
         """Whether the connection has been lost for so long that the session must be over."""
@@ -181,6 +211,26 @@ class ZooKeeperSession:
         """Return the names of the children of each node, empty for those that do not exist."""
         requests = [partial(self.client.get_children_async, node) for node in nodes]
         return [names or [] for names in self._ask_all(requests)]
+
+    def data_of_all(self, nodes: Sequence[str]) -> list[tuple[bytes, Any] | None]:
+        """Return data and ``ZnodeStat`` of each node, None for those that do not exist."""
+        return self._ask_all([partial(self.client.get_async, node) for node in nodes])
+
+    def watched_children(self, node: str, on_change: Callable[[], None]) -> list[str]:
+        """Return the names of a node's children; call ``on_change`` once when they change, on kazoo's thread."""
+        try:
+            names: list[str] = self._ask(partial(self.client.get_children_async, node, watch=lambda _: on_change()))
+        except NoNodeError:
+            return []
+        return names
+
+    def watched_data(self, node: str, on_change: Callable[[], None]) -> tuple[bytes, Any] | None:
+        """Return data and ``ZnodeStat`` of a node; call ``on_change`` once when they change, on kazoo's thread."""
+        try:
+            data, stat = self._ask(partial(self.client.get_async, node, watch=lambda _: on_change()))
+        except NoNodeError:
+            return None
+        return data, stat
 
     def make(self, node: str, data: bytes) -> None:
         """Create a node and its parents, unless it exists."""
@@ -250,6 +300,10 @@ class ZooKeeperSession:
                 sent = None
             except KazooTimeoutError as error:
                 raise self._unreachable() from error
+            except (NoAuthError, AuthFailedError) as error:
+                raise StopError(
+                    f"ZooKeeper at {self.hosts} refuses access: its nodes belong to somebody with other credentials"
+                ) from error
 
     def _ask_all(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
         """Return the answers to several concurrent requests; None if the node does not exist."""
@@ -275,9 +329,11 @@ class ZooKeeperSession:
             self._suspended_since = None
         elif self._suspended_since is None:
             self._suspended_since = time.monotonic()
+        for listener in self._listeners:
+            listener()
 
-    def _unreachable(self) -> StopError:
-        return StopError(
+    def _unreachable(self) -> Unreachable:
+        return Unreachable(
             f"ZooKeeper at {self.hosts} has not answered for {self.patience_secs:g} s: "
             "check that it runs and that the hosts and ports are right, then start again"
         )

@@ -1,1 +1,55 @@
-"""A cluster of daemons."""
+"""A cluster of daemons that keeps topologies running, whichever process or machine is lost.
+
+Read in this order:
+
+1. ``lifecycle``: the statuses of a submitted topology, and one table of what changes them. Pure.
+2. ``assignment``: which supervisor runs which topology's driver. Pure.
+3. ``slots``: what a supervisor does with each of its slots, and with which statuses a driver exits. Pure.
+4. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
+5. ``election``: who leads.
+6. ``code``, ``distribution``: the files of a topology, and how they get to every daemon.
+7. ``submission``: what a user hands over.
+8. ``nimbus``: the daemon that leads or waits to; ``api`` is what it serves over HTTP.
+
+To replace a part, subclass :class:`LeaderElector` or :class:`CodeDistributor`; ``txtopo.testing`` has their conformance
+tests.
+"""
+
+from typing import TYPE_CHECKING
+
+from txtopo.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from txtopo.cluster.code import (
+        CodeFile as CodeFile,
+        Manifest as Manifest,
+    )
+    from txtopo.cluster.distribution import (
+        CodeAccess as CodeAccess,
+        CodeDistributor as CodeDistributor,
+        LocalCodeDistributor as LocalCodeDistributor,
+        SharedFolderCodeDistributor as SharedFolderCodeDistributor,
+    )
+    from txtopo.cluster.election import (
+        LeaderElector as LeaderElector,
+        ZooKeeperLeaderElector as ZooKeeperLeaderElector,
+    )
+    from txtopo.cluster.state import (
+        ClusterState as ClusterState,
+        Term as Term,
+    )
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "txtopo.cluster.code": ("CodeFile", "Manifest"),
+        "txtopo.cluster.distribution": (
+            "CodeAccess",
+            "CodeDistributor",
+            "LocalCodeDistributor",
+            "SharedFolderCodeDistributor",
+        ),
+        "txtopo.cluster.election": ("LeaderElector", "ZooKeeperLeaderElector"),
+        "txtopo.cluster.state": ("ClusterState", "Term"),
+    },
+)

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
         CompletedTopology as CompletedTopology,
         complete_topology as complete_topology,
     )
+    from txtopo.testing.conformance.distributor import (
+        CodeDistributorConformance as CodeDistributorConformance,
+        DistributorNimbus as DistributorNimbus,
+        DistributorPlace as DistributorPlace,
+    )
+    from txtopo.testing.conformance.elector import (
+        ElectorPlace as ElectorPlace,
+        LeaderElectorConformance as LeaderElectorConformance,
+    )
     from txtopo.testing.conformance.spout import (
         DataFrameSpoutConformance as DataFrameSpoutConformance,
         OpaquePartitionedTransactionalSpoutConformance as OpaquePartitionedTransactionalSpoutConformance,
@@ -98,6 +107,12 @@ __getattr__, __dir__, __all__ = lazy_names(
             "RecordingCollector",
         ),
         "txtopo.testing.complete": ("CompletedTopology", "complete_topology"),
+        "txtopo.testing.conformance.distributor": (
+            "CodeDistributorConformance",
+            "DistributorNimbus",
+            "DistributorPlace",
+        ),
+        "txtopo.testing.conformance.elector": ("ElectorPlace", "LeaderElectorConformance"),
         "txtopo.testing.conformance.spout": (
             "DataFrameSpoutConformance",
             "OpaquePartitionedTransactionalSpoutConformance",

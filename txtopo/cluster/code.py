@@ -1,0 +1,208 @@
+"""The code of topologies: what it consists of, where a daemon keeps it, and how it gets to the others.
+
+The code of a topology is a few files: the archive that was submitted, and a description of what to run. A
+:class:`Manifest` lists them with size and SHA-256; the leader publishes it in ZooKeeper. Whoever has fetched the files
+checks each of them against it, and only then says that it holds the code.
+
+A :class:`CodeStore` is the folder in which a daemon keeps code. A topology's folder appears there in one rename, when
+it is complete, checked and synced; so a crash leaves all of it or nothing but a draft, which the next start removes.
+
+::
+
+    FOLDER/ID/manifest.json, code.zip …     complete
+    FOLDER/.draft-…/                        on its way
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from txtopo.durable import sync_path
+from txtopo.errors import CodeUnavailable, SubmissionError
+from txtopo.records import DAMAGE, from_json, to_json
+
+FILES_MAX = 16
+"""The most files that the code of a topology may have."""
+
+MANIFEST_NAME = "manifest.json"
+_DRAFT = ".draft-"
+_CHUNK_BYTES = 1 << 20
+
+
+@attrs.frozen
+class CodeFile:
+    """A file of a topology's code."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@attrs.frozen
+class Manifest:
+    """What the code of a topology consists of: enough to fetch and check it. Storm's metafile.
+
+    Args:
+        topology: the topology's id in the cluster.
+        files: in order of name.
+    """
+
+    topology: str
+    files: tuple[CodeFile, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps(to_json(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Return the manifest that :meth:`to_bytes` wrote.
+
+        Raises:
+            CodeUnavailable: it is damaged, or has a name that leaves its folder.
+        """
+        try:
+            manifest = from_json(json.loads(data), cls)
+        except DAMAGE as error:
+            raise CodeUnavailable(f"a manifest is damaged: {error!r}") from error
+        if not all(is_plain_name(name) for name in (manifest.topology, *(file.name for file in manifest.files))):
+            raise CodeUnavailable(f"the manifest of {manifest.topology!r} has names that leave its folder")
+        return manifest
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is one of a file in a folder: no path, no hidden file, nothing that leaves the folder."""
+    return bool(name) and not name.startswith(".") and not {"/", "\\", "\0"} & set(name) and len(name) <= 200  # noqa: PLR2004 - below what file systems take
+
+
+def describe(topology: str, folder: Path) -> Manifest:
+    """Return the manifest of the files in a folder."""
+    paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST_NAME)
+    if len(paths) > FILES_MAX:
+        raise SubmissionError(f"the code of {topology!r} has {len(paths)} files; at most {FILES_MAX} are allowed")
+    return Manifest(topology, tuple(CodeFile(path.name, path.stat().st_size, _sha256(path)) for path in paths))
+
+
+def damage(manifest: Manifest, folder: Path) -> str | None:
+    """Return what is wrong with the files in a folder; None if all are there, with the right content."""
+    for file in manifest.files:
+        path = folder / file.name
+        try:
+            if path.stat().st_size != file.size_bytes:
+                return f"{file.name} has {path.stat().st_size} bytes, not {file.size_bytes}"
+            if _sha256(path) != file.sha256:
+                return f"{file.name} does not have the SHA-256 that was published"
+        except OSError as error:
+            return f"{file.name} cannot be read: {error.strerror or error!r}"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+class CodeStore:
+    """The folder in which a daemon keeps the code of topologies.
+
+    Args:
+        folder: created if it does not exist. Drafts that a crash left there are removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for draft in folder.glob(f"{_DRAFT}*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def topologies(self) -> list[str]:
+        """Return the ids of the topologies whose code is here, in order."""
+        return sorted(path.parent.name for path in self.folder.glob(f"[!.]*/{MANIFEST_NAME}"))
+
+    def has(self, topology: str) -> bool:
+        """Whether the code of a topology is here; it was checked when it came."""
+        return is_plain_name(topology) and (self.folder / topology / MANIFEST_NAME).is_file()
+
+    def manifest(self, topology: str) -> Manifest | None:
+        """Return the manifest of what is here; None if nothing is, or if it is damaged."""
+        if not is_plain_name(topology):
+            return None
+        try:
+            return Manifest.from_bytes((self.folder / topology / MANIFEST_NAME).read_bytes())
+        except (OSError, CodeUnavailable):
+            return None
+
+    def path(self, topology: str) -> Path:
+        """Return the folder of a topology's code."""
+        assert is_plain_name(topology), "ids come from manifests and records, which are checked"
+        return self.folder / topology
+
+    def file(self, topology: str, name: str) -> Path | None:
+        """Return the path of one file; None if the manifest does not have it."""
+        manifest = self.manifest(topology)
+        if manifest is None or name not in {file.name for file in manifest.files}:
+            return None
+        return self.folder / topology / name
+
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[Path]:
+        """Give a new folder to fill; it is removed at the end, unless :meth:`keep` has taken it."""
+        folder = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self, draft: Path, manifest: Manifest) -> None:
+        """Check a draft, make it durable, and let it appear under the topology's id in one step.
+
+        Raises:
+            CodeUnavailable: a file is missing or damaged.
+        """
+        wrong = damage(manifest, draft)
+        if wrong is not None:
+            raise CodeUnavailable(f"the code of {manifest.topology!r} is not as it was published: {wrong}")
+        (draft / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+        for path in draft.iterdir():
+            sync_path(path)
+        sync_path(draft)
+        self.remove(manifest.topology)
+        draft.rename(self.folder / manifest.topology)
+        sync_path(self.folder)
+
+    def remove(self, topology: str) -> None:
+        """Remove the code of a topology, if it is here."""
+        if (self.folder / topology).exists():
+            # A reader never sees half of it, and a crash leaves only a draft.
+            gone = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
+            (self.folder / topology).rename(gone / "removed")
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def check(self, published: Mapping[str, Manifest]) -> dict[str, str]:
+        """Read all files that are here; remove the code that is not what was published, and return what was wrong.
+
+        Args:
+            published: the manifests in ZooKeeper. What is not published stays: it may still be.
+        """
+        found: dict[str, str] = {}
+        for topology in self.topologies():
+            own = self.manifest(topology)
+            wanted = published.get(topology, own)
+            wrong = (
+                "its manifest is damaged" if wanted is None or own is None else damage(wanted, self.folder / topology)
+            )
+            if wrong is not None:
+                found[topology] = wrong
+                self.remove(topology)
+        return found

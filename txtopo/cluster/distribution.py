@@ -1,0 +1,214 @@
+"""How code gets from the leader to the other nimbuses and to supervisors: the contract, and two implementations."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import httpx
+import pyarrow as pa
+from pyarrow import fs
+
+from txtopo.cluster.code import CodeFile, Manifest
+from txtopo.cluster.state import ClusterState
+from txtopo.durable import sync_path
+from txtopo.errors import CodeUnavailable, ConfigError
+
+_TIMEOUT_SECS = 10.0
+_CHUNK_BYTES = 1 << 20
+
+
+@attrs.frozen
+class CodeAccess:
+    """What a distributor is given.
+
+    Args:
+        state: the state of the cluster, with the holders of each topology's code.
+        address: this daemon's ``host:port``.
+        token: the cluster's token, which other nimbuses ask for; not shown when this is printed.
+    """
+
+    state: ClusterState
+    address: str
+    token: str = attrs.field(repr=False)
+
+
+class CodeDistributor(ABC):
+    """Brings the code of topologies to every daemon that needs it. Subclass it for another way than files over HTTP.
+
+    *You* must deliver files exactly as they were uploaded, or raise CodeUnavailable; be callable from several threads
+    once prepared; and give up within a time that does not grow with the number of nimbuses that are away for long.
+    *txtopo* checks size and SHA-256 of all that was downloaded before it says that a nimbus holds it, never asks for a
+    topology that was not uploaded, and calls :meth:`cleanup` on the leader when a topology is removed.
+    """
+
+    @abstractmethod
+    def prepare(self, access: CodeAccess) -> None:
+        """Get ready; called once, first."""
+
+    @abstractmethod
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Make the files of a new topology available to other daemons; durable when it returns.
+
+        Args:
+            folder: where the files are, in this nimbus' code store. They stay there.
+            manifest: lists them.
+        """
+
+    @abstractmethod
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Fetch all files of a topology.
+
+        Args:
+            manifest: what was published.
+            folder: an empty folder for the files.
+
+        Returns:
+            Their paths, in order of the manifest.
+
+        Raises:
+            CodeUnavailable: at least one file cannot be had now, or has another size or content.
+        """
+
+    @abstractmethod
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many copies of a topology's whole code there are, the leader's among them; 0 if none."""
+
+    @abstractmethod
+    def cleanup(self, topology: str) -> None:
+        """Remove what :meth:`upload` has put outside of the daemons' own folders; called again after a failure."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back all resources; a second call does nothing."""
+
+
+class LocalCodeDistributor(CodeDistributor):
+    """Files on the disks of the nimbuses, which serve them over HTTP: ``/api/v1/code/ID/FILE``. The default.
+
+    A copy counts when its holder has said in ZooKeeper that it has checked it. A holder that is away for a moment still
+    counts, for its disk does.
+    """
+
+    def prepare(self, access: CodeAccess) -> None:
+        """Open a client."""
+        self._access = access
+        headers = {"Authorization": f"Bearer {access.token}"}
+        self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_SECS, trust_env=False)
+
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Do nothing: the files are where the leader serves them."""
+
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Fetch each file from one of the holders, the live ones first."""
+        live = self._access.state.nimbuses()
+        holders = self._access.state.holders_of(manifest.topology) - {self._access.address}
+        order = sorted(holders, key=lambda holder: (holder not in live, holder))
+        return [self._fetch(manifest.topology, file, folder, order) for file in manifest.files]
+
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many nimbuses hold it."""
+        return len(self._access.state.holders_of(topology))
+
+    def cleanup(self, topology: str) -> None:
+        """Do nothing: each nimbus removes its own files."""
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def _fetch(self, topology: str, file: CodeFile, folder: Path, holders: Iterable[str]) -> Path:
+        wrong = []
+        for holder in holders:
+            try:
+                with self._client.stream("GET", f"http://{holder}/api/v1/code/{topology}/{file.name}") as answer:
+                    answer.raise_for_status()
+                    return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
+            except (httpx.HTTPError, CodeUnavailable) as error:
+                wrong.append(f"{holder}: {str(error) or type(error).__name__}")
+        tried = "; ".join(wrong) or "no other nimbus holds it"
+        raise CodeUnavailable(f"{file.name} of {topology!r} cannot be fetched: {tried}")
+
+
+class SharedFolderCodeDistributor(CodeDistributor):
+    """A folder that all daemons reach: a mounted one, or whatever ``pyarrow.fs`` opens, such as ``s3://bucket/code``.
+
+    Its copies are counted as the local ones are: by the nimbuses that have fetched and checked one. While the folder is
+    there, any nimbus can fetch any code, whoever else is alive.
+
+    Args:
+        uri: the folder; created if it does not exist.
+    """
+
+    def __init__(self, uri: str) -> None:
+        try:
+            self._files, self._base = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).absolute()))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"nimbus.code.distributor.folder is {uri!r}: {error}") from error
+
+    def prepare(self, access: CodeAccess) -> None:
+        """Make the folder."""
+        self._access = access
+        self._files.create_dir(self._base, recursive=True)
+
+    def upload(self, folder: Path, manifest: Manifest) -> None:
+        """Copy the files into the folder, the manifest last."""
+        self._files.create_dir(f"{self._base}/{manifest.topology}", recursive=True)
+        for file in manifest.files:
+            with (
+                (folder / file.name).open("rb") as source,
+                self._files.open_output_stream(self._path(manifest.topology, file.name)) as target,
+            ):
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+
+    def download(self, manifest: Manifest, folder: Path) -> list[Path]:
+        """Copy the files from the folder."""
+        paths = []
+        for file in manifest.files:
+            try:
+                with self._files.open_input_stream(self._path(manifest.topology, file.name)) as source:
+                    paths.append(receive(file, folder, iter(partial(source.read, _CHUNK_BYTES), b"")))
+            except OSError as error:
+                raise CodeUnavailable(f"{file.name} of {manifest.topology!r} cannot be read: {error}") from error
+        return paths
+
+    def get_replication_count(self, topology: str) -> int:
+        """Return how many nimbuses hold a copy."""
+        return len(self._access.state.holders_of(topology))
+
+    def cleanup(self, topology: str) -> None:
+        """Remove the topology's folder."""
+        path = f"{self._base}/{topology}"
+        if self._files.get_file_info(path).type == fs.FileType.Directory:
+            self._files.delete_dir(path)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _path(self, topology: str, name: str) -> str:
+        return f"{self._base}/{topology}/{name}"
+
+
+def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
+    """Write a file from chunks, and sync it; never more bytes than were published.
+
+    Raises:
+        CodeUnavailable: size or content are not as published.
+    """
+    path, size_bytes, digest = folder / file.name, 0, hashlib.sha256()
+    with path.open("wb") as target:
+        for chunk in chunks:
+            size_bytes += len(chunk)
+            if size_bytes > file.size_bytes:
+                raise CodeUnavailable(f"{file.name} has more than the {file.size_bytes} bytes that were published")
+            digest.update(chunk)
+            target.write(chunk)
+    if (size_bytes, digest.hexdigest()) != (file.size_bytes, file.sha256):
+        raise CodeUnavailable(f"{file.name} is not as it was published: {size_bytes} bytes of {file.size_bytes}")
+    sync_path(path)
+    return path

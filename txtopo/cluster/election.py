@@ -1,0 +1,285 @@
+"""Who leads: the contract of a leader elector, and the one on ZooKeeper.
+
+Nimbuses queue for the lead. The first one in the queue must show that it may lead, by holding all code; if it may not,
+it leaves the queue, and queues again when it may. One transaction then makes it the leader and raises the epoch:
+
+1. A is first, and reads version 4 of the epoch node.
+2. A holds the code of all topologies that ``/storms`` lists.
+3. The transaction of A sets the epoch node if its version is still 4, checks that A's place in the queue exists, and
+   creates ``/leader``. Only a leader writes ``/storms``, so at this moment A still holds all code.
+
+kazoo's recipes Election and Lock block their caller, know nothing of an epoch, and report a lost connection only
+afterwards. So this is an own queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import attrs
+
+from txtopo.cluster.state import ClusterState, Term
+from txtopo.errors import StopError, Unreachable
+
+_LOG = logging.getLogger(__name__)
+_LOOK_SECS = 1.0
+"""How often to look without having been told of a change."""
+_AWAY_SECS = 0.2
+
+
+class LeaderElector(ABC):
+    """Decides which nimbus leads. Subclass it to elect leaders by other means than ZooKeeper's queue.
+
+    *You* must take a term only by :meth:`ClusterState.begin_term`, with the epoch's version read before ``may_lead``
+    was asked: that is what fences. *txtopo* calls :meth:`prepare` once and first, then the others from any thread.
+    """
+
+    @abstractmethod
+    def prepare(self, state: ClusterState, address: str, may_lead: Callable[[], bool]) -> None:
+        """Get ready; do not queue yet.
+
+        Args:
+            state: the state of the cluster.
+            address: this nimbus' ``host:port``.
+            may_lead: says whether this nimbus holds all code. Ask it when this nimbus would be the leader, after the
+                epoch's version was read; if it says no, leave the queue until the next ``add_to_leader_lock_queue``.
+        """
+
+    @abstractmethod
+    def add_to_leader_lock_queue(self) -> None:
+        """Queue for the lead; return at once. If this nimbus is queued or leads, nothing changes."""
+
+    @abstractmethod
+    def remove_from_leader_lock_queue(self) -> None:
+        """Leave the queue, and give up the lead; return at once.
+
+        When it returns, :meth:`is_leader` is False. If this nimbus is not queued, nothing changes.
+        """
+
+    @abstractmethod
+    def is_queued(self) -> bool:
+        """Whether this nimbus wants to lead, or leads."""
+
+    @abstractmethod
+    def term(self) -> Term | None:
+        """Return the term of this nimbus; None if it does not lead.
+
+        None at once when the connection that the lead depends on breaks, and before another nimbus can lead.
+        """
+
+    def is_leader(self) -> bool:
+        """Whether this nimbus leads, as far as it knows. A write must prove it; see ``LeaderWrites``."""
+        return self.term() is not None
+
+    @abstractmethod
+    def get_leader_address(self) -> str:
+        """Return the ``host:port`` of the nimbus that leads.
+
+        Raises:
+            NoLeader: none does at the moment.
+        """
+
+    @abstractmethod
+    def get_all_nimbus_addresses(self) -> list[str]:
+        """Return the ``host:port`` of all live nimbuses, the leader among them, in order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the queue and end what runs in the background; a second call does nothing."""
+
+
+@attrs.frozen
+class _Place:
+    """A place in the queue, of one session."""
+
+    name: str
+    sessions_lost: int
+
+
+class ZooKeeperLeaderElector(LeaderElector):
+    """Elects the leader by a queue of ephemeral nodes in ZooKeeper.
+
+    A thread of its own waits for the nimbus' turn. Errors that are not ZooKeeper's absence end it; ``on_failure`` is
+    called with them.
+
+    Args:
+        on_failure: called on the thread that ends.
+        on_change: called on that thread when the lead was won or lost; must not wait.
+    """
+
+    def __init__(
+        self,
+        on_failure: Callable[[BaseException], None] = lambda _: None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_failure = on_failure
+        self._on_change = on_change
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._is_wanted = False
+        self._is_closed = False
+        self._term: Term | None = None
+        self._ended: Term | None = None
+        """A term that was given up and is still to be removed from ZooKeeper."""
+        self._place: _Place | None = None
+        self._thread: threading.Thread | None = None
+
+    def prepare(self, state: ClusterState, address: str, may_lead: Callable[[], bool]) -> None:
+        """Start the thread that waits for this nimbus' turn; see :meth:`LeaderElector.prepare`."""
+        self._state = state
+        self._address = address
+        self._may_lead = may_lead
+        self._token = secrets.token_hex(8)
+        state.session.listen(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+        self._thread.start()
+
+    def add_to_leader_lock_queue(self) -> None:
+        """Queue for the lead."""
+        with self._lock:
+            self._is_wanted = not self._is_closed
+        self._wake.set()
+
+    def remove_from_leader_lock_queue(self) -> None:
+        """Leave the queue, and give up the lead."""
+        with self._lock:
+            self._is_wanted = False
+            self._give_up()
+        self._wake.set()
+
+    def is_queued(self) -> bool:
+        """Whether this nimbus wants to lead, or leads."""
+        return self._is_wanted
+
+    def term(self) -> Term | None:
+        """Return the term; None while the connection is broken."""
+        term, session = self._term, self._state.session
+        return term if term and session.is_connected and session.sessions_lost == term.sessions_lost else None
+
+    def get_leader_address(self) -> str:
+        """Return the leader's address."""
+        return self._state.leader()
+
+    def get_all_nimbus_addresses(self) -> list[str]:
+        """Return the addresses of all live nimbuses."""
+        return sorted(self._state.nimbuses())
+
+    def close(self) -> None:
+        """Leave the queue and end the thread."""
+        with self._lock:
+            self._is_closed = True
+            self._is_wanted = False
+            self._give_up()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self._state.session.patience_secs)
+
+    def _give_up(self) -> None:
+        """End the term; the caller holds the lock."""
+        if self._term is not None:
+            self._ended, self._term = self._term, None
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    wait_secs = self._look()
+                except Unreachable:
+                    if self._is_closed:
+                        return
+                    wait_secs = _AWAY_SECS
+                if self._is_closed and self._place is None and self._ended is None:
+                    return
+                if wait_secs > 0:
+                    self._wake.wait(wait_secs)
+        except BaseException as error:  # noqa: BLE001 - a nimbus ends on whatever it did not expect
+            if not (self._is_closed and isinstance(error, StopError)):
+                self._on_failure(error)
+
+    def _look(self) -> float:
+        """Do what can be done now; return how long to wait for news, in seconds."""
+        session = self._state.session
+        self._clean_up()
+        with self._lock:
+            if self._term is not None and self._term.sessions_lost != session.sessions_lost:
+                _LOG.warning("the lead of term %d is lost: the session with ZooKeeper has ended", self._term.epoch)
+                self._term = None
+                self._on_change()
+            if self._term is not None or not self._is_wanted:
+                return _LOOK_SECS
+        place = self._queue()
+        names = sorted(session.children(self._state.node("leader-queue")), key=_sequence)
+        if place.name not in names:
+            self._place = None
+            return 0.0
+        position = names.index(place.name)
+        ahead = self._state.node("leader-queue", names[position - 1]) if position else self._state.node("leader")
+        # Of the one ahead only its end is of interest; watched, so that it is heard of at once.
+        found = session.watched_data(ahead, self._wake.set)
+        if found is not None and (position or found[1].ephemeralOwner != session.session_id):
+            return _LOOK_SECS
+        if found is not None:
+            # It is this session's: a term was begun, but the connection broke before that was known.
+            self._state.remove_nodes(ahead)
+            return 0.0
+        return 0.0 if position else self._stand_for_election(place)
+
+    def _stand_for_election(self, place: _Place) -> float:
+        version = self._state.epoch_version()
+        if not self._may_lead():
+            with self._lock:
+                self._is_wanted = False
+            _LOG.info("this nimbus lacks code of active topologies: it leaves the queue until it has all")
+            return 0.0
+        term = self._state.begin_term(self._address, version, self._state.node("leader-queue", place.name))
+        if term is None:
+            return _AWAY_SECS
+        with self._lock:
+            self._term = term
+            if not self._is_wanted:
+                self._give_up()
+                return 0.0
+        _LOG.info("this nimbus leads, in term %d", term.epoch)
+        self._on_change()
+        return _LOOK_SECS
+
+    def _queue(self) -> _Place:
+        """Return this nimbus' place in the queue; make one if it has none in this session."""
+        session = self._state.session
+        if self._place is not None and self._place.sessions_lost == session.sessions_lost:
+            return self._place
+        sessions_lost = session.sessions_lost
+        folder = self._state.node("leader-queue")
+        prefix = f"{self._token}-{sessions_lost}-n-"
+        while True:
+            # The node may be there, although the answer was lost: its name begins with a token of this session.
+            mine = [name for name in session.children(folder) if name.startswith(prefix)]
+            if mine:
+                self._place = _Place(min(mine, key=_sequence), sessions_lost)
+                return self._place
+            transaction = session.client.transaction()
+            transaction.create(f"{folder}/{prefix}", self._address.encode(), ephemeral=True, sequence=True)
+            session.commit(transaction, session.patience())
+
+    def _clean_up(self) -> None:
+        """Remove from ZooKeeper what was given up: first the lead, so that the next one in the queue can have it."""
+        ended = self._ended
+        if ended is not None:
+            if ended.sessions_lost == self._state.session.sessions_lost:
+                self._state.end_term(ended)
+            self._ended = None
+            self._on_change()
+        if self._place is not None and not self._is_wanted:
+            with contextlib.suppress(StopError) if self._is_closed else contextlib.nullcontext():
+                self._state.remove_nodes(self._state.node("leader-queue", self._place.name))
+            self._place = None
+
+
+def _sequence(name: str) -> int:
+    return int(name[-10:])

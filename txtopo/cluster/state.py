@@ -1,0 +1,560 @@
+"""The state of the cluster in ZooKeeper. Each node has one kind of writer; see the table in ``docs/architecture.md``.
+
+::
+
+    ROOT/format                           {"layout": 1}: a daemon refuses a layout that it does not know
+    ROOT/epoch                            the number of the last term; its version fences
+    ROOT/leader                           ephemeral: the leader's address
+    ROOT/leader-queue/TOKEN-n-SEQUENCE    ephemeral, sequential: nimbuses that want to lead
+    ROOT/nimbuses/HOST:PORT               ephemeral: Nimbus
+    ROOT/supervisors/ID                   ephemeral: Supervisor
+    ROOT/submissions                      empty: its version numbers the submissions
+    ROOT/storms/ID                        Topology
+    ROOT/assignments/ID                   Assignment
+    ROOT/workerbeats/ID                   the highest assignment number so far
+    ROOT/workerbeats/ID/NUMBER            Heartbeat
+    ROOT/endings/ID                       empty
+    ROOT/endings/ID/NUMBER                Ending
+    ROOT/code-distributor/ID              Manifest
+    ROOT/code-distributor/ID/HOST:PORT    empty: this nimbus holds all of it, checked
+
+Values are JSON: the record of that name, as :mod:`txtopo.records` writes it.
+
+**Terms.** A :class:`Term` is one nimbus' time as leader. :meth:`ClusterState.begin_term` raises the epoch and creates
+``/leader`` in one transaction. Every write of a leader goes through :class:`LeaderWrites`: a transaction that begins
+with two checks, that the epoch node still has the version of the term, and that ``/leader`` exists. So ZooKeeper itself
+refuses the writes of a leader that another one has followed, or whose session is over.
+
+If the connection breaks during a write, it may or may not have been applied. It is then planned again from what is
+there, and sent again: nobody else writes those nodes while the term lasts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
+from txtopo.cluster.assignment import Assignment, ClusterView, Ending, Heartbeat, Supervisor
+from txtopo.cluster.code import Manifest
+from txtopo.cluster.lifecycle import Topology
+from txtopo.errors import InternalError, NoLeader, NotLeader, StopError
+from txtopo.records import DAMAGE, from_json, to_json
+
+LAYOUT = 1
+"""The version of the layout. A change that an older daemon would misread raises it."""
+
+_FOLDERS = (
+    "leader-queue",
+    "nimbuses",
+    "supervisors",
+    "submissions",
+    "storms",
+    "assignments",
+    "workerbeats",
+    "endings",
+    "code-distributor",
+)
+_PLANS_MAX = 100
+_CHECKS = 2
+"""The number of checks before the operations of a leader's write."""
+
+R = TypeVar("R", bound=attrs.AttrsInstance)
+
+
+@attrs.frozen
+class Nimbus:
+    """A live nimbus; ``/nimbuses/HOST:PORT``.
+
+    Args:
+        address: ``host:port`` of its HTTP server.
+        started_at: wall-clock time, for display only.
+        version: of txtopo.
+    """
+
+    address: str
+    started_at: float = 0.0
+    version: str = ""
+
+
+@attrs.frozen
+class Term:
+    """One nimbus' time as leader.
+
+    Args:
+        epoch: its number, higher than that of any term before.
+        version: of the epoch node, which fences.
+        address: the leader's.
+        sessions_lost: how many sessions the leader had lost when it began.
+    """
+
+    epoch: int
+    version: int
+    address: str
+    sessions_lost: int
+
+
+class ClusterState:
+    """The state of the cluster; safe to use from several threads.
+
+    Reads return what was true a moment ago. All methods raise Unreachable when ZooKeeper does not answer for longer
+    than a session lasts.
+
+    Args:
+        hosts: ZooKeeper's servers, ``"host:port,host:port"``.
+        root: the node above all others.
+        session_timeout_secs: how long ZooKeeper takes a silent daemon for alive.
+        credentials: ``"user:password"`` for digest ACLs on all nodes; None: open nodes.
+
+    Raises:
+        Unreachable: no server can be reached.
+        StopError: the nodes have a layout that this version does not know.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        root: str = "/txtopo-cluster",
+        session_timeout_secs: float = 10.0,
+        credentials: str | None = None,
+    ) -> None:
+        self.root = "/" + root.strip("/")
+        self.session = ZooKeeperSession(hosts, session_timeout_secs, credentials)
+        self._announced: dict[str, tuple[bytes, int]] = {}
+        try:
+            self._lay_out()
+        except BaseException:
+            self.session.close()
+            raise
+
+    def close(self) -> None:
+        """End the session, and with it a term and all that was announced."""
+        self.session.close()
+
+    # What is read.
+
+    def topologies(self) -> dict[str, Topology]:
+        """Return all topologies, by id."""
+        return self._records("storms", Topology)
+
+    def topology(self, topology: str, on_change: Callable[[], None] | None = None) -> Topology | None:
+        """Return a topology; None if there is none. ``on_change`` is called once when it changes or goes."""
+        node = self.node("storms", topology)
+        found = self.session.data(node) if on_change is None else self.session.watched_data(node, on_change)
+        return None if found is None else _record(node, found[0], Topology)
+
+    def assignments(self) -> dict[str, Assignment]:
+        """Return all assignments, by topology."""
+        return self._records("assignments", Assignment)
+
+    def supervisors(self) -> dict[str, Supervisor]:
+        """Return the live supervisors, by id."""
+        return self._records("supervisors", Supervisor)
+
+    def nimbuses(self) -> dict[str, Nimbus]:
+        """Return the live nimbuses, by address."""
+        return self._records("nimbuses", Nimbus)
+
+    def manifests(self) -> dict[str, Manifest]:
+        """Return the published manifests, by topology."""
+        names = self.session.children(self.node("code-distributor"))
+        found = self.session.data_of_all([self.node("code-distributor", name) for name in names])
+        return {name: Manifest.from_bytes(each[0]) for name, each in zip(names, found, strict=True) if each}
+
+    def holders(self) -> dict[str, frozenset[str]]:
+        """Return the addresses of the nimbuses that hold the code of each published topology, dead ones too."""
+        names = self.session.children(self.node("code-distributor"))
+        found = self.session.children_of_all([self.node("code-distributor", name) for name in names])
+        return {name: frozenset(addresses) for name, addresses in zip(names, found, strict=True)}
+
+    def holders_of(self, topology: str) -> frozenset[str]:
+        """Return the addresses of the nimbuses that hold the code of a topology, dead ones too."""
+        return frozenset(self.session.children(self.node("code-distributor", topology)))
+
+    def heartbeat(self, topology: str, number: int) -> Heartbeat | None:
+        """Return the last heartbeat of the driver of an assignment."""
+        node = self.node("workerbeats", topology, str(number))
+        found = self.session.data(node)
+        return None if found is None else _record(node, found[0], Heartbeat)
+
+    def heartbeats(self) -> dict[tuple[str, int], Heartbeat]:
+        """Return the last heartbeats, by topology and assignment number."""
+        return self._numbered("workerbeats", Heartbeat)
+
+    def view(self) -> ClusterView:
+        """Return what a leader decides on."""
+        names = self.session.children(self.node("workerbeats"))
+        found = self.session.data_of_all([self.node("workerbeats", name) for name in names])
+        return ClusterView(
+            self.topologies(),
+            self.assignments(),
+            self.supervisors(),
+            self._numbered("endings", Ending),
+            {name: int(each[0]) for name, each in zip(names, found, strict=True) if each is not None},
+        )
+
+    def leader(self) -> str:
+        """Return the address of the nimbus that leads.
+
+        Raises:
+            NoLeader: none does at the moment.
+        """
+        found = self.session.data(self.node("leader"))
+        if found is None:
+            raise NoLeader("no nimbus leads at the moment; try again in a few seconds")
+        return found[0].decode()
+
+    def watch(self, folders: Iterable[str], on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` once when a name appears in or leaves one of the folders, or a value in it changes.
+
+        On kazoo's thread, so it must not wait. Watch again, then read: what changed between is then in what is read.
+        """
+        for folder in folders:
+            for name in self.session.watched_children(self.node(folder), on_change):
+                self.session.watched_data(self.node(folder, name), on_change)
+
+    # What each daemon writes about itself.
+
+    def announce_nimbus(self, nimbus: Nimbus) -> None:
+        """Say that a nimbus is here, until the session ends; again and again, for a session may have ended."""
+        self._announce(self.node("nimbuses", nimbus.address), _bytes(nimbus))
+
+    def announce_supervisor(self, supervisor: Supervisor) -> None:
+        """Say that a supervisor is here, until the session ends; again and again, as above."""
+        self._announce(self.node("supervisors", supervisor.id), _bytes(supervisor))
+
+    def hold(self, topology: str, address: str) -> bool:
+        """Say that a nimbus holds the code of a topology; it outlives the session. False: the topology is gone."""
+        return self._put(self.node("code-distributor", topology), address, b"")
+
+    def drop(self, topology: str, address: str) -> None:
+        """Say that a nimbus does not hold the code of a topology any more."""
+        self.remove_nodes(self.node("code-distributor", topology, address))
+
+    def beat(self, topology: str, number: int, heartbeat: Heartbeat) -> bool:
+        """Write the heartbeat of a driver. False: the topology is gone, and the driver should end."""
+        return self._put(self.node("workerbeats", topology), str(number), _bytes(heartbeat))
+
+    def report(self, topology: str, number: int, ending: Ending) -> bool:
+        """Write how the driver of an assignment ended. False: the topology is gone."""
+        return self._put(self.node("endings", topology), str(number), _bytes(ending))
+
+    # Terms.
+
+    def epoch_version(self) -> int:
+        """Return the version of the epoch node, for :meth:`begin_term`."""
+        found = self.session.data(self.node("epoch"))
+        if found is None:
+            raise StopError(f"the node {self.node('epoch')} is gone: somebody removed the cluster's nodes")
+        version: int = found[1].version
+        return version
+
+    def begin_term(self, address: str, epoch_version: int, guard: str | None = None) -> Term | None:
+        """Make a nimbus the leader, and raise the epoch, in one transaction.
+
+        Args:
+            address: the nimbus'.
+            epoch_version: the version of the epoch node, read before the nimbus checked that it may lead. So a term of
+                another nimbus between check and transaction makes this one fail.
+            guard: a node that must exist, such as the nimbus' place in a queue.
+
+        Returns:
+            The term; None if another nimbus leads, or has led meanwhile, or the guard is gone.
+        """
+        sessions_lost = self.session.sessions_lost
+        found = self.session.data(self.node("epoch"))
+        if found is None or found[1].version != epoch_version:
+            return None
+        epoch = int(found[0]) + 1
+        transaction = self.session.client.transaction()
+        if guard is not None:
+            transaction.check(guard, -1)
+        transaction.set_data(self.node("epoch"), str(epoch).encode(), version=epoch_version)
+        transaction.create(self.node("leader"), address.encode(), ephemeral=True)
+        patience = self.session.patience()
+        if isinstance(self.session.commit(transaction, patience), Applied):
+            return Term(epoch, epoch_version + 1, address, sessions_lost)
+        # If the answer was lost, the node may be this session's: then the term was begun, with that epoch.
+        leader = self.session.data(self.node("leader"))
+        if leader is None or leader[1].ephemeralOwner != self.session.session_id:
+            return None
+        if self.epoch_version() != epoch_version + 1 or self.session.sessions_lost != sessions_lost:
+            return None
+        return Term(epoch, epoch_version + 1, address, sessions_lost)
+
+    def end_term(self, term: Term) -> None:
+        """Remove ``/leader``, if it is still of this term."""
+
+        def plan() -> Any:
+            transaction = self.session.client.transaction()
+            transaction.check(self.node("epoch"), term.version)
+            transaction.delete(self.node("leader"))
+            return transaction
+
+        self.apply(plan)
+
+    def remove_nodes(self, *nodes: str) -> None:
+        """Remove nodes of one's own; those that do not exist are no error."""
+        for node in nodes:
+
+            def plan(node: str = node) -> Any:
+                transaction = self.session.client.transaction()
+                transaction.delete(node)
+                return transaction
+
+            self.apply(plan)
+
+    def apply(self, plan: Callable[[], Any]) -> Applied | NotAsExpected:
+        """Send the transaction that ``plan`` returns; plan and send again for as long as answers are lost."""
+        patience = self.session.patience()
+        while True:
+            answer = self.session.commit(plan(), patience)
+            if not isinstance(answer, Unknown):
+                return answer
+
+    def node(self, *names: str) -> str:
+        """Return the path of a node below the root."""
+        return "/".join((self.root, *names))
+
+    def _lay_out(self) -> None:
+        self.session.make(self.node("format"), json.dumps({"layout": LAYOUT}).encode())
+        found = self.session.data(self.node("format"))
+        layout = json.loads(found[0])["layout"] if found else None
+        if layout != LAYOUT:
+            raise StopError(
+                f"the cluster at {self.root} in ZooKeeper has layout {layout}, and this version of txtopo knows "
+                f"{LAYOUT}: start the version that wrote it, or give storm.zookeeper.root another value"
+            )
+        self.session.make(self.node("epoch"), b"0")
+        for folder in _FOLDERS:
+            self.session.make(self.node(folder), b"")
+
+    def _records(self, folder: str, kind: type[R]) -> dict[str, R]:
+        names = sorted(self.session.children(self.node(folder)))
+        nodes = [self.node(folder, name) for name in names]
+        found = self.session.data_of_all(nodes)
+        return {
+            name: _record(node, each[0], kind)
+            for name, node, each in zip(names, nodes, found, strict=True)
+            if each is not None
+        }
+
+    def _numbered(self, folder: str, kind: type[R]) -> dict[tuple[str, int], R]:
+        names = sorted(self.session.children(self.node(folder)))
+        below = self.session.children_of_all([self.node(folder, name) for name in names])
+        keys = [(name, number) for name, numbers in zip(names, below, strict=True) for number in numbers]
+        nodes = [self.node(folder, *key) for key in keys]
+        found = self.session.data_of_all(nodes)
+        return {
+            (name, int(number)): _record(node, each[0], kind)
+            for (name, number), node, each in zip(keys, nodes, found, strict=True)
+            if each is not None
+        }
+
+    def _announce(self, node: str, data: bytes) -> None:
+        sessions_lost = self.session.sessions_lost
+        if self._announced.get(node) == (data, sessions_lost):
+            return
+
+        def plan() -> Any:
+            transaction = self.session.client.transaction()
+            if self.session.data(node) is not None:
+                transaction.delete(node)  # of an earlier session, which may outlive its process for a while
+            transaction.create(node, data, ephemeral=True)
+            return transaction
+
+        for _ in range(_PLANS_MAX):
+            if isinstance(self.apply(plan), Applied):
+                self._announced[node] = (data, sessions_lost)
+                return
+        raise InternalError(f"the node {node} changes all the time: do two daemons have the same address or folder?")
+
+    def _put(self, parent: str, name: str, data: bytes) -> bool:
+        """Create or replace a child; False if the parent does not exist."""
+        node = f"{parent}/{name}"
+
+        def plan() -> Any:
+            transaction = self.session.client.transaction()
+            if self.session.stats_of_all([node])[0] is None:
+                transaction.create(node, data)
+            else:
+                transaction.set_data(node, data)
+            return transaction
+
+        for _ in range(_PLANS_MAX):
+            if isinstance(self.apply(plan), Applied):
+                return True
+            if self.session.stats_of_all([parent])[0] is None:
+                return False
+        raise InternalError(f"the node {node} changes all the time: no other program may write there")
+
+
+class LeaderWrites:
+    """The writes of one term: each is one transaction, and refused once the term is over.
+
+    All methods raise NotLeader when the term is over; nothing of the write was applied then. Unreachable says that the
+    write may have been applied.
+
+    Args:
+        state: the cluster's.
+        term: the leader's.
+    """
+
+    def __init__(self, state: ClusterState, term: Term) -> None:
+        self._state = state
+        self.term = term
+
+    def check(self) -> None:
+        """Write nothing, but be refused as a write would be."""
+        self._write(lambda _: None)
+
+    def next_number(self) -> int:
+        """Return a number that no submission has had."""
+        numbers: list[int] = []
+
+        def plan(transaction: Any) -> None:
+            found = self._state.session.data(self._state.node("submissions"))
+            version = 0 if found is None else found[1].version
+            numbers.append(version + 1)
+            transaction.set_data(self._state.node("submissions"), b"", version=version)
+
+        self._write(plan)
+        return numbers[-1]
+
+    def publish(self, manifest: Manifest) -> None:
+        """Publish what the code of a submission consists of, and that this nimbus holds it."""
+        folder = self._state.node("code-distributor", manifest.topology)
+
+        def plan(transaction: Any) -> None:
+            if not self._exists(folder):
+                transaction.create(folder, manifest.to_bytes())
+                transaction.create(f"{folder}/{self.term.address}", b"")
+
+        self._write(plan)
+
+    def start(self, topology: Topology, replaced: Iterable[str] = ()) -> None:
+        """Let a topology begin; remove ended ones that it replaces.
+
+        Args:
+            topology: its record.
+            replaced: the ids of ended topologies with the same name or topology id.
+        """
+
+        def plan(transaction: Any) -> None:
+            if self._exists(self._state.node("storms", topology.id)):
+                return  # it was applied, and the answer lost
+            for each in replaced:
+                self._delete_all(transaction, each)
+            transaction.create(self._state.node("workerbeats", topology.id), b"0")
+            transaction.create(self._state.node("endings", topology.id), b"")
+            transaction.create(self._state.node("storms", topology.id), _bytes(topology))
+
+        self._write(plan)
+
+    def store(self, topology: Topology) -> None:
+        """Replace a topology's record."""
+        self._write(lambda transaction: transaction.set_data(self._state.node("storms", topology.id), _bytes(topology)))
+
+    def assign(self, assignment: Assignment) -> None:
+        """Store an assignment; heartbeats and endings of earlier ones are removed."""
+        node = self._state.node("assignments", assignment.topology)
+
+        def plan(transaction: Any) -> None:
+            self._delete_words(transaction, assignment.topology)
+            beats = self._state.node("workerbeats", assignment.topology)
+            transaction.set_data(beats, str(assignment.number).encode())
+            if self._exists(node):
+                transaction.set_data(node, _bytes(assignment))
+            else:
+                transaction.create(node, _bytes(assignment))
+
+        self._write(plan)
+
+    def unassign(self, topology: str) -> None:
+        """Remove a topology's assignment, with heartbeats and endings."""
+        node = self._state.node("assignments", topology)
+
+        def plan(transaction: Any) -> None:
+            self._delete_words(transaction, topology)
+            if self._exists(node):
+                transaction.delete(node)
+
+        self._write(plan)
+
+    def remove(self, topology: str) -> None:
+        """Remove everything about a topology."""
+        self._write(lambda transaction: self._delete_all(transaction, topology))
+
+    def remove_holder(self, topology: str, address: str) -> None:
+        """Remove the record of a holder."""
+        node = self._state.node("code-distributor", topology, address)
+        self._write(lambda transaction: transaction.delete(node) if self._exists(node) else None)
+
+    def _delete_words(self, transaction: Any, topology: str) -> None:
+        for folder in ("workerbeats", "endings"):
+            node = self._state.node(folder, topology)
+            for name in self._state.session.children(node):
+                transaction.delete(f"{node}/{name}")
+
+    def _delete_all(self, transaction: Any, topology: str) -> None:
+        for folder in ("assignments", "workerbeats", "endings", "code-distributor", "storms"):
+            node = self._state.node(folder, topology)
+            if self._exists(node):
+                for name in self._state.session.children(node):
+                    transaction.delete(f"{node}/{name}")
+                transaction.delete(node)
+
+    def _exists(self, node: str) -> bool:
+        return self._state.session.stats_of_all([node])[0] is not None
+
+    def _write(self, plan: Callable[[Any], Any]) -> None:
+        """Send what ``plan`` adds to a transaction; plan again if something has changed meanwhile."""
+
+        def whole() -> Any:
+            transaction = self._state.session.client.transaction()
+            transaction.check(self._state.node("epoch"), self.term.version)
+            transaction.check(self._state.node("leader"), -1)
+            plan(transaction)
+            return transaction
+
+        for _ in range(_PLANS_MAX):
+            answer = self._state.apply(whole)
+            if isinstance(answer, Applied):
+                return
+            if answer.position < _CHECKS:
+                raise NotLeader(f"the term {self.term.epoch} of {self.term.address} is over: nothing was written")
+        raise InternalError("the cluster's nodes change all the time: no other program may write there")
+
+
+def _bytes(record: attrs.AttrsInstance) -> bytes:
+    return json.dumps(to_json(record)).encode()
+
+
+def _record(node: str, data: bytes, kind: type[R]) -> R:
+    try:
+        return from_json(json.loads(data), kind)
+    except DAMAGE as error:
+        raise StopError(
+            f"the node {node} in ZooKeeper is damaged, or of another version of txtopo: {error!r}"
+        ) from error
+
+
+def live_holders(holders: Mapping[str, Iterable[str]], nimbuses: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the holders of each topology's code that are alive."""
+    alive = frozenset(nimbuses)
+    return {topology: alive & frozenset(addresses) for topology, addresses in holders.items()}
+
+
+def lacking(topologies: Sequence[Topology], held: Iterable[str], live: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the topologies whose code a nimbus must fetch before it may lead.
+
+    Args:
+        topologies: those that need code.
+        held: the ids of topologies whose code the nimbus has itself.
+        live: the live holders of each. What nobody live holds keeps no nimbus from leading.
+    """
+    own = set(held)
+    return sorted(each.id for each in topologies if each.id not in own and tuple(live.get(each.id, ())))
