@@ -35,7 +35,9 @@ class Kind:
     convert: Callable[[Any], Any]
 
 
-def _whole(low: int) -> Kind:
+def whole(low: int) -> Kind:
+    """Return the kind of integers of at least ``low``."""
+
     def convert(value: Any) -> int:
         number = int(value) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, int) or number < low:
@@ -46,13 +48,13 @@ def _whole(low: int) -> Kind:
 
 
 def _whole_or_none(low: int) -> Kind:
-    whole = _whole(low)
+    number = whole(low)
 
     def convert(value: Any) -> int | None:
         is_none = value is None or (isinstance(value, str) and value.lower() in {"", "none"})
-        return None if is_none else whole.convert(value)
+        return None if is_none else number.convert(value)
 
-    return Kind(f"{whole.words}, or none", convert)
+    return Kind(f"{number.words}, or none", convert)
 
 
 def _to_seconds(value: Any) -> float:
@@ -89,16 +91,16 @@ def _one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
 
-_seconds = Kind("a number of seconds above 0", _to_seconds)
-_text = Kind("a non-empty string", _to_text)
-_text_or_none = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
-_flag = Kind("true or false", _to_flag)
+SECONDS = Kind("a number of seconds above 0", _to_seconds)
+TEXT = Kind("a non-empty string", _to_text)
+TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
+FLAG = Kind("true or false", _to_flag)
 _any = Kind("anything", lambda value: value)
 _seconds_or_none = Kind(
     "a number of seconds above 0, or none",
     lambda value: None if value is None or str(value).lower() in {"", "none"} else _to_seconds(value),
 )
-_servers = Kind("host names, or host:port, separated by commas", _to_servers)
+SERVERS = Kind("host names, or host:port, separated by commas", _to_servers)
 
 
 class TopologyKind(enum.Enum):
@@ -172,7 +174,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.max.spout.pending",
             768,
-            _whole(1),
+            whole(1),
             "the window: maximum number of transactions begun and not yet committed; in a plain topology, of pending "
             "roots of a spout task",
             only=None,
@@ -182,7 +184,7 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.message.timeout.secs",
             30.0,
-            _seconds,
+            SECONDS,
             "how long an attempt may make no progress; in a plain topology, how long a root may be pending",
             only=None,
         ),
@@ -210,47 +212,45 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.dead.letter.path",
             None,
-            _text_or_none,
+            TEXT_OR_NONE,
             "Delta table of the transactions that SKIP gives up",
         ),
         Setting(
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
-            _whole(0),
+            whole(0),
             "maximum size of the journal, which audit, replay and repair read; oldest parts go first; 0: no journal",
         ),
-        Setting("topology.debug", False, _flag, "log every event and action", only=None, is_of_component=True),
+        Setting("topology.debug", False, FLAG, "log every event and action", only=None, is_of_component=True),
         Setting(
             "topology.state.dir",
             None,
-            _text_or_none,
+            TEXT_OR_NONE,
             "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
         ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),
-        Setting("transactional.zookeeper.servers", ("127.0.0.1",), _servers, "ZooKeeper servers"),
-        Setting("transactional.zookeeper.port", 2181, _whole(1), "port of servers given without one"),
-        Setting("transactional.zookeeper.root", "/txtopo", _text, "ZooKeeper node above all topologies"),
+        Setting("transactional.zookeeper.servers", ("127.0.0.1",), SERVERS, "ZooKeeper servers"),
+        Setting("transactional.zookeeper.port", 2181, whole(1), "port of servers given without one"),
+        Setting("transactional.zookeeper.root", "/txtopo", TEXT, "ZooKeeper node above all topologies"),
         Setting(
             "transactional.zookeeper.session.timeout.secs",
             10.0,
-            _seconds,
+            SECONDS,
             "how long a lost leader keeps the lead",
         ),
-        Setting("topology.jobs.in.flight.max", 2, _whole(1), "maximum number of Spark jobs in flight"),
-        Setting("topology.job.transactions.max", 256, _whole(1), "maximum number of transactions in one Spark job"),
-        Setting(
-            "topology.group.transactions.max", 512, _whole(1), "maximum number of transactions in one commit group"
-        ),
+        Setting("topology.jobs.in.flight.max", 2, whole(1), "maximum number of Spark jobs in flight"),
+        Setting("topology.job.transactions.max", 256, whole(1), "maximum number of transactions in one Spark job"),
+        Setting("topology.group.transactions.max", 512, whole(1), "maximum number of transactions in one commit group"),
         Setting(
             "topology.received.bytes.max",
             256 << 20,
-            _whole(1),
+            whole(1),
             "maximum number of bytes that wait in the driver for their commit",
         ),
         Setting(
             "topology.driver.rows.max",
             1_000_000,
-            _whole(0),
+            whole(0),
             "rows of a commit group that the driver folds at a time; with more distinct keys, executors fold them",
         ),
         Setting(
@@ -262,30 +262,30 @@ SETTINGS: Mapping[str, Setting] = {
         Setting(
             "topology.spark.master",
             None,
-            _text_or_none,
+            TEXT_OR_NONE,
             "Spark master URL; by default all cores of this machine",
             only=None,
         ),
         Setting(
             "topology.spark.delta",
             False,
-            _flag,
+            FLAG,
             "start the Spark session with Delta, as for a component with uses_delta = True",
         ),
-        Setting("topology.spark.log.level", "ERROR", _text, "log level of Spark", only=None),
+        Setting("topology.spark.log.level", "ERROR", TEXT, "log level of Spark", only=None),
         *(
             attrs.evolve(setting, only=TopologyKind.PLAIN)
             for setting in (
-                Setting("topology.workers", 1, _whole(1), "worker processes"),
-                Setting("topology.worker.max.restarts", 10, _whole(0), "restarts of workers in the period below"),
-                Setting("topology.worker.restart.period.secs", 60.0, _seconds, "the period of the restarts above"),
+                Setting("topology.workers", 1, whole(1), "worker processes"),
+                Setting("topology.worker.max.restarts", 10, whole(0), "restarts of workers in the period below"),
+                Setting("topology.worker.restart.period.secs", 60.0, SECONDS, "the period of the restarts above"),
                 Setting(
                     "topology.worker.watermark.bytes",
                     32 << 20,
-                    _whole(1),
+                    whole(1),
                     "bytes that may wait in a worker, in queues and to be sent, before all spouts pause",
                 ),
-                Setting("topology.enable.message.timeouts", True, _flag, "fail roots whose timeout has passed"),
+                Setting("topology.enable.message.timeouts", True, FLAG, "fail roots whose timeout has passed"),
                 Setting(
                     "topology.tick.tuple.freq.secs",
                     None,
@@ -300,8 +300,8 @@ SETTINGS: Mapping[str, Setting] = {
                     "most tasks of a component; none: no bound",
                     is_of_component=True,
                 ),
-                Setting("topology.error.throttle.interval.secs", 10.0, _seconds, "the interval of the bound below"),
-                Setting("topology.max.error.report.per.interval", 5, _whole(0), "errors that a task reports in it"),
+                Setting("topology.error.throttle.interval.secs", 10.0, SECONDS, "the interval of the bound below"),
+                Setting("topology.max.error.report.per.interval", 5, whole(0), "errors that a task reports in it"),
                 Setting(
                     "topology.spout.wait.strategy",
                     None,

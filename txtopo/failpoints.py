@@ -48,6 +48,17 @@ _STEPS = {
     "repair.table": "a repair brings a table to its transaction in the plan; once for each table",
     "repair.journal": "a repair writes the new state into the journal",
     "repair.end": "a repair replaces the coordinator state and removes its plan",
+    "nimbus.number": "a nimbus takes a number for a submission",
+    "nimbus.keep": "a nimbus keeps the code of a topology on its disk: as the leader at a submission, or a copy",
+    "nimbus.upload": "a nimbus gives the code of a submission to the code distributor",
+    "nimbus.publish": "a nimbus publishes what the code of a submission consists of",
+    "nimbus.check": "a nimbus asks a supervisor whether the code of a submission builds its topology",
+    "nimbus.replicate": "a nimbus waits until enough others hold the code of a submission",
+    "nimbus.start": "a nimbus lets a submitted topology begin",
+    "nimbus.hold": "a nimbus says in ZooKeeper that it holds a copy of the code of a topology",
+    "nimbus.store": "a nimbus stores a topology's changed status",
+    "nimbus.assign": "a nimbus assigns a topology to a supervisor",
+    "nimbus.remove": "a nimbus removes a killed topology",
 }
 
 _PLACES = {

@@ -70,6 +70,16 @@ class Unknown:
 Answer = Applied | NotAsExpected | Unknown
 
 
+@attrs.frozen
+class _Told:
+    """A watcher. Two with the same callback are equal, so kazoo keeps one for a node, however often it is set."""
+
+    on_change: Callable[[], None]
+
+    def __call__(self, _event: Any) -> None:
+        self.on_change()
+
+
 class Patience:
     """A deadline for answers that only counts time in which this process was running.
 
@@ -219,7 +229,7 @@ class ZooKeeperSession:
     def watched_children(self, node: str, on_change: Callable[[], None]) -> list[str]:
         """Return the names of a node's children; call ``on_change`` once when they change, on kazoo's thread."""
         try:
-            names: list[str] = self._ask(partial(self.client.get_children_async, node, watch=lambda _: on_change()))
+            names: list[str] = self._ask(partial(self.client.get_children_async, node, watch=_Told(on_change)))
         except NoNodeError:
             return []
         return names
@@ -227,7 +237,7 @@ class ZooKeeperSession:
     def watched_data(self, node: str, on_change: Callable[[], None]) -> tuple[bytes, Any] | None:
         """Return data and ``ZnodeStat`` of a node; call ``on_change`` once when they change, on kazoo's thread."""
         try:
-            data, stat = self._ask(partial(self.client.get_async, node, watch=lambda _: on_change()))
+            data, stat = self._ask(partial(self.client.get_async, node, watch=_Told(on_change)))
         except NoNodeError:
             return None
         return data, stat

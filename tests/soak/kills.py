@@ -64,7 +64,7 @@ def step_of(failpoint: str) -> str:
     return failpoint.removesuffix(".before").removesuffix(".after")
 
 
-RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.")))
+RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.", "nimbus.")))
 """The failpoints that a run can come to."""
 
 _EMIT = "spout.emit"

@@ -14,6 +14,7 @@ _COMMANDS = {
     "audit": "audit:audit_command",
     "explain": "explain:explain_command",
     "kafka": "kafka:kafka",
+    "nimbus": "nimbus:nimbus",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
     "run": "run:run",

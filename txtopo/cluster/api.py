@@ -15,7 +15,7 @@ GET     /api/v1/topology/summary                    ``{"topologies": [TOPOLOGY â
 GET     /api/v1/topology/ID                         TOPOLOGY; ID may be the name, here and below
 GET     /api/v1/code/ID                             ``Manifest``, needs the token
 GET     /api/v1/code/ID/FILE                        the file, needs the token
-POST    /api/v1/topology                            201 TOPOLOGY; 202 is never sent: it waits for replication
+POST    /api/v1/topology                            201 TOPOLOGY, when enough nimbuses hold its code
 POST    /api/v1/topology/ID/activate                DONE
 POST    /api/v1/topology/ID/deactivate              DONE
 POST    /api/v1/topology/ID/rebalance[/WAIT]        DONE; body ``{"settings": {NAME: TEXT}}`` or empty
@@ -56,3 +56,395 @@ http://SUPERVISOR/api/v1/code/ID/check`` with the token and an empty body. The s
 topology in a child process, and answers 200 with ``{"topologyId": text}``, or 400 with an ERROR whose message says why
 it does not build.
 """
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import attrs
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from txtopo.cluster.assignment import ClusterView, Heartbeat
+from txtopo.cluster.lifecycle import Event, Request as TopologyRequest, Status, Topology
+from txtopo.cluster.nimbus import Nimbus
+from txtopo.cluster.submission import ARCHIVE_NAME, Submission
+from txtopo.errors import (
+    AlreadyAlive,
+    ClusterError,
+    NoLeader,
+    NotAlive,
+    NotLeader,
+    RuleError,
+    SubmissionError,
+    TransitionError,
+    TxtopoError,
+    Unreachable,
+)
+from txtopo.records import to_json
+
+_DESCRIPTION_BYTES_MAX = 1 << 16
+_BODY_BYTES_MAX = 1 << 16
+_SECRET_NAME = re.compile(r"(?i)passw|secret|token|credential|api.?key|auth")
+_HIDDEN = "â€¦"
+
+_STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
+    (NotLeader, 421),
+    (NotAlive, 404),
+    (AlreadyAlive, 409),
+    (TransitionError, 409),
+    (RuleError, 400),
+    (ClusterError, 503),
+    (Unreachable, 503),
+)
+
+
+class NimbusApi:
+    """Serves a nimbus over HTTP; ``app`` is the application.
+
+    Args:
+        nimbus: a started one.
+        token: the cluster's.
+        version: of txtopo.
+        on_failure: called with an error that nothing here expects, after the request was answered with 500.
+    """
+
+    def __init__(
+        self, nimbus: Nimbus, token: str, version: str, on_failure: Callable[[BaseException], None] = lambda _: None
+    ) -> None:
+        self._nimbus = nimbus
+        self._token = token.encode()
+        self._version = version
+        self._on_failure = on_failure
+        # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
+        self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
+        self._metrics = _Metrics()
+        read, change = ["GET"], ["POST"]
+        topology = "/api/v1/topology/{name}"
+        self.app = Starlette(
+            routes=[
+                Route("/health", self._read(self._health), methods=read),
+                Route("/metrics", self._read(self._show_metrics), methods=read),
+                Route("/api/v1/leader", self._read(self._leader), methods=read),
+                Route("/api/v1/cluster/summary", self._read(self._cluster), methods=read),
+                Route("/api/v1/nimbus/summary", self._read(self._nimbuses), methods=read),
+                Route("/api/v1/supervisor/summary", self._read(self._supervisors), methods=read),
+                Route("/api/v1/topology/summary", self._read(self._topologies), methods=read),
+                Route("/api/v1/topology", self._submit, methods=change),
+                Route(topology, self._read(self._topology), methods=read),
+                Route("/api/v1/code/{id}", self._guarded(self._manifest), methods=read),
+                Route("/api/v1/code/{id}/{file}", self._guarded(self._code), methods=read),
+                *(
+                    Route(f"{topology}/{event.value}{wait}", self._changing(event), methods=change)
+                    for event in (Event.ACTIVATE, Event.DEACTIVATE, Event.REBALANCE, Event.KILL)
+                    for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
+                ),
+            ],
+            exception_handlers={
+                TxtopoError: self._on_error,
+                HTTPException: self._on_http_error,
+                Exception: self._on_bug,
+            },
+        )
+
+    # What is read.
+
+    def _health(self, _request: Request) -> Response:
+        is_well = self._nimbus.state.session.is_connected
+        content = {"status": "ok" if is_well else "no connection to ZooKeeper", "isLeader": self._nimbus.is_leader}
+        return JSONResponse(content, 200 if is_well else 503)
+
+    def _show_metrics(self, _request: Request) -> Response:
+        self._metrics.update(self._nimbus.view(), len(self._nimbus.state.nimbuses()), self._nimbus.is_leader)
+        return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
+
+    def _leader(self, _request: Request) -> Response:
+        return JSONResponse({"leader": self._leader_address(), "address": self._nimbus.address})
+
+    def _cluster(self, _request: Request) -> Response:
+        view = self._nimbus.view()
+        total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
+        return JSONResponse(
+            {
+                "version": self._version,
+                "address": self._nimbus.address,
+                "leader": self._leader_address(),
+                "nimbuses": len(self._nimbus.state.nimbuses()),
+                "supervisors": len(view.supervisors),
+                "slotsTotal": total,
+                "slotsUsed": used,
+                "slotsFree": max(0, total - used),
+                "topologies": len(view.topologies),
+            }
+        )
+
+    def _nimbuses(self, _request: Request) -> Response:
+        leader, now = self._leader_address(), time.time()
+        found = []
+        for each in self._nimbus.state.nimbuses().values():
+            host, _, port = each.address.rpartition(":")
+            found.append(
+                {
+                    "address": each.address,
+                    "host": host,
+                    "port": int(port),
+                    "status": "Leader" if each.address == leader else "Not a Leader",
+                    "isLeader": each.address == leader,
+                    "uptimeSeconds": max(0, int(now - each.started_at)),
+                    "version": each.version,
+                }
+            )
+        return JSONResponse({"nimbuses": found})
+
+    def _supervisors(self, _request: Request) -> Response:
+        view, now = self._nimbus.view(), time.time()
+        used = [each.supervisor for each in view.assignments.values()]
+        found = [
+            {
+                "id": each.id,
+                "address": each.address,
+                "slotsTotal": each.slots,
+                "slotsUsed": used.count(each.id),
+                "uptimeSeconds": max(0, int(now - each.started_at)),
+                "version": each.version,
+            }
+            for each in view.supervisors.values()
+        ]
+        return JSONResponse({"supervisors": found})
+
+    def _topologies(self, _request: Request) -> Response:
+        view, holders, beats = self._nimbus.view(), self._nimbus.state.holders(), self._nimbus.state.heartbeats()
+        found = [_shown(each, view, holders, beats) for each in view.topologies.values()]
+        return JSONResponse({"topologies": found})
+
+    def _topology(self, request: Request) -> Response:
+        return JSONResponse(self._show(self._nimbus.find(request.path_params["name"])))
+
+    def _manifest(self, request: Request) -> Response:
+        manifest = self._nimbus.store.manifest(request.path_params["id"])
+        if manifest is None:
+            raise HTTPException(404, "this nimbus does not hold its code")
+        return JSONResponse(to_json(manifest))
+
+    def _code(self, request: Request) -> Response:
+        path = self._nimbus.store.file(request.path_params["id"], request.path_params["file"])
+        if path is None or not path.is_file():
+            raise HTTPException(404, "this nimbus does not hold its code")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    # What is changed.
+
+    def _changing(self, event: Event) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of what a user may ask of a topology."""
+
+        async def endpoint(request: Request) -> Response:
+            self._check_token(request)
+            wait_secs = _wait_of(request)
+            body = b"".join([chunk async for chunk in _bounded(request, _BODY_BYTES_MAX)])
+            asked = TopologyRequest(event, wait_secs, _settings_in(body) if event is Event.REBALANCE else {})
+            name = request.path_params["name"]
+            return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
+
+        return endpoint
+
+    def _change(self, name: str, asked: TopologyRequest) -> Response:
+        after = self._nimbus.request(name, asked)
+        return JSONResponse(
+            {
+                "topologyOperation": asked.event.value,
+                "topologyId": after.id,
+                "status": "success",
+                "topology": self._show(after),
+            }
+        )
+
+    async def _submit(self, request: Request) -> Response:
+        self._check_token(request)
+        if not self._nimbus.is_leader:
+            raise await anyio.to_thread.run_sync(self._nimbus.not_leader)
+        if self._submissions.available_tokens < 1:
+            raise ClusterError("too many submissions are under way; try again in a few seconds")
+        with self._nimbus.store.draft() as draft:
+            submission = await self._upload(request, draft / f"{ARCHIVE_NAME}.upload")
+            submitted = await anyio.to_thread.run_sync(
+                lambda: self._nimbus.submit(submission, draft / f"{ARCHIVE_NAME}.upload"), limiter=self._submissions
+            )
+        self._metrics.submissions.inc()
+        shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
+        return JSONResponse({**shown, "note": submitted.note}, 201)
+
+    async def _upload(self, request: Request, path: Path) -> Submission:
+        """Write the archive to a file, and return the description that comes before it."""
+        head = b""
+        with path.open("wb") as file:
+            is_head = True
+            async for chunk in _bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
+                if not is_head:
+                    file.write(chunk)
+                    continue
+                head += chunk
+                line, newline, rest = head.partition(b"\n")
+                if newline:
+                    is_head, head = False, line
+                    file.write(rest)
+                if len(head) > _DESCRIPTION_BYTES_MAX:
+                    raise SubmissionError(f"the description is longer than {_DESCRIPTION_BYTES_MAX >> 10} KiB")
+        return Submission.from_bytes(head)
+
+    # What all share.
+
+    def _check_token(self, request: Request) -> None:
+        kind, _, given = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
+            raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
+
+    def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        def checked(request: Request) -> Response:
+            self._check_token(request)
+            return answer(request)
+
+        return self._read(checked)
+
+    def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait."""
+
+        async def endpoint(request: Request) -> Response:
+            return await anyio.to_thread.run_sync(answer, request)
+
+        return endpoint
+
+    def _leader_address(self) -> str | None:
+        try:
+            return self._nimbus.elector.get_leader_address()
+        except NoLeader:
+            return None
+
+    def _show(self, topology: Topology) -> dict[str, Any]:
+        state = self._nimbus.state
+        holders = {topology.id: state.holders_of(topology.id)}
+        view = ClusterView({}, state.assignments(), {})
+        assignment = view.assignments.get(topology.id)
+        beats: dict[tuple[str, int], Heartbeat] = {}
+        if assignment is not None:
+            beat = state.heartbeat(topology.id, assignment.number)
+            beats = {} if beat is None else {(topology.id, assignment.number): beat}
+        return _shown(topology, view, holders, beats)
+
+    def _on_error(self, _request: Request, error: Exception) -> Response:
+        assert isinstance(error, TxtopoError), "it was registered for these"
+        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+        leader = getattr(error, "leader", None)
+        if isinstance(error, NotLeader) and leader is None:
+            leader = self._nimbus.not_leader().leader
+        content = {"error": type(error).__name__, "errorMessage": error.message, "leader": leader}
+        return JSONResponse(content, status)
+
+    def _on_http_error(self, _request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException), "it was registered for these"
+        content = {"error": "HTTPException", "errorMessage": error.detail, "leader": None}
+        return JSONResponse(content, error.status_code, error.headers)
+
+    def _on_bug(self, _request: Request, error: Exception) -> Response:
+        if not isinstance(error, ClientDisconnect):
+            self._on_failure(error)
+        content = {"error": "InternalError", "errorMessage": "an error of nimbus; see its log", "leader": None}
+        return JSONResponse(content, 500)
+
+
+class _Metrics:
+    """What ``/metrics`` shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.submissions = Counter("txtopo_submissions", "Topologies submitted here", registry=self.registry)
+        self._leader = Gauge("txtopo_nimbus_is_leader", "1 on the nimbus that leads", registry=self.registry)
+        self._nimbuses = Gauge("txtopo_nimbuses", "Live nimbuses", registry=self.registry)
+        self._supervisors = Gauge("txtopo_supervisors", "Live supervisors", registry=self.registry)
+        self._slots = Gauge("txtopo_slots", "Driver slots of live supervisors", registry=self.registry)
+        self._assigned = Gauge("txtopo_topologies_assigned", "Topologies that have a slot", registry=self.registry)
+        self._by_status = Gauge("txtopo_topologies", "Topologies by status", ["status"], registry=self.registry)
+
+    def update(self, view: ClusterView, nimbuses: int, is_leader: bool) -> None:  # noqa: FBT001 - a fact
+        """Take in what is in ZooKeeper now."""
+        self._leader.set(is_leader)
+        self._nimbuses.set(nimbuses)
+        self._supervisors.set(len(view.supervisors))
+        self._slots.set(sum(each.slots for each in view.supervisors.values()))
+        self._assigned.set(len(view.assignments))
+        statuses = [each.status for each in view.topologies.values()]
+        for status in Status:
+            self._by_status.labels(status.value).set(statuses.count(status))
+
+
+def _shown(
+    topology: Topology,
+    view: ClusterView,
+    holders: Mapping[str, frozenset[str]],
+    beats: Mapping[tuple[str, int], Heartbeat],
+) -> dict[str, Any]:
+    """Return a topology as JSON; values of settings whose names look like secrets are hidden."""
+    assignment = view.assignments.get(topology.id)
+    beat = None if assignment is None else beats.get((topology.id, assignment.number))
+    now = time.time()
+    return {
+        "id": topology.id,
+        "name": topology.name,
+        "topologyId": topology.topology_id,
+        "status": topology.status.value,
+        "uptimeSeconds": max(0, int(now - topology.launched_at)),
+        "settings": {n: _HIDDEN if _SECRET_NAME.search(n) else v for n, v in topology.settings.items()},
+        "reason": topology.reason,
+        "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
+        "replicationCount": len(holders.get(topology.id, ())),
+        "holders": sorted(holders.get(topology.id, ())),
+        "assignment": None
+        if assignment is None
+        else attrs.asdict(assignment, filter=lambda field, _: field.name in {"supervisor", "slot", "number"}),
+        "heartbeat": None
+        if beat is None
+        else attrs.asdict(beat, filter=lambda field, _: field.name in {"stage", "pid", "count", "figures"}),
+    }
+
+
+async def _bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+    """Give a request's body in chunks; refuse one that is too large, before it is read if it says so."""
+    announced = request.headers.get("Content-Length", "0")
+    too_large = HTTPException(413, f"the request is larger than {bytes_max} bytes")
+    if not announced.isdecimal() or int(announced) > bytes_max:
+        raise too_large
+    total = 0
+    async for chunk in request.stream():
+        total += len(chunk)
+        if total > bytes_max:
+            raise too_large
+        yield chunk
+
+
+def _wait_of(request: Request) -> float | None:
+    text = request.path_params.get("wait")
+    try:
+        wait_secs = None if text is None else float(text)
+    except ValueError:
+        wait_secs = -1.0
+    if wait_secs is not None and not 0 <= wait_secs < float("inf"):
+        raise HTTPException(400, f"the wait is {text!r}; it must be a number of seconds")
+    return wait_secs
+
+
+def _settings_in(body: bytes) -> dict[str, str]:
+    try:
+        settings = json.loads(body or b"{}").get("settings", {})
+        return {str(name): str(value) for name, value in settings.items()}
+    except (ValueError, AttributeError) as error:
+        raise HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}') from error

@@ -2,7 +2,7 @@
 
 ::
 
-    ROOT/format                           {"layout": 1}: a daemon refuses a layout that it does not know
+    ROOT/format                           {"layout": 1, "cluster": ID}: a daemon refuses a layout that it does not know
     ROOT/epoch                            the number of the last term; its version fences
     ROOT/leader                           ephemeral: the leader's address
     ROOT/leader-queue/TOKEN-n-SEQUENCE    ephemeral, sequential: nimbuses that want to lead
@@ -32,6 +32,7 @@ there, and sent again: nobody else writes those nodes while the term lasts.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -123,6 +124,9 @@ class ClusterState:
     ) -> None:
         self.root = "/" + root.strip("/")
         self.session = ZooKeeperSession(hosts, session_timeout_secs, credentials)
+        self.cluster_id = ""
+        """Made with the nodes. Daemons keep code in a folder of that name: with another ZooKeeper, they find no code
+        that is not in it, and remove none."""
         self._announced: dict[str, tuple[bytes, int]] = {}
         try:
             self._lay_out()
@@ -320,14 +324,16 @@ class ClusterState:
         return "/".join((self.root, *names))
 
     def _lay_out(self) -> None:
-        self.session.make(self.node("format"), json.dumps({"layout": LAYOUT}).encode())
+        self.session.make(self.node("format"), json.dumps({"layout": LAYOUT, "cluster": secrets.token_hex(8)}).encode())
         found = self.session.data(self.node("format"))
-        layout = json.loads(found[0])["layout"] if found else None
+        written = json.loads(found[0]) if found else {}
+        layout = written.get("layout")
         if layout != LAYOUT:
             raise StopError(
                 f"the cluster at {self.root} in ZooKeeper has layout {layout}, and this version of txtopo knows "
                 f"{LAYOUT}: start the version that wrote it, or give storm.zookeeper.root another value"
             )
+        self.cluster_id = str(written.get("cluster", "0"))
         self.session.make(self.node("epoch"), b"0")
         for folder in _FOLDERS:
             self.session.make(self.node(folder), b"")

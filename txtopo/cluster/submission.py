@@ -1,7 +1,7 @@
 """What is submitted: a description of what to run, and an archive of the topology's own modules.
 
-The archive is a zip or a wheel, which is a zip too. It is never unpacked by nimbus, and nothing in it is imported there;
-its table of contents is checked: no member leaves the folder, none is a link, and all together are bounded.
+The archive is a zip or a wheel, which is a zip too. Nimbus never unpacks it, and imports nothing of it; only its table
+of contents is checked: no member leaves the folder, none is a link, and all together are bounded.
 
 On disk the code of a topology is two files, which :class:`~txtopo.cluster.code.Manifest` lists: ``code.zip`` and
 ``topology.json``, a :class:`Submission`. A driver puts ``code.zip`` on its ``sys.path`` and builds the topology by

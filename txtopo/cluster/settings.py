@@ -1,0 +1,190 @@
+"""The settings of daemons and of the commands that talk to them, with Storm's names where Storm has them.
+
+A daemon reads a TOML file and ``--set``. In the file, dots are either part of a name in quotes or tables::
+
+    "nimbus.seeds" = ["10.0.0.1:6627", "10.0.0.2:6627"]
+
+    [storm.zookeeper]
+    servers = "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181"
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import secrets
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo.config import SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, whole
+from txtopo.durable import sync_path
+from txtopo.errors import ConfigError
+
+_SECRET = frozenset({"storm.zookeeper.auth"})
+_TOKEN_BYTES = 32
+_TOKEN_MODE = 0o600
+
+
+def _to_wait(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or (number < 0 and number != -1) or not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+_wait = Kind("a number of seconds; 0: do not wait; -1: wait for ever", _to_wait)
+
+CLUSTER_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting("storm.zookeeper.servers", ("127.0.0.1:2181",), SERVERS, "ZooKeeper's servers, host:port"),
+        Setting("storm.zookeeper.root", "/txtopo-cluster", TEXT, "ZooKeeper node above all nodes of the cluster"),
+        Setting("storm.zookeeper.session.timeout.secs", 10.0, SECONDS, "how long a silent daemon counts as alive"),
+        Setting("storm.zookeeper.auth", None, TEXT_OR_NONE, "user:password for digest ACLs on all nodes; none: open"),
+        Setting("storm.local.dir", "txtopo-local", TEXT, "folder of a daemon's code, logs and records of processes"),
+        Setting("cluster.token.file", "~/.txtopo/token", TEXT, "file of the token that requests need; made if missing"),
+        Setting("nimbus.seeds", ("127.0.0.1:6627",), SERVERS, "nimbuses that commands ask for the leader"),
+        Setting("nimbus.host", "127.0.0.1", TEXT, "address that nimbus listens on"),
+        Setting("nimbus.port", 6627, whole(1), "port that nimbus listens on"),
+        Setting(
+            "nimbus.address", None, TEXT_OR_NONE, "host:port by which others reach this nimbus; none: as it listens"
+        ),
+        Setting("nimbus.task.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is moved"),
+        Setting("nimbus.task.launch.secs", 120.0, SECONDS, "how long a new assignment may be without a heartbeat"),
+        Setting("nimbus.task.moves.max", 3, whole(1), "supervisors on which a driver may keep failing at its start"),
+        Setting("nimbus.monitor.freq.secs", 3.0, SECONDS, "how often the leader looks without having been told"),
+        Setting("nimbus.code.sync.freq.secs", 10.0, SECONDS, "how often code is fetched without having been told"),
+        Setting(
+            "nimbus.code.lost.secs", 600.0, SECONDS, "after which time without a live holder a topology has failed"
+        ),
+        Setting("nimbus.code.distributor", "local", TEXT, "local, shared, or MODULE:CLASS of a CodeDistributor"),
+        Setting("nimbus.code.distributor.folder", None, TEXT_OR_NONE, "the folder of the shared one, a path or a URI"),
+        Setting("nimbus.upload.bytes.max", 256 << 20, whole(1), "the largest submission, in bytes"),
+        Setting("nimbus.submissions.max", 16, whole(1), "submissions at a time"),
+        Setting("nimbus.submission.check.secs", 120.0, SECONDS, "how long a supervisor may check submitted code"),
+        Setting("topology.min.replication.count", 1, whole(1), "nimbuses that hold new code, the leader among them"),
+        Setting("topology.max.replication.wait.time.sec", 60.0, _wait, "how long a submission waits for them"),
+        Setting("supervisor.host", "127.0.0.1", TEXT, "address that a supervisor listens on"),
+        Setting("supervisor.port", 6628, whole(1), "port that a supervisor listens on"),
+        Setting("supervisor.slots", 4, whole(0), "drivers that a supervisor runs at a time"),
+        Setting("supervisor.monitor.frequency.secs", 1.0, SECONDS, "how often a supervisor looks at its drivers"),
+        Setting("supervisor.worker.start.timeout.secs", 120.0, SECONDS, "how long a driver may take to start"),
+        Setting("supervisor.worker.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is ended"),
+        Setting("supervisor.worker.shutdown.sleep.secs", 3.0, SECONDS, "from SIGTERM to SIGKILL"),
+        Setting("supervisor.worker.start.retries", 3, whole(1), "failed starts in a row before nimbus is told"),
+        Setting("supervisor.isolation.secs", 20.0, SECONDS, "how long a supervisor without ZooKeeper keeps drivers"),
+    )
+}
+"""All settings of daemons, by name."""
+
+
+class ClusterConfig(Mapping[str, Any]):
+    """The configuration of a daemon or client: complete with defaults, and immutable.
+
+    Args:
+        values: settings by dotted name; values may be texts.
+
+    Raises:
+        ConfigError: a name is unknown, or a value is invalid.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._given = {name: _converted(name, value) for name, value in (values or {}).items()}
+        self._values = {**{name: each.default for name, each in CLUSTER_SETTINGS.items()}, **self._given}
+
+    @classmethod
+    def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
+        """Return what a TOML file says, and on top of it ``values``.
+
+        Raises:
+            ConfigError: the file cannot be read, a name is unknown, or a value is invalid.
+        """
+        if path is None:
+            return cls(values)
+        try:
+            tables = tomllib.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the configuration {path} cannot be read: {error}") from error
+        return cls({**_flat(tables), **(values or {})})
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """What was set, without the defaults."""
+        return self._given
+
+    @property
+    def zookeeper_hosts(self) -> str:
+        """ZooKeeper's servers, as clients take them."""
+        return ",".join(self["storm.zookeeper.servers"])
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = {name: "…" if name in _SECRET else value for name, value in self._given.items()}
+        return f"ClusterConfig({shown!r})"
+
+
+def cluster_token(path: Path) -> str:
+    """Return the cluster's token; make one if the file does not exist, readable by its owner only.
+
+    Raises:
+        ConfigError: the file cannot be read or made, is empty, or others can read it.
+    """
+    path = path.expanduser()
+    try:
+        if not path.exists():
+            _make_token(path)
+        mode = path.stat().st_mode & 0o777
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"the token {path} cannot be read: {error.strerror}; see cluster.token.file") from error
+    if mode & 0o077:
+        raise ConfigError(f"the token {path} can be read by others: chmod 600 {path}")
+    if not token:
+        raise ConfigError(f"the token {path} is empty: remove the file, and a new one is made")
+    return token
+
+
+def _make_token(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _TOKEN_MODE)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+    sync_path(draft)
+    try:
+        os.link(draft, path)  # of several daemons that start at once, one makes it
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _converted(name: str, value: Any) -> Any:
+    setting = CLUSTER_SETTINGS.get(name)
+    if setting is None:
+        close = difflib.get_close_matches(name, CLUSTER_SETTINGS, n=1, cutoff=0.4)
+        nearest = f"did you mean {close[0]!r}?" if close else f"known settings: {', '.join(CLUSTER_SETTINGS)}"
+        raise ConfigError(f"there is no setting {name!r} of daemons; {nearest}")
+    try:
+        return setting.kind.convert(value)
+    except (ValueError, TypeError, LookupError, OverflowError):
+        shown = "" if name in _SECRET else f" is {value!r}; it"
+        raise ConfigError(f"{name}{shown} must be {setting.kind.words} ({setting.purpose})") from None
