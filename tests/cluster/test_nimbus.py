@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import io
+import stat
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import attrs
 import pytest
 
-from tests.cluster.nimbuses import Cluster, next_root, wait_for
-from txtopo.testing import ZooKeeperServer
+from tests.cluster.conftest import Make
+from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
+from txtopo.cluster.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
 
 pytestmark = pytest.mark.slow
-
-Make = Callable[..., Cluster]
-
-
-@pytest.fixture
-def make(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Make]:
-    """Make clusters, and end them after the test."""
-    made: list[Cluster] = []
-
-    def make_(size: int = 1, **settings: object) -> Cluster:
-        made.append(Cluster(zookeeper.hosts, next_root(), tmp_path / str(len(made)), size, **settings))
-        return made[-1]
-
-    yield make_
-    for cluster in made:
-        cluster.close()
 
 
 def test_life_of_a_topology(make: Make) -> None:
@@ -48,3 +38,358 @@ def test_life_of_a_topology(make: Make) -> None:
     wait_for("it is gone", lambda: nimbus.get("/api/v1/topology/summary") == {"topologies": []})
     wait_for("its code is gone", lambda: nimbus.codes() == [])
     assert nimbus.post("/words/kill").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a.b", "a:b", "a\\b", "a b", "x" * 101])
+def test_bad_name(alone: NimbusProcess, name: str) -> None:
+    """A name that is blank, too long or has forbidden characters is refused, and nothing is stored."""
+    answer = alone.submit(name)
+    assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
+    assert alone.codes() == []
+
+
+def _zip_with(name: str, mode: int = 0o644) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        member = zipfile.ZipInfo(name)
+        member.external_attr = mode << 16
+        file.writestr(member, "x")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"no zip", "no zip file"),
+        (b"", "no zip file"),
+        (_zip_with("../words.py"), "leaves its folder"),
+        (_zip_with("a/../../words.py"), "leaves its folder"),
+        (_zip_with("/words.py"), "leaves its folder"),
+        (_zip_with("..\\words.py"), "leaves its folder"),
+        (_zip_with("C:words.py"), "leaves its folder"),
+        (_zip_with("words.py", stat.S_IFLNK | 0o777), "is a link"),
+    ],
+)
+def test_bad_archive(alone: NimbusProcess, content: bytes, why: str) -> None:
+    """An archive that is none, or that has a member which leaves its folder, is refused."""
+    answer = alone.submit("words", content)
+    assert answer.status_code == 400
+    assert why in answer.json()["errorMessage"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"[1]\n", b'{"name": "words"}\nzip', b"x" * 70_000])
+def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
+    """It is refused with words, and the nimbus goes on."""
+    answer = alone.post("", content=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
+    assert alone.is_alive()
+
+
+def test_upload_that_is_too_large(make: Make) -> None:
+    """It is refused, whether its length is announced or found out while it comes."""
+    [nimbus] = make(nimbus_upload_bytes_max=10_000).start().nimbuses
+    assert nimbus.submit("words", archive("#" * 5_000)).status_code == 201
+    assert nimbus.submit("large", archive() + bytes(10_000)).status_code == 413
+    chunks = (bytes(1000) for _ in range(1000))
+    assert nimbus.post("", content=chunks).status_code == 413
+    assert not list(nimbus.folder.glob("nimbus/*/code/.draft*"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/topology"),
+        ("POST", "/api/v1/topology/words/activate"),
+        ("POST", "/api/v1/topology/words/deactivate"),
+        ("POST", "/api/v1/topology/words/rebalance"),
+        ("POST", "/api/v1/topology/words/rebalance/1"),
+        ("POST", "/api/v1/topology/words/kill"),
+        ("POST", "/api/v1/topology/words/kill/0"),
+        ("GET", "/api/v1/code/words-1-9"),
+        ("GET", "/api/v1/code/words-1-9/code.zip"),
+    ],
+)
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_token(alone: NimbusProcess, method: str, path: str, header: str | None) -> None:
+    """What changes something, and code, needs the token; on loopback, too."""
+    del alone.client.headers["Authorization"]
+    try:
+        headers = {} if header is None else {"Authorization": header}
+        assert alone.client.request(method, path, headers=headers).status_code == 401
+    finally:
+        alone.client.headers["Authorization"] = f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize("path", ["..%2f..%2ftoken", "%2e%2e", "words-1-9", "words-1-9/manifest.json", "../x/code.zip"])
+def test_code_that_is_not_there(alone: NimbusProcess, path: str) -> None:
+    """No path leaves the folder of the code."""
+    assert alone.client.get(f"/api/v1/code/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["kill/soon", "kill/-1", "kill/inf", "kill/nan", "rebalance/-3"])
+def test_wait_that_is_none(alone: NimbusProcess, path: str) -> None:
+    """It is refused."""
+    assert alone.post(f"/words/{path}").status_code == 400
+
+
+def test_unknown_name(alone: NimbusProcess) -> None:
+    """N-bogus: every request about a topology that is not there says so."""
+    for path in ("activate", "deactivate", "rebalance", "kill"):
+        assert alone.post(f"/nobody/{path}").json()["error"] == "NotAlive"
+    assert alone.client.get("/api/v1/topology/nobody").status_code == 404
+
+
+def test_name_in_use(make: Make) -> None:
+    """Also while it is killed; and the topology's id, under whatever name: both would write the same tables."""
+    [nimbus] = make().start().nimbuses
+    assert nimbus.submit("words", topology_id="counts").status_code == 201
+    for name, topology_id in (("words", "other"), ("other", "counts")):
+        answer = nimbus.submit(name, topology_id=topology_id)
+        assert (answer.status_code, answer.json()["error"]) == (409, "AlreadyAlive")
+    nimbus.post("/words/kill/60")
+    assert nimbus.submit("words").status_code == 409
+    for path in ("activate", "deactivate", "rebalance"):
+        assert nimbus.post(f"/words/{path}").json()["error"] == "TransitionError"
+    nimbus.post("/words/kill/0")
+    wait_for("the name is free", lambda: nimbus.get("/api/v1/topology/summary") == {"topologies": []})
+    assert nimbus.submit("words", topology_id="counts").status_code == 201
+
+
+def test_one_of_many_submissions_of_a_name_wins(make: Make) -> None:
+    """Sent at the same moment, one is taken and the others are refused."""
+    [nimbus] = make().start().nimbuses
+    with ThreadPoolExecutor(8) as pool:
+        statuses = sorted(pool.map(lambda _: nimbus.submit("words").status_code, range(8)))
+    assert statuses == [201, *[409] * 7]
+    [topology] = nimbus.get("/api/v1/topology/summary")["topologies"]
+    wait_for("nothing else is left", lambda: nimbus.codes() == [topology["id"]])
+
+
+def test_who_does_not_lead_says_who_does(make: Make) -> None:
+    """N-leadership: each of the five requests is refused with the leader's address; reads are answered by all."""
+    cluster = make(2).start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    assert leader.submit("words").status_code == 201
+    for path in ("", "/words/activate", "/words/deactivate", "/words/rebalance", "/words/kill"):
+        answer = other.submit("more") if not path else other.post(path)
+        assert (answer.status_code, answer.json()["error"]) == (421, "NotLeader")
+        assert answer.json()["leader"] == leader.address
+    wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
+    shown = other.get("/api/v1/topology/words")
+    assert shown["status"] == "ACTIVE"
+    assert shown["holders"] == sorted([leader.address, other.address])
+    assert other.get("/api/v1/leader")["leader"] == leader.address
+    nimbuses = other.get("/api/v1/nimbus/summary")["nimbuses"]
+    assert {each["address"]: each["status"] for each in nimbuses} == {
+        leader.address: "Leader",
+        other.address: "Not a Leader",
+    }
+
+
+def test_exactly_enough_copies(make: Make) -> None:
+    """H4: with as many holders as asked for, the leader among them, a submission does not wait out its time."""
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
+    answer = cluster.leader().submit("words")
+    assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
+    assert "nimbuses hold the code" not in answer.json()["note"]
+
+
+@pytest.mark.parametrize("wait_secs", [0, 0.5])
+def test_too_few_copies(make: Make, wait_secs: float) -> None:
+    """After the wait the submission goes on, and says so; 0 does not wait at all."""
+    [nimbus] = make(topology_min_replication_count=2, topology_max_replication_wait_time_sec=wait_secs).start().nimbuses
+    answer = nimbus.submit("words")
+    assert answer.status_code == 201
+    assert f"1 of 2 nimbuses hold the code after {wait_secs:g} s" in answer.json()["note"]
+
+
+def test_waiting_submission_blocks_nobody(make: Make) -> None:
+    """H5: while it waits for ever, topologies are killed, dead drivers moved, and requests answered."""
+    cluster = make(
+        2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1, nimbus_task_timeout_secs=1
+    )
+    cluster.start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    [running, doomed] = submitted(leader, "running", "doomed")
+    for name in ("s1", "s2"):
+        cluster.state.announce_supervisor(Supervisor(name, "127.0.0.1:1", 2))
+    first = wait_for("it is assigned", lambda: cluster.state.assignments().get(running))
+    other.kill()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(leader.submit, "waiting")
+        wait_for("its code is kept", lambda: len(leader.codes()) == 3)
+        cluster.state.beat(running, first.number, Heartbeat("launch", 1))
+        leader.post("/doomed/kill/0")
+        wait_for("it is gone", lambda: "doomed" not in cluster.statuses())
+        moved = wait_for(
+            "the driver that beats no more is moved",
+            lambda: [
+                each for each in [cluster.state.assignments().get(running)] if each and each.number > first.number
+            ],
+        )
+        assert moved[0].supervisor != first.supervisor
+        assert not waiting.done()
+        assert "waiting" not in cluster.statuses()
+        other.start()
+        assert waiting.result().status_code == 201
+    assert doomed not in cluster.state.topologies()
+
+
+def test_lead_lost_while_a_submission_waits(make: Make) -> None:
+    """H4: the submission fails, nothing is active, and no code of it is left anywhere."""
+    cluster = make(2, topology_min_replication_count=3, topology_max_replication_wait_time_sec=-1).start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(leader.submit, "waiting")
+        wait_for("both hold the code", lambda: leader.codes() and other.codes())
+        # As the end of its session does.
+        cluster.state.remove_nodes(cluster.state.node("leader"))
+        answer = waiting.result()
+    assert (answer.status_code, answer.json()["error"]) == (421, "NotLeader")
+    assert cluster.statuses() == {}
+    wait_for("no code is left", lambda: not leader.codes() and not other.codes() and not cluster.state.manifests())
+
+
+class _FakeSupervisor(BaseHTTPRequestHandler):
+    """Answers the check of submitted code."""
+
+    answer: tuple[int, bytes] = (200, b"{}")
+
+    def do_POST(self) -> None:
+        assert self.path.endswith("/check")
+        assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+        self.send_response(self.answer[0])
+        self.end_headers()
+        self.wfile.write(self.answer[1])
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "outcome"),
+    [
+        (200, b'{"topologyId": "words"}', None),
+        (200, b'{"topologyId": "other"}', "the code builds topology 'other', not 'words'"),
+        (400, b'{"errorMessage": "no module named shop"}', "no module named shop"),
+        (500, b"oops", "no live supervisor could check the code"),
+    ],
+)
+def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome: str | None) -> None:
+    """Code that does not build its topology where drivers run is refused, and leaves nothing."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    handler = type("Handler", (_FakeSupervisor,), {"answer": (status, content)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.submit("words")
+        server.shutdown()
+    if answer.status_code == 201:
+        assert answer.json()["note"] == outcome
+    else:
+        assert outcome is not None
+        assert outcome in answer.json()["errorMessage"]
+        wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
+
+
+def test_drivers_are_assigned_and_moved(make: Make) -> None:
+    """To a slot when a supervisor is there; elsewhere when the heartbeat stops; not when only the supervisor goes."""
+    cluster = make(nimbus_task_timeout_secs=1.5).start()
+    [nimbus] = cluster.nimbuses
+    [words] = submitted(nimbus, "words")
+    state = cluster.state
+    assert nimbus.get("/api/v1/topology/words")["assignment"] is None
+    state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+    first = wait_for("it is assigned", lambda: state.assignments().get(words))
+    assert first == attrs.evolve(Assignment(words, 1, "s1", 0), assigned_at=first.assigned_at)
+    state.announce_supervisor(Supervisor("s2", "127.0.0.1:2", 1))
+    state.remove_nodes(state.node("supervisors", "s1"))
+    for count in range(20):
+        state.beat(words, 1, Heartbeat("launch", count, "running", pid=7, figures={"committed": count}))
+        threading.Event().wait(0.15)
+    assert state.assignments()[words] == first
+    assert nimbus.get("/api/v1/topology/words")["heartbeat"]["figures"] == {"committed": 19}
+    second = wait_for("it is moved", lambda: [a for a in [state.assignments()[words]] if a.number == 2])[0]
+    assert second.supervisor == "s2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason"),
+    [(EndingKind.FINISHED, "FINISHED", None), (EndingKind.FAILED, "FAILED", "UserCodeError: it broke")],
+)
+def test_topology_that_has_ended(make: Make, kind: EndingKind, status: str, reason: str | None) -> None:
+    """A supervisor's report ends it; it stays listed with the reason, and its name is free."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    [words] = submitted(nimbus, "words")
+    cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+    wait_for("it is assigned", lambda: words in cluster.state.assignments())
+    cluster.state.report(words, 1, Ending(kind, reason or ""))
+    wait_for(f"it is {status}", lambda: cluster.statuses() == {"words": status})
+    wait_for("its slot is free", lambda: cluster.state.assignments() == {})
+    assert nimbus.get("/api/v1/topology/words")["reason"] == reason
+    [again] = submitted(nimbus, "words")
+    assert list(cluster.state.topologies()) == [again]
+    wait_for("the old code is gone", lambda: nimbus.codes() == [again])
+
+
+def test_secrets_are_shown_nowhere(make: Make) -> None:
+    """Settings whose names look like secrets are hidden in answers; the token and credentials are in no log."""
+    cluster = make(storm_zookeeper_auth="txtopo:zookeeper-secret")
+    cluster.root += "-locked"
+    [nimbus] = cluster.start().nimbuses
+    nimbus.submit("words", settings={"shop.password": "open sesame", "shop.discount": "3"})
+    shown = nimbus.get("/api/v1/topology/words")
+    assert shown["settings"] == {"shop.password": "…", "shop.discount": "3"}
+    texts = [
+        nimbus.client.get(path).text for path in ("/api/v1/topology/summary", "/metrics", "/api/v1/cluster/summary")
+    ]
+    nimbus.stop()
+    for text in (*texts, nimbus.log.read_text()):
+        for secret in ("open sesame", TOKEN, "zookeeper-secret"):
+            assert secret not in text
+
+
+def test_metrics(make: Make) -> None:
+    """In Prometheus' text format: who leads, and topologies by status."""
+    [nimbus] = make().start().nimbuses
+    nimbus.submit("words")
+    lines = nimbus.client.get("/metrics").text.splitlines()
+    assert "txtopo_nimbus_is_leader 1.0" in lines
+    assert 'txtopo_topologies{status="ACTIVE"} 1.0' in lines
+    assert "txtopo_submissions_total 1.0" in lines
+
+
+def test_second_nimbus_on_a_port(make: Make) -> None:
+    """It says that the port is taken, and ends."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    twin = cluster.add()
+    twin.port = nimbus.port
+    assert twin.start().wait() == 1
+    assert "is the daemon running already?" in twin.log.read_text()
+
+
+def test_zookeeper_that_is_not_there(make: Make) -> None:
+    """A nimbus that cannot start ends with 13, in one line that says why."""
+    cluster = make()
+    cluster.hosts = "127.0.0.1:1"
+    [nimbus] = cluster.nimbuses
+    assert nimbus.start().wait() == 13
+    assert "ZooKeeper at 127.0.0.1:1 has not answered" in nimbus.log.read_text()
+
+
+def test_end_in_good_order(make: Make) -> None:
+    """SIGTERM: exit status 0, the lead given up at once, the topologies untouched."""
+    cluster = make(2).start()
+    leader = cluster.leader()
+    leader.submit("words")
+    [other] = cluster.others(leader)
+    wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
+    assert leader.stop() == 0
+    wait_for("the other one leads", lambda: other.leads)
+    assert cluster.statuses() == {"words": "ACTIVE"}

@@ -206,13 +206,14 @@ class ZooKeeperLeaderElector(LeaderElector):
         """Do what can be done now; return how long to wait for news, in seconds."""
         session = self._state.session
         self._clean_up()
-        with self._lock:
-            if self._term is not None and self._term.sessions_lost != session.sessions_lost:
-                _LOG.warning("the lead of term %d is lost: the session with ZooKeeper has ended", self._term.epoch)
-                self._term = None
-                self._on_change()
-            if self._term is not None or not self._is_wanted:
-                return _LOOK_SECS
+        term = self._term
+        if term is not None and not self._is_in_force(term):
+            _LOG.warning("the lead of term %d is lost", term.epoch)
+            with self._lock:
+                self._term = None if self._term is term else self._term
+            self._on_change()
+        if self._term is not None or not self._is_wanted:
+            return _LOOK_SECS
         place = self._queue()
         names = sorted(session.children(self._state.node("leader-queue")), key=_sequence)
         if place.name not in names:
@@ -229,6 +230,16 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._state.remove_nodes(ahead)
             return 0.0
         return 0.0 if position else self._stand_for_election(place)
+
+    def _is_in_force(self, term: Term) -> bool:
+        """Whether ZooKeeper still has the term: its session lives, and nobody has removed its node."""
+        session = self._state.session
+        found = session.watched_data(self._state.node("leader"), self._wake.set)
+        return (
+            found is not None
+            and found[1].ephemeralOwner == session.session_id
+            and session.sessions_lost == term.sessions_lost
+        )
 
     def _stand_for_election(self, place: _Place) -> float:
         version = self._state.epoch_version()
