@@ -93,7 +93,7 @@ class _Round:
         assert sorted(self._cluster.state.topologies()) == self._ids
         assert leaders[0].submit("five").status_code == 201
         counts = dict(self._drivers.counts)
-        wait_for("all drivers beat on", lambda: all(self._drivers.counts[each] > counts[each] for each in counts))
+        wait_for("all drivers beat on", lambda: all(self._drivers.counts[each] > counts[each] for each in self._ids))
         after = self._cluster.state.assignments()
         assert {each: after[each] for each in before} == before, "a driver was moved"
         return Outcome(leader_after_secs, refused)
