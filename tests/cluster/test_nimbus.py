@@ -8,6 +8,7 @@ import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import attrs
 import pytest
@@ -40,7 +41,9 @@ def test_life_of_a_topology(make: Make) -> None:
     assert nimbus.post("/words/kill").status_code == 404
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a.b", "a:b", "a\\b", "a b", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "a.b", "a:b", "a\\b", "a b", "x" * 101, "\U00020000" * 60, "\ud800", "a\ufffd"]
+)
 def test_bad_name(alone: NimbusProcess, name: str) -> None:
     """A name that is blank, too long or has forbidden characters is refused, and nothing is stored."""
     answer = alone.submit(name)
@@ -82,7 +85,11 @@ def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
     """It is refused with words, and the nimbus goes on."""
     answer = alone.post("", content=body)
     assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
-    assert alone.is_alive()
+
+
+def test_text_that_is_no_unicode(alone: NimbusProcess) -> None:
+    """It is refused, for no answer could show it."""
+    assert alone.submit("words", settings={"a": "\ud800"}).json()["error"] == "SubmissionError"
 
 
 def test_upload_that_is_too_large(make: Make) -> None:
@@ -393,3 +400,61 @@ def test_end_in_good_order(make: Make) -> None:
     assert leader.stop() == 0
     wait_for("the other one leads", lambda: other.leads)
     assert cluster.statuses() == {"words": "ACTIVE"}
+
+
+def test_unexpected_error_ends_the_process(make: Make) -> None:
+    """Fail fast: a damaged record ends a nimbus with 20, and its log names the record."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    [words] = submitted(nimbus, "words")
+    cluster.state.session.client.set(cluster.state.node("storms", words), b"{")
+    assert nimbus.wait() == 20
+    assert f"storms/{words} in ZooKeeper is damaged" in nimbus.log.read_text()
+
+
+def test_elector_and_distributor_of_ones_own(make: Make) -> None:
+    """Settings name classes; a nimbus runs with them."""
+    own = {
+        "nimbus_leader_elector": "txtopo.cluster:ZooKeeperLeaderElector",
+        "nimbus_code_distributor": "txtopo.cluster:LocalCodeDistributor",
+    }
+    [nimbus] = make(**own).start().nimbuses
+    assert nimbus.submit("words").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("nimbus_code_distributor", "nowhere:Nothing", "cannot be made"),
+        ("nimbus_code_distributor", "txtopo.cluster:ZooKeeperLeaderElector", "is no CodeDistributor"),
+        ("nimbus_code_distributor", "shared", "set nimbus.code.distributor.folder, too"),
+        ("nimbus_leader_elector", "txtopo.cluster:LocalCodeDistributor", "is no LeaderElector"),
+        ("nimbus_port", "x", "nimbus.port is 'x'; it must be an integer"),
+    ],
+)
+def test_mistake_in_a_setting(make: Make, setting: str, value: str, why: str) -> None:
+    """A nimbus ends with 1 and says what is wrong."""
+    cluster = make()
+    [nimbus] = cluster.nimbuses
+    if setting == "nimbus_port":
+        nimbus.port = value  # type: ignore[assignment]
+    assert nimbus.start(**{setting: value}).wait() == 1
+    assert why in nimbus.log.read_text().replace("\n", " ")
+
+
+def test_shared_folder(make: Make, tmp_path: Path) -> None:
+    """Nimbuses with a shared folder copy from it; a newcomer does when all holders are gone; a kill empties it."""
+    folder = tmp_path / "shared"
+    cluster = make(2, nimbus_code_distributor="shared", nimbus_code_distributor_folder=folder)
+    holder, newcomer = cluster.nimbuses
+    holder.start().wait_until_up()
+    wait_for("it leads", lambda: holder.leads)
+    [words] = submitted(holder, "words")
+    assert [path.name for path in folder.iterdir()] == [words]
+    holder.kill()
+    holder.lose_disk()
+    newcomer.start().wait_until_up()
+    wait_for("it leads", lambda: newcomer.leads)
+    wait_for("it holds the code", lambda: newcomer.codes() == [words])
+    newcomer.post("/words/kill/0")
+    wait_for("the folder is empty", lambda: not list(folder.iterdir()))

@@ -131,7 +131,6 @@ def test_every_write_of_an_ended_term_is_refused(open_state: Open) -> None:
         lambda: old.assign(attrs.evolve(HERE, number=2)),
         lambda: old.unassign(WORDS.id),
         lambda: old.remove(WORDS.id),
-        lambda: old.remove_holder(WORDS.id, "127.0.0.1:1"),
     ):
         with pytest.raises(NotLeader, match="nothing was written"):
             write()

@@ -61,6 +61,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -94,6 +95,7 @@ from txtopo.errors import (
 )
 from txtopo.records import to_json
 
+_LOG = logging.getLogger(__name__)
 _DESCRIPTION_BYTES_MAX = 1 << 16
 _BODY_BYTES_MAX = 1 << 16
 _SECRET_NAME = re.compile(r"(?i)passw|secret|token|credential|api.?key|auth")
@@ -117,16 +119,12 @@ class NimbusApi:
         nimbus: a started one.
         token: the cluster's.
         version: of txtopo.
-        on_failure: called with an error that nothing here expects, after the request was answered with 500.
     """
 
-    def __init__(
-        self, nimbus: Nimbus, token: str, version: str, on_failure: Callable[[BaseException], None] = lambda _: None
-    ) -> None:
+    def __init__(self, nimbus: Nimbus, token: str, version: str) -> None:
         self._nimbus = nimbus
         self._token = token.encode()
         self._version = version
-        self._on_failure = on_failure
         # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
         self._metrics = _Metrics()
@@ -356,8 +354,9 @@ class NimbusApi:
         return JSONResponse(content, error.status_code, error.headers)
 
     def _on_bug(self, _request: Request, error: Exception) -> Response:
+        # Requests keep nothing in memory, so one that fails is no reason to end: all others would suffer from it.
         if not isinstance(error, ClientDisconnect):
-            self._on_failure(error)
+            _LOG.error("a request failed", exc_info=error)
         content = {"error": "InternalError", "errorMessage": "an error of nimbus; see its log", "leader": None}
         return JSONResponse(content, 500)
 

@@ -143,7 +143,11 @@ class Nimbus:
         self.store = CodeStore(folder)
         self.distributor = _distributor(config)
         self.distributor.prepare(CodeAccess(self.state, address, token))
-        self.elector: LeaderElector = ZooKeeperLeaderElector(on_failure, self.wake)
+        self.elector: LeaderElector = (
+            ZooKeeperLeaderElector(on_failure, self.wake)
+            if config["nimbus.leader.elector"] == "zookeeper"
+            else _made(config, "nimbus.leader.elector", LeaderElector)
+        )
         self.limits = AssignmentLimits(
             config["nimbus.task.timeout.secs"], config["nimbus.task.launch.secs"], config["nimbus.task.moves.max"]
         )
@@ -566,11 +570,22 @@ def _distributor(config: ClusterConfig) -> CodeDistributor:
         if folder is None:
             raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
         return SharedFolderCodeDistributor(folder)
+    own: CodeDistributor = _made(config, "nimbus.code.distributor", CodeDistributor)
+    return own
+
+
+def _made(config: ClusterConfig, setting: str, kind: type) -> Any:
+    """Return an object of the class that a setting names.
+
+    Raises:
+        ConfigError: there is no such class, or it is none of the right kind.
+    """
+    name = config[setting]
     module, _, attribute = name.partition(":")
     try:
-        made: Any = getattr(importlib.import_module(module), attribute)()
+        made = getattr(importlib.import_module(module), attribute)()
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"nimbus.code.distributor is {name!r}, which cannot be made: {error}") from error
-    if not isinstance(made, CodeDistributor):
-        raise ConfigError(f"nimbus.code.distributor is {name!r}, which is no CodeDistributor")
+        raise ConfigError(f"{setting} is {name!r}, which cannot be made: {error}") from error
+    if not isinstance(made, kind):
+        raise ConfigError(f"{setting} is {name!r}, which is no {kind.__name__}")
     return made

@@ -60,6 +60,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting(
             "nimbus.code.lost.secs", 600.0, SECONDS, "after which time without a live holder a topology has failed"
         ),
+        Setting("nimbus.leader.elector", "zookeeper", TEXT, "zookeeper, or MODULE:CLASS of a LeaderElector"),
         Setting("nimbus.code.distributor", "local", TEXT, "local, shared, or MODULE:CLASS of a CodeDistributor"),
         Setting("nimbus.code.distributor.folder", None, TEXT_OR_NONE, "the folder of the shared one, a path or a URI"),
         Setting("nimbus.upload.bytes.max", 256 << 20, whole(1), "the largest submission, in bytes"),

@@ -494,11 +494,6 @@ class LeaderWrites:
         """Remove everything about a topology."""
         self._write(lambda transaction: self._delete_all(transaction, topology))
 
-    def remove_holder(self, topology: str, address: str) -> None:
-        """Remove the record of a holder."""
-        node = self._state.node("code-distributor", topology, address)
-        self._write(lambda transaction: transaction.delete(node) if self._exists(node) else None)
-
     def _delete_words(self, transaction: Any, topology: str) -> None:
         for folder in ("workerbeats", "endings"):
             node = self._state.node(folder, topology)

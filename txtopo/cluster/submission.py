@@ -27,7 +27,8 @@ DESCRIPTION_NAME = "topology.json"
 MEMBERS_MAX = 20_000
 UNPACKED_BYTES_MAX = 1 << 30
 _NAME_CHARACTERS_MAX = 100
-_FORBIDDEN = re.compile(r"[/\\.:\s\x00-\x1f]")
+_NAME_BYTES_MAX = 200
+_FORBIDDEN = re.compile(r"[/\\.:\s\ufff0-\uffff]")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -73,6 +74,10 @@ class Submission:
         except DAMAGE as error:
             raise SubmissionError(f"the description of the submission cannot be read: {error!r}") from error
         check_name(submission.name)
+        try:
+            "".join([submission.topology_id, *submission.settings, *submission.settings.values()]).encode()
+        except UnicodeEncodeError as error:
+            raise SubmissionError(f"the submission has a text that is no Unicode: {error}") from error
         if not submission.topology_id or not _MODULE.fullmatch(submission.module):
             raise SubmissionError(f"the submission names no module or topology id: {submission.module!r}")
         if not 0 <= submission.wait_secs < float("inf"):
@@ -81,14 +86,15 @@ class Submission:
 
 
 def check_name(name: str) -> None:
-    r"""Check the name of a topology in the cluster.
+    r"""Check the name of a topology in the cluster: it is part of names of files and of nodes in ZooKeeper.
 
     Raises:
-        SubmissionError: it is blank, too long, or has one of ``/ . : \`` or white space in it.
+        SubmissionError: it is blank, too long, or has one of ``/ . : \``, white space or what cannot be printed in it.
     """
-    if not name or len(name) > _NAME_CHARACTERS_MAX or _FORBIDDEN.search(name):
+    is_short = 0 < len(name) <= _NAME_CHARACTERS_MAX
+    if not is_short or not name.isprintable() or _FORBIDDEN.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
         raise SubmissionError(
-            f"a topology cannot be named {name!r}: give it 1 to {_NAME_CHARACTERS_MAX} characters without "
+            f"a topology cannot be named {name!a}: give it 1 to {_NAME_CHARACTERS_MAX} characters without "
             "slashes, dots, colons and white space"
         )
 

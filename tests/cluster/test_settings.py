@@ -1,0 +1,107 @@
+"""The settings of daemons, and the token."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig, cluster_token
+from txtopo.errors import ConfigError
+
+FILE = """
+"nimbus.seeds" = ["10.0.0.1:6627", "10.0.0.2:6627"]
+supervisor.slots = 2
+
+[storm.zookeeper]
+servers = "10.0.0.1:2181,10.0.0.2:2181"
+session.timeout.secs = 5
+"""
+
+
+def test_file_and_texts(tmp_path: Path) -> None:
+    """A TOML file is read, and texts from the command line go above it."""
+    (tmp_path / "cluster.toml").write_text(FILE)
+    config = ClusterConfig.read(tmp_path / "cluster.toml", {"supervisor.slots": "7"})
+    assert config["nimbus.seeds"] == ("10.0.0.1:6627", "10.0.0.2:6627")
+    assert config.zookeeper_hosts == "10.0.0.1:2181,10.0.0.2:2181"
+    assert config["storm.zookeeper.session.timeout.secs"] == 5.0
+    assert config["supervisor.slots"] == 7
+    assert config["nimbus.port"] == 6627
+    assert set(config) == set(CLUSTER_SETTINGS)
+
+
+@pytest.mark.parametrize("content", ["nimbus = ", "\x00", None])
+def test_file_that_cannot_be_read(tmp_path: Path, content: str | None) -> None:
+    """The error names it."""
+    if content is not None:
+        (tmp_path / "cluster.toml").write_text(content)
+    with pytest.raises(ConfigError, match=r"cluster\.toml cannot be read"):
+        ClusterConfig.read(tmp_path / "cluster.toml")
+
+
+def test_unknown_name() -> None:
+    """The error names the nearest."""
+    with pytest.raises(ConfigError, match=r"did you mean 'nimbus\.seeds'"):
+        ClusterConfig({"nimbus.seed": "a:1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nimbus.port", 0),
+        ("nimbus.task.timeout.secs", "0"),
+        ("topology.max.replication.wait.time.sec", -2),
+        ("topology.max.replication.wait.time.sec", "nan"),
+        ("topology.min.replication.count", 0),
+        ("nimbus.seeds", []),
+    ],
+)
+def test_bad_value(name: str, value: Any) -> None:
+    """The error says what it must be."""
+    with pytest.raises(ConfigError, match=rf"{name} is .*; it must be"):
+        ClusterConfig({name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1, "-1", 2.5])
+def test_waits(value: Any) -> None:
+    """0 does not wait, -1 waits for ever."""
+    config = ClusterConfig({"topology.max.replication.wait.time.sec": value})
+    assert config["topology.max.replication.wait.time.sec"] == float(value)
+
+
+def test_credentials_are_not_shown() -> None:
+    """Not in the representation of a configuration, which may be logged."""
+    assert "secret" not in repr(ClusterConfig({"storm.zookeeper.auth": "user:secret"}))
+
+
+def test_token_is_made_once(tmp_path: Path) -> None:
+    """Of daemons that start at the same moment all get the same; only its owner can read the file."""
+    path = tmp_path / "folder" / "token"
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(lambda _: cluster_token(path), range(8)))
+    assert len(tokens) == 1
+    assert len(tokens.pop()) >= 40
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_token_that_others_can_read(tmp_path: Path, mode: int) -> None:
+    """It is refused, with the command that mends it."""
+    path = tmp_path / "token"
+    cluster_token(path)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
+        cluster_token(path)
+
+
+def test_empty_token(tmp_path: Path) -> None:
+    """It is no token."""
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    with pytest.raises(ConfigError, match="is empty"):
+        cluster_token(path)
