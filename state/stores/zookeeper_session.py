@@ -226,13 +226,16 @@ class ZooKeeperSession:
         """Return data and ``ZnodeStat`` of each node, None for those that do not exist."""
         return self._ask_all([partial(self.client.get_async, node) for node in nodes])
 
-    def watched_children(self, node: str, on_change: Callable[[], None]) -> list[str]:
-        """Return the names of a node's children; call ``on_change`` once when they change, on kazoo's thread."""
-        try:
-            names: list[str] = self._ask(partial(self.client.get_children_async, node, watch=_Told(on_change)))
-        except NoNodeError:
-            return []
-        return names
+    def watch_children_of_all(self, nodes: Sequence[str], on_change: Callable[[], None]) -> list[list[str]]:
+        """Return the names of the children of each node; call ``on_change`` once when any change, on kazoo's thread."""
+        told = _Told(on_change)
+        requests = [partial(self.client.get_children_async, node, watch=told) for node in nodes]
+        return [names or [] for names in self._ask_all(requests)]
+
+    def watch_data_of_all(self, nodes: Sequence[str], on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` once when one of the nodes is changed or removed, on kazoo's thread."""
+        told = _Told(on_change)
+        self._ask_all([partial(self.client.get_async, node, watch=told) for node in nodes])
 
     def watched_data(self, node: str, on_change: Callable[[], None]) -> tuple[bytes, Any] | None:
         """Return data and ``ZnodeStat`` of a node; call ``on_change`` once when they change, on kazoo's thread."""

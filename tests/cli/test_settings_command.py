@@ -8,6 +8,7 @@ import pytest
 
 from txtopo import Config
 from txtopo.cli.settings_command import default_text, page
+from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig
 from txtopo.config import SETTINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -22,7 +23,7 @@ def test_every_setting_is_in_the_table(command_line):
     """One line each, under its dotted name."""
     result = command_line("settings")
     names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
-    assert names == list(SETTINGS)
+    assert names == [*SETTINGS, *CLUSTER_SETTINGS]
 
 
 @pytest.mark.parametrize("name", ["topology.max.spout.pending", "max_spout_pending"])
@@ -37,6 +38,25 @@ def test_a_setting_is_told_in_full(command_line, name):
         "  in Python     Config(max_spout_pending=…)",
         "  command line  --set max_spout_pending=…",
     ]
+
+
+def test_a_setting_of_daemons_is_told_in_full(command_line):
+    """It has no name in Python."""
+    result = command_line("settings", "nimbus.seeds")
+    assert result.stdout.splitlines() == [
+        "nimbus.seeds (a setting of Storm's, for daemons)",
+        "  meaning       nimbuses that commands ask for the leader",
+        "  value         host names, or host:port, separated by commas",
+        "  default       127.0.0.1:6627",
+        "  command line  --set nimbus.seeds=…",
+    ]
+
+
+@pytest.mark.parametrize("setting", CLUSTER_SETTINGS.values(), ids=list(CLUSTER_SETTINGS))
+def test_a_default_of_daemons_can_be_given_as_it_is_shown(setting):
+    """As those of topologies."""
+    if setting.default is not None:
+        assert ClusterConfig({setting.name: default_text(setting)})[setting.name] == setting.default
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(command_line):

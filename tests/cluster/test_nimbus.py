@@ -303,6 +303,22 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
 
 
+def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
+    """It is refused, and the topology stays as it is."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    list(submitted(nimbus, "words"))
+    handler = type("Handler", (_FakeSupervisor,), {"answer": (400, b'{"errorMessage": "there is no setting x.y"}')})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.post("/words/rebalance/0", json={"settings": {"x.y": "1"}})
+        server.shutdown()
+    assert (answer.status_code, answer.json()["error"]) == (400, "SubmissionError")
+    assert "there is no setting x.y" in answer.json()["errorMessage"]
+    assert cluster.statuses() == {"words": "ACTIVE"}
+
+
 def test_drivers_are_assigned_and_moved(make: Make) -> None:
     """To a slot when a supervisor is there; elsewhere when the heartbeat stops; not when only the supervisor goes."""
     cluster = make(nimbus_task_timeout_secs=1.5).start()
@@ -410,6 +426,16 @@ def test_unexpected_error_ends_the_process(make: Make) -> None:
     cluster.state.session.client.set(cluster.state.node("storms", words), b"{")
     assert nimbus.wait() == 20
     assert f"storms/{words} in ZooKeeper is damaged" in nimbus.log.read_text()
+
+
+def test_end_while_a_submission_waits_for_ever(make: Make) -> None:
+    """SIGTERM does not wait for it: the submission is refused, and the process ends."""
+    [nimbus] = make(topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start().nimbuses
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(nimbus.submit, "words")
+        wait_for("its code is kept", nimbus.codes)
+        assert nimbus.stop() == 0
+        assert waiting.result().status_code == 421
 
 
 def test_elector_and_distributor_of_ones_own(make: Make) -> None:

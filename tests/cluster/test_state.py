@@ -199,19 +199,33 @@ def test_numbers_of_submissions_never_repeat(open_state: Open) -> None:
 
 
 def test_watch_tells_once_of_any_change(open_state: Open) -> None:
-    """A new name, a changed value and a removed name each wake a watcher."""
+    """A new name, a changed value, a removed name, and a name below a name each wake a watcher."""
     state = open_state()
     writes = _started(state)
     for change in (
+        lambda: state.hold(WORDS.id, "127.0.0.1:2"),
+        lambda: state.report(WORDS.id, 1, Ending(EndingKind.FINISHED)),
         lambda: writes.store(attrs.evolve(WORDS, status=Status.INACTIVE)),
         lambda: writes.start(attrs.evolve(WORDS, id="second-2-9")),
         lambda: writes.remove(WORDS.id),
     ):
         told = threading.Event()
-        state.watch(["storms"], told.set)
+        state.watch(["storms", "endings", "code-distributor"], told.set)
         assert not told.is_set()
         change()
         assert told.wait(DEADLINE_SECS)
+
+
+def test_watching_for_long_keeps_nothing(open_state: Open) -> None:
+    """Thousands of watches without a change are one for each node."""
+    state = open_state()
+    _started(state)
+    told = threading.Event()
+    for _ in range(50):
+        state.watch(["storms", "endings"], told.set)
+    client = state.session.client
+    kept = [*client._data_watchers.values(), *client._child_watchers.values()]
+    assert {len(each) for each in kept if each} == {1}
 
 
 def test_break_during_writes(open_state: Open, zookeeper: ZooKeeperServer) -> None:

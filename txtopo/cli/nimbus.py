@@ -52,5 +52,6 @@ def nimbus(path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log
             log.critical("cannot start: %s", error)
             click.get_current_context().exit(daemon.EXIT_START)
         log.info("nimbus %s listens on %s, with ZooKeeper at %s", daemon.version(), address, config.zookeeper_hosts)
-        daemon.serve(NimbusApi(running, token, daemon.version()).app, listener, running.stop)
+        app = NimbusApi(running, token, daemon.version()).app
+        daemon.serve(app, listener, running.begin_stop, running.stop)
         log.info("nimbus %s has ended", address)

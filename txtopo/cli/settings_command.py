@@ -10,6 +10,7 @@ from rich.text import Text
 
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.formats import format_option
+from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS, Setting, find_setting
 from txtopo.errors import ConfigError
 
@@ -34,6 +35,14 @@ Names in bold are Storm's; the others are txtopo's own.
   annotation or, without one, to the type of its default: `def topology(every: int = 3)` takes `--set every=7` as the
   number 7. Supported types are str, int, float, bool (true, false), Path, Literal, Enum, each `| None` (none), and
   lists, tuples and sets of them (1,2,3).
+
+## Daemons of a cluster
+
+Daemons, and the commands that talk to them, take these from a TOML file, `--config FILE`, or as `--set NAME=VALUE`.
+
+| name | value | default | meaning |
+|---|---|---|---|
+{daemon_rows}
 """
 
 
@@ -45,7 +54,9 @@ def settings_command(name: str | None, form: str) -> None:
 
     NAME is a setting's dotted name, which is Storm's if Storm has the setting, or its name in Python.
     """
-    if name is not None:
+    if name is not None and name in CLUSTER_SETTINGS:
+        click.echo(in_full(CLUSTER_SETTINGS[name]))
+    elif name is not None:
         try:
             setting = find_setting(name)
         except ConfigError as error:
@@ -59,20 +70,22 @@ def settings_command(name: str | None, form: str) -> None:
 
 def page() -> str:
     """Return the page ``docs/settings.md``."""
-    return PAGE.format(rows="\n".join(map(_row, SETTINGS.values())))
+    rows = "\n".join(map(_row, SETTINGS.values()))
+    return PAGE.format(rows=rows, daemon_rows="\n".join(map(_daemon_row, CLUSTER_SETTINGS.values())))
 
 
 def in_full(setting: Setting) -> str:
     """Return the full description of a setting, in lines."""
     origin = "a setting of Storm's" if setting.is_storms else "txtopo's own"
+    is_of_daemons = setting.name in CLUSTER_SETTINGS
     return "\n".join(
         [
-            f"{setting.name} ({origin})",
+            f"{setting.name} ({origin}{', for daemons' if is_of_daemons else ''})",
             f"  meaning       {setting.purpose}",
             f"  value         {setting.kind.words}",
             f"  default       {default_text(setting)}{_plain_default(setting)}",
-            f"  in Python     Config({setting.keyword}=…)",
-            f"  command line  --set {setting.keyword}=…",
+            *([] if is_of_daemons else [f"  in Python     Config({setting.keyword}=…)"]),
+            f"  command line  --set {setting.name if is_of_daemons else setting.keyword}=…",
         ]
     )
 
@@ -101,11 +114,16 @@ def _row(setting: Setting) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
+def _daemon_row(setting: Setting) -> str:
+    name = f"**`{setting.name}`**" if setting.is_storms else f"`{setting.name}`"
+    return f"| {name} | {setting.kind.words} | `{default_text(setting)}` | {setting.purpose} |"
+
+
 def _print_table() -> None:
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("name", "default", "value", "meaning"):
         drawn.add_column(Text(title), overflow="fold", no_wrap=title == "name")
-    for setting in SETTINGS.values():
+    for setting in (*SETTINGS.values(), *CLUSTER_SETTINGS.values()):
         texts = (setting.name, default_text(setting), setting.kind.words, setting.purpose)
         drawn.add_row(*map(Text, texts))
     console = Console(highlight=False)

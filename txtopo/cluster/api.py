@@ -51,10 +51,10 @@ status  errors
 503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
 ======  ================================================================
 
-Before a submission becomes active, the leader asks one live supervisor whether drivers can run it there: ``POST
-http://SUPERVISOR/api/v1/code/ID/check`` with the token and an empty body. The supervisor fetches the code, builds the
-topology in a child process, and answers 200 with ``{"topologyId": text}``, or 400 with an ERROR whose message says why
-it does not build.
+Before a submission becomes active, and before a rebalance with other settings, the leader asks one live supervisor
+whether drivers can run it there: ``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body
+``{"settings": {NAME: TEXT}}``. The supervisor fetches the code, builds the topology in a child process with these
+settings, and answers 200 with ``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -110,12 +111,24 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(app: Any, listener: socket.socket, stop: Callable[[], None]) -> None:
+class _Server(uvicorn.Server):
+    """Lets requests that wait know of a signal at once: the server ends only when they have."""
+
+    begin_stop: Callable[[], None]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM and SIGINT."""
+        self.begin_stop()
+        super().handle_exit(sig, frame)
+
+
+def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], stop: Callable[[], None]) -> None:
     """Serve an application until SIGTERM or SIGINT, then call ``stop``.
 
     Args:
         app: an ASGI application.
         listener: from :func:`listen`.
+        begin_stop: called in the signal handler; lets requests that wait for something end.
         stop: ends the daemon in good order.
     """
     faulthandler.enable(sys.stderr)
@@ -131,6 +144,8 @@ def serve(app: Any, listener: socket.socket, stop: Callable[[], None]) -> None:
         server_header=False,
     )
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server = _Server(config)
+        server.begin_stop = begin_stop
+        server.run(sockets=[listener])
     finally:
         stop()

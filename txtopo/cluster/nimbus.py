@@ -177,6 +177,10 @@ class Nimbus:
         self._run("code", self._code_news, self.sync_code, self.config["nimbus.code.sync.freq.secs"])
         self._run("monitor", self._monitor_news, self.monitor, self.config["nimbus.monitor.freq.secs"])
 
+    def begin_stop(self) -> None:
+        """Let submissions that wait be refused, and both loops end; may be called in a signal handler."""
+        self._stopped.set()
+
     def stop(self) -> None:
         """Give up the lead, and end; running topologies go on."""
         self._stopped.set()
@@ -366,8 +370,12 @@ class Nimbus:
             NotLeader: this nimbus does not lead.
             NotAlive: there is no such topology.
             TransitionError: its status forbids it.
+            SubmissionError: the topology does not build with the settings of a rebalance.
         """
         lead = self._must_lead()
+        if request.settings:
+            topology = self.find(name)
+            self._check_code(topology, {**topology.settings, **request.settings})
         with self._decisions:
             topology = self.find(name)
             after = self._apply(lead, topology, request)
@@ -399,7 +407,7 @@ class Nimbus:
             with durable_step("nimbus.publish"):
                 lead.writes.publish(manifest)
             with durable_step("nimbus.check"):
-                unchecked = self._check_code(topology, submission)
+                unchecked = self._check_code(topology, topology.settings)
             with durable_step("nimbus.replicate"):
                 unreplicated = self._wait_for_replication(lead, topology.id)
             with self._decisions:
@@ -479,15 +487,16 @@ class Nimbus:
                 )
         return [each.id for each in same]
 
-    def _check_code(self, topology: Topology, submission: Submission) -> str | None:
-        """Let a supervisor build the topology; return a note if none could.
+    def _check_code(self, topology: Topology, settings: Mapping[str, str]) -> str | None:
+        """Let a supervisor build the topology with some settings; return a note if none could.
 
         Raises:
             SubmissionError: it does not build, or builds another topology.
         """
+        body = {"settings": dict(settings)}
         for supervisor in self.state.supervisors().values():
             try:
-                answer = self._client.post(f"http://{supervisor.address}/api/v1/code/{topology.id}/check")
+                answer = self._client.post(f"http://{supervisor.address}/api/v1/code/{topology.id}/check", json=body)
                 found = answer.json()
             except (httpx.HTTPError, ValueError) as error:
                 _LOG.warning("the supervisor at %s did not check %s: %r", supervisor.address, topology.id, error)
@@ -495,9 +504,9 @@ class Nimbus:
             if answer.status_code == _BAD_REQUEST:
                 raise SubmissionError(f"the code does not run where drivers do: {found.get('errorMessage')}")
             if answer.is_success:
-                if found.get("topologyId") != submission.topology_id:
+                if found.get("topologyId") != topology.topology_id:
                     raise SubmissionError(
-                        f"the code builds topology {found.get('topologyId')!r}, not {submission.topology_id!r}"
+                        f"the code builds topology {found.get('topologyId')!r}, not {topology.topology_id!r}"
                     )
                 return None
             _LOG.warning("the supervisor at %s could not check %s", supervisor.address, topology.id)

@@ -59,6 +59,8 @@ _FOLDERS = (
     "endings",
     "code-distributor",
 )
+_NESTED = ("endings", "code-distributor")
+"""The folders whose names have names below them that a daemon waits for; of heartbeats there are too many."""
 _PLANS_MAX = 100
 _CHECKS = 2
 """The number of checks before the operations of a leader's write."""
@@ -212,13 +214,17 @@ class ClusterState:
         return found[0].decode()
 
     def watch(self, folders: Iterable[str], on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` once when a name appears in or leaves one of the folders, or a value in it changes.
+        """Call ``on_change`` when something in one of the folders changes: a name, a value, or a name below a name.
 
-        On kazoo's thread, so it must not wait. Watch again, then read: what changed between is then in what is read.
+        At least once, on kazoo's thread, so it must not wait. Watch again, then read: what changed between is then in
+        what is read.
         """
-        for folder in folders:
-            for name in self.session.watched_children(self.node(folder), on_change):
-                self.session.watched_data(self.node(folder, name), on_change)
+        roots = [self.node(folder) for folder in folders]
+        names = self.session.watch_children_of_all(roots, on_change)
+        nodes = [f"{root}/{name}" for root, below in zip(roots, names, strict=True) for name in below]
+        self.session.watch_data_of_all(nodes, on_change)
+        nested = tuple(self.node(folder) for folder in _NESTED)
+        self.session.watch_children_of_all([node for node in nodes if node.startswith(nested)], on_change)
 
     # What each daemon writes about itself.
 
