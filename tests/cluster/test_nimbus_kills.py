@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.conftest import Make
 from tests.cluster.lost_leader import Drivers, play
 from tests.cluster.nimbuses import SESSION_SECS, Cluster, next_root, submitted, wait_for
+from tests.cluster.relay import Relay
 from txtopo.cluster.assignment import Supervisor
 from txtopo.testing import ZooKeeperServer, running_zookeeper
 
@@ -138,7 +140,7 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
     assert cluster.statuses() == ({"words": "ACTIVE"} if is_active else {})
     kept = sorted(cluster.state.topologies())
     wait_for("no other code is left", lambda: nimbus.codes() == kept and sorted(cluster.state.manifests()) == kept)
-    assert not list(nimbus.folder.glob("nimbus/*/code/.draft*"))
+    wait_for("no draft is left", lambda: not list(nimbus.folder.glob("nimbus/*/code/.draft*")))
     assert nimbus.submit("words" if not is_active else "others").status_code == 201
 
 
@@ -208,6 +210,36 @@ def test_lost_topology_is_submitted_again(make: Make) -> None:
     wait_for("it has failed", lambda: cluster.statuses() == {"words": "FAILED"})
     [again] = submitted(other, "words")
     assert list(cluster.state.topologies()) == [again]
+
+
+def test_first_in_the_queue_without_code(make: Make) -> None:
+    """F8: a nimbus that has lost code since it queued gives way to one that has all, and queues again when it has.
+
+    1. The second one is next in the queue, the third one after it.
+    2. The second one's disk loses the code, and it cannot reach the third one to fetch it.
+    3. The leader is killed. The second one is asked, and leaves the queue; the third one leads.
+    """
+    cluster = make(3, nimbus_code_sync_freq_secs=1000)
+    first, second, third = cluster.nimbuses
+    relay = Relay(third.address)
+    cluster.callback(relay.close)
+    for place, nimbus in enumerate(cluster.nimbuses, start=1):
+        nimbus.start(**({"nimbus_address": relay.address} if nimbus is third else {})).wait_until_up()
+        queue = cluster.state.node("leader-queue")
+        wait_for("it is queued", lambda place=place, queue=queue: len(cluster.state.session.children(queue)) == place)
+    wait_for("the first one leads", lambda: first.leads)
+    [words] = submitted(first, "words")
+    wait_for("all hold the code", lambda: len(cluster.state.holders_of(words)) == 3)
+    relay.cut()
+    shutil.rmtree(next(second.folder.glob(f"nimbus/*/code/{words}")))
+    first.kill()
+    assert wait_for("another one leads", lambda: [each for each in (second, third) if each.leads]) == [third]
+    assert second.codes() == []
+    assert second.address not in cluster.state.holders_of(words)
+    relay.heal()
+    third.stop()
+    third.start().wait_until_up()
+    wait_for("the second one has the code", lambda: second.codes() == [words])
 
 
 def test_damaged_code(make: Make) -> None:
