@@ -321,7 +321,7 @@ def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
 
 def test_drivers_are_assigned_and_moved(make: Make) -> None:
     """To a slot when a supervisor is there; elsewhere when the heartbeat stops; not when only the supervisor goes."""
-    cluster = make(nimbus_task_timeout_secs=1.5).start()
+    cluster = make(nimbus_task_timeout_secs=3).start()
     [nimbus] = cluster.nimbuses
     [words] = submitted(nimbus, "words")
     state = cluster.state

@@ -9,7 +9,8 @@ Read in this order:
 5. ``election``: who leads.
 6. ``code``, ``distribution``: the files of a topology, and how they get to every daemon.
 7. ``submission``: what a user hands over.
-8. ``nimbus``: the daemon that leads or waits to; ``api`` is what it serves over HTTP.
+8. ``nimbus``: the daemon that leads or waits to; ``api`` is what it serves over HTTP,
+   and ``client`` what asks it.
 
 To replace a part, subclass :class:`LeaderElector` or :class:`CodeDistributor`; ``txtopo.testing`` has their conformance
 tests.
@@ -20,6 +21,9 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from txtopo.cluster.client import (
+        ClusterClient as ClusterClient,
+    )
     from txtopo.cluster.code import (
         CodeFile as CodeFile,
         Manifest as Manifest,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "txtopo.cluster.client": ("ClusterClient",),
         "txtopo.cluster.code": ("CodeFile", "Manifest"),
         "txtopo.cluster.distribution": (
             "CodeAccess",

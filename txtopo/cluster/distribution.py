@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import attrs
 import httpx
@@ -124,9 +125,10 @@ class LocalCodeDistributor(CodeDistributor):
 
     def _fetch(self, topology: str, file: CodeFile, folder: Path, holders: Iterable[str]) -> Path:
         wrong = []
+        path = f"/api/v1/code/{quote(topology, safe='')}/{quote(file.name, safe='')}"
         for holder in holders:
             try:
-                with self._client.stream("GET", f"http://{holder}/api/v1/code/{topology}/{file.name}") as answer:
+                with self._client.stream("GET", f"http://{holder}{path}") as answer:
                     answer.raise_for_status()
                     return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
             except (httpx.HTTPError, CodeUnavailable) as error:

@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import httpx
@@ -496,7 +497,9 @@ class Nimbus:
         body = {"settings": dict(settings)}
         for supervisor in self.state.supervisors().values():
             try:
-                answer = self._client.post(f"http://{supervisor.address}/api/v1/code/{topology.id}/check", json=body)
+                answer = self._client.post(
+                    f"http://{supervisor.address}/api/v1/code/{quote(topology.id, safe='')}/check", json=body
+                )
                 found = answer.json()
             except (httpx.HTTPError, ValueError) as error:
                 _LOG.warning("the supervisor at %s did not check %s: %r", supervisor.address, topology.id, error)

@@ -1,0 +1,220 @@
+"""The client of a cluster: finds the leader from some seeds, and asks it.
+
+A seed that cannot be reached is skipped. One that does not lead says who does. While nobody leads, as during an
+election, requests are tried again with longer and longer waits, up to ``patience_secs``; then NoLeader says so.
+
+A nimbus that answers that it does not lead has changed nothing, so a request can be sent again. If a connection breaks
+before the answer, a request may have been carried out. Those that say what is to be (kill, activate …) are sent again;
+a submission is not: its error says to look at the list.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from txtopo import errors
+from txtopo.cluster.submission import Submission
+from txtopo.errors import ClusterError, NoLeader, NotLeader, TransitionError, TxtopoError, Unreachable
+
+_RETRY_SECS = 0.2
+_RETRY_SECS_MAX = 5.0
+_CONNECT_SECS = 3.0
+_ANSWER_SECS = 30.0
+_CHUNK_BYTES = 1 << 20
+_NOT_FOUND_OR_WORSE = 500
+
+
+class ClusterClient:
+    """A client of a cluster. All methods raise the error that a nimbus answers with, or NoLeader.
+
+    Args:
+        seeds: ``host:port`` of some nimbuses.
+        token: the cluster's.
+        patience_secs: how long to go on while nobody leads.
+    """
+
+    def __init__(self, seeds: Sequence[str], token: str, patience_secs: float = 30.0) -> None:
+        self._seeds = tuple(seeds)
+        self._patience_secs = patience_secs
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(_ANSWER_SECS, connect=_CONNECT_SECS),
+            trust_env=False,
+        )
+
+    def __enter__(self) -> ClusterClient:  # noqa: PYI034 - the class is not for subclassing
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    # What any nimbus answers.
+
+    def leader(self) -> str:
+        """Return the leader's ``host:port``, as the first seed that answers has it.
+
+        Raises:
+            NoLeader: nobody leads, or no seed can be reached: the message says which.
+        """
+        wrong: list[str] = []
+        for seed in self._seeds:
+            try:
+                leader = _content(self._client.get(f"http://{seed}/api/v1/leader")).get("leader")
+            except (httpx.TransportError, ClusterError, Unreachable) as error:
+                wrong.append(f"{seed}: {str(error) or type(error).__name__}")
+                continue
+            if leader is not None:
+                return str(leader)
+            wrong.append(f"{seed}: nobody leads at the moment")
+        raise NoLeader(f"no nimbus of {', '.join(self._seeds)} says who leads; try again ({'; '.join(wrong)})")
+
+    def get(self, path: str) -> Any:
+        """Return the JSON that the first seed that can answers with.
+
+        Args:
+            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.api``.
+        """
+        return self._patiently(lambda: self._ask_any(path))
+
+    def topologies(self) -> list[dict[str, Any]]:
+        """Return all topologies, as the API shows them."""
+        found: list[dict[str, Any]] = self.get("topology/summary")["topologies"]
+        return found
+
+    def topology(self, name: str) -> dict[str, Any]:
+        """Return a topology by name or id, as the API shows it.
+
+        Raises:
+            NotAlive: there is none.
+        """
+        found: dict[str, Any] = self.get(f"topology/{quote(name, safe='')}")
+        return found
+
+    # What the leader does.
+
+    def submit(self, submission: Submission, archive: Path) -> dict[str, Any]:
+        """Submit a topology; return it when it is active. May take as long as a submission waits for replication.
+
+        Args:
+            submission: what to run.
+            archive: a zip with the topology's modules.
+
+        Raises:
+            SubmissionError: the cluster refuses it.
+            AlreadyAlive: the name or the topology's id is in use.
+            ClusterError: the connection broke: it may have been submitted.
+        """
+
+        def body() -> Iterator[bytes]:
+            yield submission.to_bytes() + b"\n"
+            with archive.open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+
+        def send(leader: str) -> Any:
+            no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
+            try:
+                answer = self._client.post(f"http://{leader}/api/v1/topology", content=body(), timeout=no_limit)
+                return _content(answer)
+            except httpx.ConnectError as error:
+                raise NoLeader(f"the leader {leader} cannot be reached: {error}") from error
+            except (httpx.TransportError, Unreachable) as error:
+                raise ClusterError(
+                    f"the connection to the leader {leader}, or its own to ZooKeeper, broke: {submission.name!r} may "
+                    "have been submitted; look at the list of topologies before you submit it again"
+                ) from error
+
+        found: dict[str, Any] = self._patiently(lambda: send(self.leader()))
+        return found
+
+    def activate(self, name: str) -> dict[str, Any]:
+        """Let a topology begin transactions again; return it."""
+        return self._change(name, "activate")
+
+    def deactivate(self, name: str) -> dict[str, Any]:
+        """Let a topology begin no transaction; return it."""
+        return self._change(name, "deactivate")
+
+    def rebalance(
+        self, name: str, wait_secs: float | None = None, settings: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Start a topology anew after a wait, with changed settings; return it."""
+        return self._change(name, "rebalance", wait_secs, {"settings": dict(settings or {})})
+
+    def kill(self, name: str, wait_secs: float | None = None) -> dict[str, Any]:
+        """End a topology after a wait; return it. A second kill replaces the wait of the first."""
+        return self._change(name, "kill", wait_secs)
+
+    def _change(
+        self, name: str, what: str, wait_secs: float | None = None, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        path = f"topology/{quote(name, safe='')}/{what}" + ("" if wait_secs is None else f"/{wait_secs:g}")
+        is_sent_again = False
+
+        def send() -> Any:
+            nonlocal is_sent_again
+            leader = self.leader()
+            try:
+                return _content(self._client.post(f"http://{leader}/api/v1/{path}", json=body))
+            except httpx.TransportError as error:
+                is_sent_again = True
+                raise NoLeader(f"the leader {leader} does not answer: {error}") from error
+
+        try:
+            answer = self._patiently(send)
+        except TransitionError:
+            # A rebalance whose answer was lost is under way already, and refused the second time.
+            if not is_sent_again or what != "rebalance":
+                raise
+            return self.topology(name)
+        topology: dict[str, Any] = answer["topology"]
+        return topology
+
+    def _ask_any(self, path: str) -> Any:
+        wrong: list[str] = []
+        for seed in self._seeds:
+            try:
+                return _content(self._client.get(f"http://{seed}/api/v1/{path}"))
+            except (httpx.TransportError, ClusterError, Unreachable) as error:
+                wrong.append(f"{seed}: {str(error) or type(error).__name__}")
+        raise NoLeader(f"no nimbus answers: {'; '.join(wrong)}")
+
+    def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """Ask until there is a leader that answers, or patience is over."""
+        deadline, wait_secs = time.monotonic() + self._patience_secs, _RETRY_SECS
+        while True:
+            try:
+                return ask()
+            except (NoLeader, NotLeader, Unreachable):
+                if time.monotonic() + wait_secs > deadline:
+                    raise
+                time.sleep(wait_secs * random.uniform(0.5, 1.0))  # noqa: S311 - so that many clients do not come at once
+                wait_secs = min(2 * wait_secs, _RETRY_SECS_MAX)
+
+
+def _content(answer: httpx.Response) -> Any:
+    """Return an answer's JSON, or raise the error that it tells of."""
+    try:
+        content = answer.json()
+    except ValueError as error:
+        raise ClusterError(f"{answer.url} answers with {answer.status_code}, and no JSON: is it a nimbus?") from error
+    if answer.is_success:
+        return content
+    message = str(content.get("errorMessage", answer.status_code))
+    kind = getattr(errors, str(content.get("error")), None)
+    if isinstance(kind, type) and issubclass(kind, TxtopoError):
+        raise kind(message)
+    if answer.status_code >= _NOT_FOUND_OR_WORSE:
+        raise ClusterError(message)
+    raise errors.RequestError(message)
