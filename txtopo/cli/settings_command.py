@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txtopo.cli.command import Command, CommandLineError
-from txtopo.cli.formats import format_option
+from txtopo.cli.command import Command, CommandLineError, format_option
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS, Setting, find_setting
 from txtopo.errors import ConfigError

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from state.delta.keyed.state import read_table
 from state.delta.read.consistent import read_tables
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
-from txtopo.cli.formats import format_option
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.errors import ConfigError
 
 TXID = "txid"
