@@ -27,6 +27,22 @@ class Holds(Acking, Shared):
             self.collector.ack(tuple)
 
 
+class LetsGoLater(Holds):
+    """Passes the tuple that it holds on at a tick, once it may."""
+
+    output_fields = Fields("num")
+
+    def execute(self, tuple):
+        if tuple.source_component != "__system":
+            self.held.append(tuple)
+            return
+        self.collector.ack(tuple)
+        if self.held and not self.is_holding:
+            held = self.held.pop()
+            self.collector.emit([held[0]], anchors=[held])
+            self.collector.ack(held)
+
+
 class Replays(FeederSpout):
     """Emits what failed again."""
 
@@ -74,6 +90,26 @@ def test_a_worker_without_these_tuples_dies():
         assert (tracker.acked, tracker.failed) == ({}, {})
         running.kill_worker(1)
         tracker.assert_failed(1)
+
+
+def test_a_worker_that_starts_while_inactive_finishes_what_is_under_way():
+    """Bolts of a successor are prepared for the tuples of trees that were begun before."""
+    tracker, holds = AckFailMapTracker(), LetsGoLater()
+    feeder = FeederSpout(Fields("num"), tracker)
+    builder = TopologyBuilder("dies")
+    builder.set_spout("spout", feeder)
+    declarer = builder.set_bolt("holds", holds).shuffle_grouping("spout")
+    declarer.add_configuration("topology.tick.tuple.freq.secs", 1)
+    builder.set_bolt("last", AckBolt()).shuffle_grouping("holds")
+    with InlineCluster(workers=3) as cluster:
+        running = cluster.submit(builder.build())
+        feeder.feed([1], 1)
+        running.wait_for(lambda: bool(holds.held), "the tuple is held")
+        running.deactivate()
+        running.kill_worker(2)
+        holds.is_holding = False
+        cluster.advance_time(3)
+        tracker.assert_acked(1)
 
 
 def test_an_ackers_worker_dies():

@@ -226,7 +226,7 @@ class Worker:
             if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
         ]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
-        self._is_active = self._was_active = self._is_throttled = False
+        self._is_active = self._is_prepared = self._is_throttled = False
         self._current: BoltTask | SpoutTask | None = None
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
@@ -234,8 +234,7 @@ class Worker:
 
     def set_active(self, *, is_active: bool) -> None:
         """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
-        if is_active and not self._was_active:
-            self._was_active = True
+        if is_active:
             self._prepare_bolts()
         self._is_active = is_active
         for task in self._spout_tasks.values():
@@ -393,6 +392,9 @@ class Worker:
             queue.close()
 
     def _prepare_bolts(self) -> None:
+        if self._is_prepared:
+            return
+        self._is_prepared = True
         plan = self._around.plan
         now = self._clock()
         for executor in self._bolt_executors:
@@ -413,6 +415,8 @@ class Worker:
             self._take(self._not_yet.popleft())
 
     def _take(self, frame: Frame) -> None:
+        if frame.tuples:
+            self._prepare_bolts()  # one that starts while the topology is inactive gets what is under way elsewhere
         for columns in frame.tuples:
             self._queues[columns.task].newest.extend(
                 map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
