@@ -9,7 +9,7 @@ from tests.benchmarks.outcome import Outcome
 from tests.benchmarks.workloads.acked import acked, acked_latency
 from tests.benchmarks.workloads.big_state import big_state
 from tests.benchmarks.workloads.endurance import endurance
-from tests.benchmarks.workloads.kafka import kafka
+from tests.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.benchmarks.workloads.large import large
 from tests.benchmarks.workloads.large_commits import large_commits
 from tests.benchmarks.workloads.latency import latency
@@ -25,6 +25,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "medium": medium,
     "shuffled": shuffled,
     "kafka": kafka,
+    "kafka_latency": kafka_latency,
     "large": large,
     "latency": latency,
     "endurance": endurance,

@@ -1,14 +1,19 @@
-"""Kafka: a backlog of messages counted by key into Delta, beside Spark's own source."""
+"""Kafka: a backlog of messages counted by key into Delta beside Spark's own source, and a trickle of them."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from confluent_kafka import Producer
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from committers import ReduceCommitter
@@ -17,12 +22,30 @@ from state import DeltaState
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.inputs.checking import check_delta, check_totals
 from tests.benchmarks.inputs.rows import DrawnWords
+from tests.benchmarks.log_times import visible_at
 from tests.benchmarks.measuring import Contender, Sample, measure
 from tests.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.benchmarks.peers.merge import MergePeer
-from tests.benchmarks.topologies import STATE
+from tests.benchmarks.topologies import STATE, application
 from tests.benchmarks.txtopo_contender import TXTOPO
-from txtopo import ArrowBatchBolt, Config, Fields, TransactionalTopology, TransactionalTopologyBuilder, run
+from tests.benchmarks.workloads.latency import (
+    INTERVAL_SECS,
+    SETTLING,
+    arrivals_of,
+    latency_contenders,
+    latency_sample,
+)
+from txtopo import (
+    ArrowBatchBolt,
+    Config,
+    Fields,
+    Progress,
+    RunReport,
+    TransactionalTopology,
+    TransactionalTopologyBuilder,
+    run,
+)
+from txtopo.journal.journal import FOLDER, counting_entries, read_journal
 from txtopo.testing.kafka import KafkaBroker, running_kafka
 
 MESSAGES = 2_000_000
@@ -36,7 +59,11 @@ VALUE = b"x" * 92
 """With a key of up to five bytes and what the log adds, about 100 bytes."""
 BATCHES, BATCHES_MIN = 12, 4
 
+TRICKLE = 100
+"""Messages that arrive at each interval of the trickle."""
+
 SPARK_BATCH = "Spark's source, batch read and count"
+LATENCY = "latency, without Kafka"
 SMALL = f"{TXTOPO}, {BATCH:,} a transaction"
 
 
@@ -85,6 +112,91 @@ def kafka(bench: Bench) -> Outcome:
         ),
         settings={"messages": _messages(bench), "keys": WORDS.keys, "batch": BATCH, "backlog_batch": BACKLOG_BATCH},
     )
+
+
+def kafka_latency(bench: Bench) -> Outcome:
+    """Measure how long messages take to become visible when few come, beside the same pace without Kafka."""
+    with running_kafka(bench.work / "kafka", heap_mb=384) as broker:
+        measured = measure(lambda each: _trickles(each, broker), bench)
+    return Outcome(
+        workload="kafka_latency",
+        title=f"{TRICKLE} messages every {INTERVAL_SECS * 1000:.0f} ms, available → visible in Delta",
+        unit=Unit("ms", is_lower_better=True),
+        lines=measured.lines,
+        targets=(Target(f"{TXTOPO} p50", f"{LATENCY} p50", 1.3, is_at_most=True),),
+        phases=measured.phases,
+        notes=(
+            "messages are available when the broker has acknowledged all of an arrival",
+            f"{LATENCY}: txtopo in the workload latency, whose spout draws its words itself",
+            f"the first {SETTLING} arrivals are left out",
+        ),
+        settings={"messages": TRICKLE, "interval_secs": INTERVAL_SECS},
+    )
+
+
+def _trickles(bench: Bench, broker: KafkaBroker) -> Sequence[Contender]:
+    arrivals = arrivals_of(bench)
+
+    def ours(folder: Path) -> Sample:
+        topic = f"trickle-{time.time_ns()}"
+        broker.create_topic(topic, PARTITIONS)
+        topology = counted(broker.servers, topic, folder, BATCH, until_end=False)
+        trickle = _Trickle(broker, topic, arrivals)
+
+        def stop_at_end(progress: Progress) -> None:
+            if progress.tuples and not trickle.is_alive() and trickle.is_visible(folder / STATE):
+                signal.raise_signal(signal.SIGTERM)
+
+        trickle.start()
+        report = run(topology, Config(), spark=bench.spark, on_progress=stop_at_end)
+        check_delta(TXTOPO, folder / STATE, DrawnWords(TRICKLE).totals(arrivals))
+        return trickle.sample(folder, topology, report)
+
+    without = next(each for each in latency_contenders(bench) if each.role is Role.TXTOPO)
+    return [Contender(TXTOPO, Role.TXTOPO, ours), Contender(LATENCY, Role.LIMIT, without.run)]
+
+
+class _Trickle(Thread):
+    """Produces some messages at each interval, all of an arrival to one partition."""
+
+    def __init__(self, broker: KafkaBroker, topic: str, arrivals: int) -> None:
+        super().__init__(daemon=True)
+        self._broker = broker
+        self._topic = topic
+        self._arrivals = arrivals
+        self._available: list[float] = []
+
+    def run(self) -> None:
+        """Produce all arrivals, each when it is due."""
+        producer = Producer({"bootstrap.servers": self._broker.servers, "linger.ms": 0})
+        words, pause, start = DrawnWords(TRICKLE), Event(), time.time()
+        for number in range(self._arrivals):
+            keys = words.share(number + 1, 0)
+            pause.wait(max(0.0, start + (number + 1) * INTERVAL_SECS - time.time()))
+            for key in keys:
+                producer.produce(self._topic, VALUE, key.encode(), partition=number % PARTITIONS)
+            producer.flush()
+            self._available.append(time.time())
+
+    def is_visible(self, table: Path) -> bool:
+        """Return whether the table has all messages."""
+        rows = pa.table(DeltaTable(str(table)).scan(columns=["n"]))
+        return bool(pc.sum(rows["n"]).as_py() == self._arrivals * TRICKLE)
+
+    def sample(self, folder: Path, topology: TransactionalTopology, report: RunReport) -> Sample:
+        """Return how long each arrival took, by the transactions that took it and the Delta log."""
+        ends = [
+            (transaction.txid, transaction.ranges or {})
+            for entry in counting_entries(read_journal(folder / "_txtopo" / FOLDER), lambda _entry: True)
+            for transaction in entry.transactions
+        ]
+        taken_by = []
+        for number in range(self._arrivals):
+            name, last = f"{self._topic}-{number % PARTITIONS}", (number // PARTITIONS + 1) * TRICKLE
+            taken_by.append(next(txid for txid, ranges in ends if name in ranges and ranges[name][1] >= last))
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, max(taken_by))
+        sample = latency_sample(np.array(self._available), visible[np.array(taken_by) - 1])
+        return Sample(sample.figures, report, sample.series)
 
 
 def _messages(bench: Bench) -> int:

@@ -37,7 +37,7 @@ DEADLINE_SECS = 120
 
 def latency(bench: Bench) -> Outcome:
     """Measure how long a transaction takes to become visible when the source is slow."""
-    measured = measure(_contenders, bench)
+    measured = measure(latency_contenders, bench)
     return Outcome(
         workload="latency",
         title=f"{WORDS.tuples:,} tuples every {INTERVAL_SECS * 1000:.0f} ms, available → visible in Delta",
@@ -51,7 +51,7 @@ def latency(bench: Bench) -> Outcome:
             "a peer takes all files there are as soon as it has merged the last ones; each file counts",
         ),
         settings={
-            "transactions": _transactions(bench),
+            "transactions": arrivals_of(bench),
             "tuples": WORDS.tuples,
             "keys": WORDS.keys,
             "interval_secs": INTERVAL_SECS,
@@ -63,8 +63,9 @@ def latency(bench: Bench) -> Outcome:
     )
 
 
-def _contenders(bench: Bench) -> Sequence[Contender]:
-    transactions = _transactions(bench)
+def latency_contenders(bench: Bench) -> Sequence[Contender]:
+    """Return txtopo and its peers."""
+    transactions = arrivals_of(bench)
     prepared = write_files(bench.work / "inputs", WORDS, transactions)
 
     def ours(folder: Path) -> Sample:
@@ -73,7 +74,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
         report = run_checked(bench.spark, topology, Config(), folder, WORDS, transactions)
         available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
         visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
-        sample = _sample(available, visible)
+        sample = latency_sample(available, visible)
         return Sample(sample.figures, report, sample.series)
 
     def of(peer: Peer) -> Contender:
@@ -85,7 +86,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
 
 
 def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
-    transactions = _transactions(bench)
+    transactions = arrivals_of(bench)
     source, checkpoint, table = folder / "source", folder / "checkpoint", folder / "words"
     source.mkdir()
     peer.create(bench.spark, table)
@@ -99,7 +100,7 @@ def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
     batch_of_file = _batches_by_file(checkpoint)
     visible_of_batch = {each.version - 1: each.at_secs for each in log_times(table)}  # version 0 is the empty table
     visible = [visible_of_batch[batch_of_file[file_names(txid, 1)[0]]] for txid in range(1, transactions + 1)]
-    return _sample(np.array(available), np.array(visible))
+    return latency_sample(np.array(available), np.array(visible))
 
 
 def _let_files_arrive(prepared: Path, source: Path, transactions: int) -> list[float]:
@@ -145,7 +146,7 @@ def _batches_by_file(checkpoint: Path) -> dict[str, int]:
     return batches
 
 
-def _sample(available: np.ndarray, visible: np.ndarray) -> Sample:
+def latency_sample(available: np.ndarray, visible: np.ndarray) -> Sample:
     latencies = np.round((visible - available)[SETTLING:] * 1000, 2)
     return Sample(
         {"p50": float(np.percentile(latencies, 50)), "p99": float(np.percentile(latencies, 99))},
@@ -153,5 +154,6 @@ def _sample(available: np.ndarray, visible: np.ndarray) -> Sample:
     )
 
 
-def _transactions(bench: Bench) -> int:
+def arrivals_of(bench: Bench) -> int:
+    """Return how many transactions, or arrivals, there are."""
     return bench.times(TRANSACTIONS, 2 * SETTLING)
