@@ -28,6 +28,7 @@ from spouts.kafka.log import (
     Span,
     Topic,
     TopicChoice,
+    UnansweredError,
     UnreachableError,
 )
 from txtopo.client_properties import ClientProperties
@@ -112,7 +113,7 @@ class BrokerLog(KafkaLog):
         self._trouble = ""
         """The client's last complaint, which tells more than that there is no answer."""
 
-    def topics(self, choice: TopicChoice) -> list[Topic]:
+    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
         """Return the topics of a choice that exist, by name."""
         names: Iterable[str] = choice.names
         if choice.pattern is not None:
@@ -123,7 +124,9 @@ class BrokerLog(KafkaLog):
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra of the installation
 
         answers = self._answers(
-            ("topics", *wanted), lambda admin: admin.describe_topics(TopicCollection(wanted), **self._within())
+            ("topics", *wanted),
+            lambda admin: admin.describe_topics(TopicCollection(wanted), **self._within()),
+            self._answer_secs if waits else 0.0,
         )
         found = []
         for name in wanted:
@@ -310,13 +313,14 @@ class BrokerLog(KafkaLog):
         except self._client.KafkaException as error:
             raise self._failure(error) from None
 
-    def _answers(self, key: Any, question: Any) -> Mapping[Any, Future[Any]]:
+    def _answers(self, key: Any, question: Any, answer_secs: float | None = None) -> Mapping[Any, Future[Any]]:
         """Return the answers to a question once they have come; whoever asks too early asks again."""
+        patience = self._answer_secs if answer_secs is None else answer_secs
         answers = self._asked.pop(key, None) or self._ask(question)
-        _, missing = wait(answers.values(), self._answer_secs)
+        _, missing = wait(answers.values(), patience)
         if missing:
             self._asked[key] = answers
-            raise self._unreachable(f"no answer within {self._answer_secs:g} s")
+            raise UnansweredError(self._trouble_with(f"no answer within {patience:g} s"))
         return cast("Mapping[Any, Future[Any]]", answers)
 
     def _result(self, key: Any, question: Any) -> Any:
@@ -365,8 +369,11 @@ class BrokerLog(KafkaLog):
         return self._unreachable(message)
 
     def _unreachable(self, what: str) -> UnreachableError:
+        return UnreachableError(self._trouble_with(what))
+
+    def _trouble_with(self, what: str) -> str:
         trouble = f" ({self._trouble})" if self._trouble else ""
-        return UnreachableError(f"Kafka at {self._servers} does not answer: {what}{trouble}")
+        return f"Kafka at {self._servers} does not answer: {what}{trouble}"
 
     def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None

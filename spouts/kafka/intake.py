@@ -21,11 +21,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from spouts.kafka.log import NO_ID, KafkaLog, Lost, Partition, Span, Topic, TopicChoice, UnreachableError
+from spouts.kafka.log import (
+    NO_ID,
+    KafkaLog,
+    Lost,
+    Partition,
+    Span,
+    Topic,
+    TopicChoice,
+    UnansweredError,
+    UnreachableError,
+)
 from txtopo.errors import ConfigError, FailedException, InputError
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
+
+LATE_SECS = 10.0
+"""How late topics may be looked for because the answer is slow."""
 
 FIRST_QUESTIONS = 6
 """How often Kafka is asked at the start of a run whether the topics exist; the driver waits a little each time."""
@@ -178,11 +191,8 @@ class Intake:
             InputError: a topic was made anew, or a log is shorter than what was taken from it.
         """
         now = self._options.now_secs()
-        if now >= self._discover_at_secs:
-            self._discover()
-            self._look(now)
-            self._discover_at_secs = now + DISCOVERY_SECS
-        elif not self._spans():
+        has_news = now >= self._discover_at_secs and self._discover(now)
+        if has_news or not self._spans():
             self._look(now)
         return self._spans()
 
@@ -221,8 +231,16 @@ class Intake:
         end = self._ends.get(partition, 0)
         return end if self._last is None else min(end, self._last.get(partition, 0))
 
-    def _discover(self) -> None:
-        topics = self._log.topics(self._options.choice)
+    def _discover(self, now: float) -> bool:
+        """Look for topics and partitions; return False if the answer is not there yet."""
+        is_late = now >= self._discover_at_secs + LATE_SECS
+        try:
+            # A thread that waits for this answer would see new records later.
+            topics = self._log.topics(self._options.choice, waits=is_late or not self._partitions)
+        except UnansweredError:
+            if is_late or not self._partitions:
+                raise
+            return False
         found = {topic.name for topic in topics}
         missing = next((name for name in self._options.choice.names if name not in found), None)
         if missing is not None:
@@ -240,6 +258,8 @@ class Intake:
             self._skip_lost(partitions)
         self._partitions = partitions
         self.ids.update({topic.name: topic.id for topic in topics})
+        self._discover_at_secs = now + DISCOVERY_SECS
+        return True
 
     def _skip_lost(self, partitions: Sequence[Partition]) -> None:
         found = self._log.starts(partitions)

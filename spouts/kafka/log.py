@@ -130,6 +130,10 @@ class UnreachableError(FailedException):
     """Kafka, or the leader of a partition, could not be reached; the transaction is tried again."""
 
 
+class UnansweredError(UnreachableError):
+    """A question has been asked and not been answered yet; ask again for the answer."""
+
+
 class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
@@ -138,8 +142,13 @@ class KafkaLog(ABC):
     """
 
     @abstractmethod
-    def topics(self, choice: TopicChoice) -> list[Topic]:
-        """Return the topics of a choice that exist, by name."""
+    def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
+        """Return the topics of a choice that exist, by name.
+
+        Args:
+            choice: the topics.
+            waits: whether to wait for the answer; otherwise UnansweredError is raised until it is there.
+        """
 
     @abstractmethod
     def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:

@@ -123,7 +123,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
     def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
         before, last = self._last
-        self._last = (txid, metadata)
+        self._last = (txid, dict(metadata))
         if metadata != last:
             self._fruitless, self._ready_at_secs = 0, float("-inf")
         elif txid > before:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spouts.kafka.brokers import CHUNK_RECORDS
-from spouts.kafka.log import KafkaLog, Lost, Partition, Span, Topic, UnreachableError
+from spouts.kafka.log import KafkaLog, Lost, Partition, Span, Topic, UnansweredError, UnreachableError
 
 
 @attrs.frozen
@@ -64,6 +64,8 @@ class MemoryTopics:
         self.questions: list[str] = []
         """The requests of clients, by name."""
         self.is_reachable = True
+        self.is_slow = False
+        """Whether questions are answered only to those who wait."""
         self.made = 0
         _worlds[name] = self
 
@@ -117,8 +119,10 @@ class MemoryLog(KafkaLog):
     def __init__(self, world: MemoryTopics) -> None:
         self._world = world
 
-    def topics(self, choice):
+    def topics(self, choice, *, waits=True):
         self._ask("topics")
+        if self._world.is_slow and not waits:
+            raise UnansweredError("no answer yet")
         found = [name for name in sorted(self._world.topics) if choice.takes(name)]
         return [Topic(name, self._world.topics[name].id, len(self._world.topics[name].logs)) for name in found]
 

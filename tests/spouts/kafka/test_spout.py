@@ -12,7 +12,7 @@ import cloudpickle
 import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
-from spouts.kafka.intake import DISCOVERY_SECS, SHORTER_SECS
+from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, SHORTER_SECS
 from spouts.kafka.log import Partition
 from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
 from txtopo import FailedException, Fields, ReportedFailedException
@@ -117,6 +117,22 @@ def test_partitions_added_later_begin_at_their_beginning(world):
     world.produce("t", [b"x"] * 2, 3)
     later = Driven(world, first_poll="latest", txid=driven.txid, metadata=driven.metadata)
     assert later.begin() == {"t-3": (0, 2)}
+
+
+def test_looking_for_partitions_does_not_wait(world):
+    """Records of those that are known are taken meanwhile; only a look that is very late waits for its answer."""
+    world.produce("t", [b"x"] * 3, 0)
+    driven = Driven(world)
+    driven.begin()
+    world.is_slow = True
+    world.add_partitions("t", 3)
+    for partition in (0, 2):
+        world.produce("t", [b"x"], partition)
+    driven.look_again()
+    assert driven.begin() == {"t-0": (3, 4)}
+    assert not driven.coordinator.is_ready()
+    driven.clock.now += LATE_SECS
+    assert driven.begin() == {"t-2": (0, 1)}
 
 
 def test_topics_that_match_a_pattern(world):
