@@ -378,13 +378,16 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
 
 
 def test_metrics(make: Make) -> None:
-    """In Prometheus' text format: who leads, and topologies by status."""
-    [nimbus] = make().start().nimbuses
-    nimbus.submit("words")
+    """In Prometheus' text format: who leads, topologies by status, and what their drivers say."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    [words] = submitted(nimbus, "words")
+    cluster.state.beat(words, 1, Heartbeat("launch", 1, "running", figures={"committed": 17}))
     lines = nimbus.client.get("/metrics").text.splitlines()
     assert "txtopo_nimbus_is_leader 1.0" in lines
     assert 'txtopo_topologies{status="ACTIVE"} 1.0' in lines
     assert "txtopo_submissions_total 1.0" in lines
+    assert 'txtopo_topology_figure{figure="committed",topology="words"} 17.0' in lines
 
 
 def test_second_nimbus_on_a_port(make: Make) -> None:

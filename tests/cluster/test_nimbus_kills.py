@@ -13,10 +13,11 @@ import pytest
 
 from tests.cluster.conftest import Make
 from tests.cluster.lost_leader import Drivers, play
-from tests.cluster.nimbuses import SESSION_SECS, Cluster, NimbusProcess, next_root, submitted, wait_for
+from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
 from txtopo.cluster.assignment import Supervisor
-from txtopo.testing import ZooKeeperServer, running_zookeeper
+from txtopo.cluster.client import ClusterClient
+from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
 
 pytestmark = pytest.mark.slow
 
@@ -290,3 +291,22 @@ def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
         leader = cluster.leader()
         assert leader.submit("more").status_code == 201
         assert cluster.statuses() == {"words": "ACTIVE", "more": "ACTIVE"}
+
+
+def test_zookeeper_leader_that_is_killed(tmp_path: Path) -> None:
+    """The ensemble elects another; no nimbus ends, requests are carried out, and drivers stay where they are."""
+    with (
+        running_ensemble(tmp_path / "zookeeper") as ensemble,
+        Cluster(ensemble.hosts, next_root(), tmp_path, 2) as cluster,
+        Drivers(cluster),
+    ):
+        cluster.start()
+        cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 4))
+        [words] = submitted(cluster.leader(), "words")
+        before = wait_for("it is assigned", lambda: cluster.state.assignments().get(words))
+        ensemble.leader().kill()
+        with ClusterClient([each.address for each in cluster.nimbuses], TOKEN, patience_secs=60.0) as client:
+            assert client.deactivate("words")["status"] == "INACTIVE"
+            assert client.activate("words")["status"] == "ACTIVE"
+        assert all(each.is_alive() for each in cluster.nimbuses)
+        assert cluster.state.assignments()[words] == before

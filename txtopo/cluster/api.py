@@ -164,7 +164,8 @@ class NimbusApi:
         return JSONResponse(content, 200 if is_well else 503)
 
     def _show_metrics(self, _request: Request) -> Response:
-        self._metrics.update(self._nimbus.view(), len(self._nimbus.state.nimbuses()), self._nimbus.is_leader)
+        state = self._nimbus.state
+        self._metrics.update(self._nimbus.view(), state.heartbeats(), len(state.nimbuses()), self._nimbus.is_leader)
         return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
 
     def _leader(self, _request: Request) -> Response:
@@ -373,9 +374,23 @@ class _Metrics:
         self._slots = Gauge("txtopo_slots", "Driver slots of live supervisors", registry=self.registry)
         self._assigned = Gauge("txtopo_topologies_assigned", "Topologies that have a slot", registry=self.registry)
         self._by_status = Gauge("txtopo_topologies", "Topologies by status", ["status"], registry=self.registry)
+        self._figures = Gauge(
+            "txtopo_topology_figure", "What a driver's heartbeat says", ["topology", "figure"], registry=self.registry
+        )
 
-    def update(self, view: ClusterView, nimbuses: int, is_leader: bool) -> None:  # noqa: FBT001 - a fact
+    def update(
+        self,
+        view: ClusterView,
+        beats: Mapping[tuple[str, int], Heartbeat],
+        nimbuses: int,
+        is_leader: bool,  # noqa: FBT001 - a fact
+    ) -> None:
         """Take in what is in ZooKeeper now."""
+        self._figures.clear()
+        for (topology, _), beat in beats.items():
+            if topology in view.topologies:
+                for figure, value in beat.figures.items():
+                    self._figures.labels(view.topologies[topology].name, figure).set(value)
         self._leader.set(is_leader)
         self._nimbuses.set(nimbuses)
         self._supervisors.set(len(view.supervisors))

@@ -52,7 +52,7 @@ from txtopo.cluster.assignment import (
     Unassign,
     decide,
 )
-from txtopo.cluster.code import CodeStore, describe
+from txtopo.cluster.code import CodeStore, Manifest, describe
 from txtopo.cluster.distribution import (
     CodeAccess,
     CodeDistributor,
@@ -213,33 +213,37 @@ class Nimbus:
         """Fetch what is missing, remove what is over, say what is held; queue for the lead when nothing lacks."""
         # Watched before anything is read: what changes afterwards wakes this loop again.
         self.state.watch(("code-distributor", "nimbuses"), self._code_news.set)
-        self.state.announce_nimbus(self._record)
         # What is here is read first. A submission that ends between the two reads is under way in the first, and
         # published in the second; the other way round, its code would look like nobody's.
         here = set(self.store.topologies()) - set(self._under_way.copy())
         published, holders = self.state.manifests(), self.state.holders()
-        for topology in sorted(here):
-            if topology not in published:
-                _LOG.info("the code of %s is not needed any more", topology)
-                self.store.remove(topology)
+        said = {topology for topology, addresses in holders.items() if self.address in addresses}
+        for topology in sorted(said - set(self.store.topologies())):
+            # This disk was lost. Nobody may rely on it, so this comes before the nimbus counts as live again.
+            self.state.drop(topology, self.address)
+            said.discard(topology)
+        self.state.announce_nimbus(self._record)
+        for topology in sorted(here - set(published)):
+            _LOG.info("the code of %s is not needed any more", topology)
+            self.store.remove(topology)
         for topology, manifest in sorted(published.items()):
-            is_said = self.address in holders.get(topology, ())
-            if not self.store.has(topology):
-                if is_said:  # this disk was lost: nobody may rely on it
-                    self.state.drop(topology, self.address)
-                is_said = False
-                try:
-                    with self.store.draft() as draft, durable_step("nimbus.keep"):
-                        self.distributor.download(manifest, draft)
-                        self.store.keep(draft, manifest)
-                except (CodeUnavailable, httpx.HTTPError) as error:
-                    _LOG.warning("%s", error)
-                    continue
-            if not is_said:
+            if self._has_fetched(topology, manifest) and topology not in said:
                 with durable_step("nimbus.hold"):
                     self.state.hold(topology, self.address)
         if not self.elector.is_queued() and not self._lacking():
             self.elector.add_to_leader_lock_queue()
+
+    def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
+        """Fetch the code of a topology if it is not here; return whether it is here now."""
+        if not self.store.has(topology):
+            try:
+                with self.store.draft() as draft, durable_step("nimbus.keep"):
+                    self.distributor.download(manifest, draft)
+                    self.store.keep(draft, manifest)
+            except (CodeUnavailable, httpx.HTTPError) as error:
+                _LOG.warning("%s", error)
+                return False
+        return True
 
     def _lacking(self) -> list[str]:
         topologies = [each for each in self.state.topologies().values() if each.status in NEEDS_CODE]
