@@ -57,6 +57,7 @@ def test_names_of_signatures() -> None:
         "PartitionedCoordinator",
         "PartitionedEmitter",
         "Progress",
+        "RunControl",
         "RunReport",
         "SpoutOutputCollector",
         "SpoutWaitStrategy",

@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from txtopo.config import (
         Config as Config,
     )
+    from txtopo.engine.control import (
+        RunControl as RunControl,
+    )
     from txtopo.engine.plain_run import (
         PlainReport as PlainReport,
         RunningTopology as RunningTopology,
@@ -141,6 +144,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "txtopo.api.tuples": ("Tuple",),
         "txtopo.attempts": ("TransactionAttempt",),
         "txtopo.config": ("Config",),
+        "txtopo.engine.control": ("RunControl",),
         "txtopo.engine.plain_run": ("PlainReport", "RunningTopology", "start"),
         "txtopo.engine.report": (
             "Progress",

@@ -12,12 +12,14 @@ from txtopo.testing.scenario import (
     EXHAUSTED,
     Scenario,
     abandon,
+    activated,
     ask,
     begun,
     cancel,
     clean_up,
     commit,
     committed,
+    deactivated,
     failed,
     fenced,
     group_ended,
@@ -165,6 +167,36 @@ def test_a_stop_before_recovery_is_kept() -> None:
     with Scenario(limits()) as story:
         story >> stop_requested()
         story >> recovered() << stop(StopReason.REQUESTED)
+
+
+# Activation.
+
+
+def test_deactivated() -> None:
+    """No transaction begins; what has begun is processed, replayed and committed. Activated, it goes on."""
+    with Scenario(limits(window=3)) as story:
+        story >> recovered() << ask(1, 3)
+        story >> begun(1, 2) << save(1, 2) << ask(3, 1) << run(1, "1:1", "2:1")
+        story >> deactivated()
+        story >> begun(3) << save(3) << run(2, "3:1")  # it was asked for before
+        story >> failed("1:1") << run(3, "1:2")
+        story >> processed("2:1")
+        story >> processed("1:2") << commit(1, "1:2", "2:1")
+        story >> committed("1:2", "2:1") << clean_up(2)
+        story >> ticked(500)
+        story >> activated() << ask(4, 2)
+
+
+def test_deactivated_before_recovery() -> None:
+    """What an earlier leader has begun is finished, and nothing else begins."""
+    with Scenario(limits(window=3)) as story:
+        story >> deactivated()
+        story >> recovered(5, 6) << run(1, "6:1")
+        story >> processed("6:1") << commit(1, "6:1")
+        story >> job_ended(1)
+        story >> committed("6:1") << clean_up(6)
+        story >> stop_requested()
+        story >> group_ended(1) << stop(StopReason.REQUESTED)
 
 
 # Errors.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.stateful.world import World
-from txtopo.core.events import Failed, Processed, Progressed, SourceStatus, StopRequested
+from txtopo.core.events import Activated, Deactivated, Failed, Processed, Progressed, SourceStatus, StopRequested
 from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.core.spout_policy import OPAQUE, REPEATABLE
 
@@ -68,6 +68,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.world.tell(StopRequested())
             case _:
                 pass
+
+    @precondition(lambda self: self.world.is_running)
+    @rule(is_active=st.booleans())
+    def it_is_activated_or_not(self, *, is_active: bool) -> None:
+        self.world.tell(Activated() if is_active else Deactivated())
 
     @precondition(lambda self: self.world.is_running)
     @rule(data=st.data(), loses=st.sampled_from([*[False] * 12, True]), events=st.integers(0, 6))

@@ -32,6 +32,7 @@ from txtopo.core.actions import (
 )
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import (
+    Activated,
     Committed,
     Event,
     Failed,
@@ -283,6 +284,8 @@ class World:
     def finish(self, limits: Limits) -> None:
         """Go on without any faults, and see that all is committed within a bounded number of steps."""
         self.actions_max = None
+        if self.is_running:
+            self.tell(Activated())
         for _ in range(STEPS_MAX + STEPS_EACH_MAX * self.total):
             if self.is_finished:
                 return

@@ -101,6 +101,12 @@ Each live attempt has a deadline, which progress renews. The effect of a missed 
   ``AbandonCommit`` makes the run loop stop the run if commit phases are still running; if Delta writes are running, it
   waits, because those end or raise. Progress of one transaction renews the whole group, because the others wait for it.
 
+Activation
+==========
+While it is deactivated, the spout is not asked for transactions. Those that have begun, or begin by an answer that was
+asked for before, are processed, committed and replayed as always, so the window empties. Only the transactions of an
+opaque spout that are rolled back meanwhile have to begin again, and wait.
+
 Recovery and stop
 =================
 ``Recovered`` is the first event: the epoch, the last committed transaction, and the transactions that are begun. The
@@ -147,7 +153,9 @@ from txtopo.core.actions import (
 )
 from txtopo.core.choosing import choose_group, choose_job, window_end
 from txtopo.core.events import (
+    Activated,
     Committed,
+    Deactivated,
     Event,
     Failed,
     Fenced,
@@ -206,6 +214,7 @@ class Coordinator:
         self._group: int | None = None
         self._group_began_ms = 0
         self._next_group_id = 1
+        self._is_active = True
         self._source = SourceStatus.READY
         self._source_asked = False
         self._source_answer_is_stale = False
@@ -335,6 +344,10 @@ class Coordinator:
             case Ticked():
                 self._now_ms = max(self._now_ms, event.now_ms)
                 self._expire(actions)
+            case Deactivated():
+                self._is_active = False
+            case Activated():
+                self._is_active = True
             case StopRequested():
                 self._stop(Stop(StopReason.REQUESTED))
             case RuleBroken():
@@ -590,6 +603,8 @@ class Coordinator:
             actions.append(Commit(self._group, _assigned(group)))
 
     def _ask_source(self, actions: list[Action]) -> None:
+        if not self._is_active:
+            return
         count = window_end(self.committed, self.limits) - self._last_begun
         unknown = self.limits.spout.unknown
         if unknown:

@@ -129,6 +129,16 @@ class Ticked:
 
 
 @attrs.frozen
+class Deactivated:
+    """No transaction may begin; those that have begun go on, recovered ones among them."""
+
+
+@attrs.frozen
+class Activated:
+    """Transactions may begin again; also at the start of every run."""
+
+
+@attrs.frozen
 class StopRequested:
     """The user asks for an orderly stop."""
 
@@ -158,6 +168,8 @@ Event = (
     | Committed
     | GroupEnded
     | Ticked
+    | Deactivated
+    | Activated
     | StopRequested
     | RuleBroken
     | Fenced

@@ -121,11 +121,16 @@ class RunningTopology:
 
     def activate(self) -> None:
         """Call the spouts' ``next_tuple`` again."""
-        self._set_active(is_active=True)
+        self.set_active(is_active=True)
 
     def deactivate(self) -> None:
         """Stop calling ``next_tuple``; what is under way goes on, and timeouts too."""
-        self._set_active(is_active=False)
+        self.set_active(is_active=False)
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Activate or deactivate it."""
+        self._is_active = is_active
+        self._run.server.post(ActivationAsked(is_active))
 
     def rebalance(self, workers: int) -> None:
         """Move the tasks to another number of workers: wait for what is pending, up to the message timeout; restart.
@@ -258,10 +263,6 @@ class RunningTopology:
                 self._past.take(vitals)
         self._past.restarts += run.supervisor.restarts
         _raise(run.server.error)
-
-    def _set_active(self, *, is_active: bool) -> None:
-        self._is_active = is_active
-        self._run.server.post(ActivationAsked(is_active))
 
 
 @attrs.frozen

@@ -34,7 +34,9 @@ from txtopo.core.actions import (
 )
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import (
+    Activated,
     Committed,
+    Deactivated,
     Event,
     Failed,
     Fenced,
@@ -156,6 +158,12 @@ class RunLoop:
         self._reported = self._started - PROGRESS_SECS
         self._published = self._started - SNAPSHOT_SECS
         self._stop: Stop | None = None
+        self._is_active = True
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Let transactions begin or not, from now or from the start on; safe to call from another thread."""
+        self._is_active = is_active
+        self._threads.post((Activated() if is_active else Deactivated(),))
 
     def request_stop(self) -> None:
         """Request an orderly stop; safe to call from a signal handler or another thread."""
@@ -185,7 +193,9 @@ class RunLoop:
 
     def start(self, recovered: Recovered) -> None:
         """Pass the first event to the core."""
-        self._handle(attrs.evolve(recovered, now_ms=self._now_ms()))
+        # What was posted is taken only after the first event, which asks for transactions already.
+        before = [] if self._is_active else [Deactivated()]
+        self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
         """Tick if that is due; then wait up to ``TICK_SECS`` for posted events and handle them."""

@@ -31,6 +31,7 @@ from txtopo.config import Config, TopologyKind
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import Recovered
 from txtopo.core.limits import GiveUpPolicy, Limits
+from txtopo.engine.control import RunControl
 from txtopo.engine.plain_run import PlainReport, start
 from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.run_loop import Parts, RunLoop
@@ -95,6 +96,7 @@ class Environment:
         make_journal: creates the journal; None for a folder beside the tables, if there are any.
         run_commit_phases: runs the commit phases of a group.
         on_stage: called with the name of each step before the run begins.
+        control: steers the run from other threads.
     """
 
     make_runner: MakeRunner
@@ -106,6 +108,7 @@ class Environment:
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
     run_commit_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
+    control: RunControl = attrs.field(factory=RunControl)
 
 
 @attrs.frozen
@@ -125,6 +128,7 @@ def run(
     until: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
+    control: RunControl | None = None,
 ) -> RunReport: ...
 
 
@@ -136,6 +140,7 @@ def run(
     spark: SparkSession | None = None,
     on_progress: Callable[[PlainReport], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
+    control: RunControl | None = None,
 ) -> PlainReport: ...
 
 
@@ -147,6 +152,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     until: int | None = None,
     on_progress: Callable[[Any], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
+    control: RunControl | None = None,
 ) -> RunReport | PlainReport:
     """Run a topology until its spouts are exhausted, ``until`` is committed, or a stop is requested.
 
@@ -160,6 +166,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         until: the last txid to commit; None for all. For a transactional topology only.
         on_progress: called with the progress several times a second, in the calling thread.
         on_stage: called before that with the name of each step: ``looking at the input``, ``recovering`` …
+        control: deactivates, activates and stops the run from other threads.
 
     Returns:
         The result of the run.
@@ -174,12 +181,17 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     from txtopo.spark.session import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
 
     config = config if isinstance(config, Config) else Config(config)
+    control = control or RunControl()
     if isinstance(topology, PlainTopology):
         if until is not None:
             raise ConfigError(
                 f"{topology.id!r} is a plain topology, which has no transactions to run until: leave it out"
             )
-        with start(topology, config, spark=spark, on_stage=on_stage) as running, _stop_on_signals(running.stop):
+        with (
+            start(topology, config, spark=spark, on_stage=on_stage) as running,
+            _stop_on_signals(running.stop),
+            control.steering(running.set_active, running.stop),
+        ):
             return running.wait(on_progress=on_progress)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"
     config = config.of_kind(TopologyKind.TRANSACTIONAL)
@@ -199,7 +211,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
             finally:
                 runner.close()
 
-    environment = Environment(spark_runner) if on_stage is None else Environment(spark_runner, on_stage=on_stage)
+    environment = Environment(spark_runner, on_stage=on_stage or _ignore_stage, control=control)
     return run_with(topology, config, environment, until=until, on_progress=on_progress)
 
 
@@ -213,8 +225,13 @@ def run_with(
 ) -> RunReport:
     """Run a topology in an environment; see :func:`run`."""
     run = assembled(topology, config, environment, until=until, on_progress=on_progress)
-    with seldom_collected(), user_output_logged(), run as assembly, _stop_on_signals(assembly.run_loop.request_stop):
-        return assembly.run_loop.run(assembly.start)
+    with seldom_collected(), user_output_logged(), run as assembly:
+        loop = assembly.run_loop
+        with (
+            _stop_on_signals(loop.request_stop),
+            environment.control.steering(loop.set_active, lambda _: loop.request_stop()),
+        ):
+            return loop.run(assembly.start)
 
 
 @contextlib.contextmanager

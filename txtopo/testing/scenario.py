@@ -37,7 +37,9 @@ from txtopo.core.actions import (
 )
 from txtopo.core.coordinator import Coordinator
 from txtopo.core.events import (
+    Activated,
     Committed,
+    Deactivated,
     Event,
     Failed,
     Fenced,
@@ -64,6 +66,7 @@ __all__ = [
     "WAITING",
     "Scenario",
     "abandon",
+    "activated",
     "ask",
     "attempt",
     "begun",
@@ -71,6 +74,7 @@ __all__ = [
     "clean_up",
     "commit",
     "committed",
+    "deactivated",
     "dead_letter_written",
     "failed",
     "fenced",
@@ -256,6 +260,16 @@ def group_ended(group_id: int) -> GroupEnded:
 def ticked(now_ms: int) -> Ticked:
     """Return the event that the time is ``now_ms``."""
     return Ticked(now_ms)
+
+
+def deactivated() -> Deactivated:
+    """Return the event that no transaction may begin."""
+    return Deactivated()
+
+
+def activated() -> Activated:
+    """Return the event that transactions may begin again."""
+    return Activated()
 
 
 def stop_requested() -> StopRequested:

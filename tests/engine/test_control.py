@@ -1,0 +1,104 @@
+"""Runs that are steered from another thread."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from tests.acceptance.topologies import CountTuples
+from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.core.actions import StopReason
+from txtopo.engine.runner import Environment, run_with
+from txtopo.testing.inline import InlineJobRunner
+
+DEADLINE_SECS = 60.0
+TRANSACTIONS = 40
+
+
+def topology() -> TransactionalTopology:
+    spout = MemoryTransactionalSpout([[f"word {n}"] for n in range(TRANSACTIONS)], Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("steered", "spout", spout)
+    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
+    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
+    return builder.build()
+
+
+class Run:
+    """A run in another thread, and how far it is."""
+
+    def __init__(self, control: RunControl) -> None:
+        @contextlib.contextmanager
+        def make_runner(plan, config, prototypes) -> Iterator[InlineJobRunner]:
+            runner = InlineJobRunner(plan, config, prototypes)
+            yield runner
+            runner.close()
+
+        self.seen: list[Progress] = []
+        environment = Environment(make_runner, control=control)
+        self._pool = ThreadPoolExecutor(1)
+        config = Config(max_spout_pending=2, group_transactions_max=1)
+        self.ended = self._pool.submit(run_with, topology(), config, environment, on_progress=self.seen.append)
+        self._pool.shutdown(wait=False)
+
+    def wait_for(self, condition: Callable[[Progress], bool]) -> Progress:
+        """Wait until a new report of its progress is as wanted."""
+        deadline, count = time.monotonic() + DEADLINE_SECS, len(self.seen)
+        while not (len(self.seen) > count and condition(self.seen[-1])):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return self.seen[-1]
+
+
+def test_deactivated_from_the_start() -> None:
+    """Nothing begins before it is activated; then all of it is committed."""
+    control = RunControl()
+    control.deactivate()
+    run = Run(control)
+    for _ in range(3):
+        progress = run.wait_for(lambda _: True)
+        assert (progress.committed_txid, progress.processing, progress.ready) == (0, 0, 0)
+    control.activate()
+    report = run.ended.result(DEADLINE_SECS)
+    assert (report.reason, report.committed_txid) == (StopReason.EXHAUSTED.value, TRANSACTIONS)
+
+
+def test_deactivated_on_the_way() -> None:
+    """What has begun is committed, then nothing happens any more; a stop ends it."""
+    control = RunControl()
+    run = Run(control)
+    control.deactivate()
+    idle = run.wait_for(lambda p: not (p.processing or p.processed or p.committing or p.ready))
+    for _ in range(3):
+        progress = run.wait_for(lambda _: True)
+        assert progress.committed_txid == idle.committed_txid
+    control.stop()
+    report = run.ended.result(DEADLINE_SECS)
+    assert report.committed_txid == idle.committed_txid
+    # A quick run may have ended before it was deactivated.
+    assert report.reason == (StopReason.REQUESTED if idle.committed_txid < TRANSACTIONS else StopReason.EXHAUSTED).value
+
+
+def test_stop_before_the_start() -> None:
+    """It is carried out as soon as the run has begun."""
+    control = RunControl()
+    control.stop()
+    assert control.is_stopping
+    assert Run(control).ended.result(DEADLINE_SECS).reason == StopReason.REQUESTED.value
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_same_again(is_active: bool) -> None:
+    """To ask for what is so already changes nothing: the run is told once."""
+    told: list[bool] = []
+    control = RunControl()
+    with control.steering(lambda *, is_active: told.append(is_active), lambda _: None):
+        for _ in range(2):
+            (control.activate if is_active else control.deactivate)()
+    assert told == ([] if is_active else [False])
+    assert control.is_active is is_active

@@ -1,0 +1,91 @@
+"""Steering a run from other threads: deactivate, activate, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import attrs
+
+
+class _SetActive(Protocol):
+    def __call__(self, *, is_active: bool) -> None: ...
+
+
+@attrs.frozen
+class _Steered:
+    """A run, as far as it can be steered."""
+
+    set_active: _SetActive
+    stop: Callable[[float | None], None]
+
+
+class RunControl:
+    """Steers a run from other threads: ``run(topology, control=control)``.
+
+    What is asked for before the run has begun is in force from its start on. Safe to use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_active = True
+        self._stop: _StopAsked | None = None
+        self._run: _Steered | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether transactions may begin, or spouts may emit."""
+        return self._is_active
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._stop is not None
+
+    def activate(self) -> None:
+        """Let transactions begin again; in a plain topology, call ``next_tuple`` again."""
+        self._set_active(is_active=True)
+
+    def deactivate(self) -> None:
+        """Begin no transaction; those that have begun are committed. In a plain topology, call no ``next_tuple``."""
+        self._set_active(is_active=False)
+
+    def stop(self, wait_secs: float | None = None) -> None:
+        """Ask for an orderly stop, and return at once.
+
+        Args:
+            wait_secs: how long a plain topology waits for what is pending; None: the message timeout.
+        """
+        with self._lock:
+            self._stop = _StopAsked(wait_secs)
+            if self._run is not None:
+                self._run.stop(wait_secs)
+
+    @contextlib.contextmanager
+    def steering(self, set_active: _SetActive, stop: Callable[[float | None], None]) -> Iterator[None]:
+        """Steer a run by these functions while the context lasts."""
+        with self._lock:
+            self._run = _Steered(set_active, stop)
+            if not self._is_active:
+                set_active(is_active=False)
+            if self._stop is not None:
+                stop(self._stop.wait_secs)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._run = None
+
+    def _set_active(self, *, is_active: bool) -> None:
+        with self._lock:
+            if is_active is not self._is_active:
+                self._is_active = is_active
+                if self._run is not None:
+                    self._run.set_active(is_active=is_active)
+
+
+@attrs.frozen
+class _StopAsked:
+    wait_secs: float | None
