@@ -18,6 +18,7 @@ from spouts.kafka.plain.client import ClientSettings, TopicPartition
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties
+from txtopo.errors import SourceFailure
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
 from txtopo.testing.kafka import KafkaBroker, running_kafka
@@ -81,8 +82,12 @@ def run(cluster: InlineCluster, broker: KafkaBroker, topics: Any, seen: Seen, **
 
 def committed(broker: KafkaBroker, group: str, topic: str, partitions: int = 1) -> dict[int, int]:
     client = ConfluentClient(ClientSettings(broker.servers, group, None, ClientProperties(), lambda error: None))
-    found = client.committed([TopicPartition(topic, number) for number in range(partitions)])
-    client.close()
+    try:
+        found = client.committed([TopicPartition(topic, number) for number in range(partitions)])
+    except SourceFailure:  # a broker that has just started has no coordinator of groups yet
+        return {}
+    finally:
+        client.close()
     return {each.partition: stored.offset for each, stored in found.items()}
 
 
