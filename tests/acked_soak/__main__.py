@@ -162,6 +162,8 @@ class _Soak:
     _drivers: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
     _killed: tuple[str, float] | None = None
     """What was killed last, and when; None once messages were acked again."""
+    _doomed: set[int] = attrs.field(factory=set)
+    """The workers that die with what was killed last, if not at once."""
 
     def start_driver(self) -> None:
         """Start a driver, in a session of its own."""
@@ -189,17 +191,22 @@ class _Soak:
             self._drivers[-1].wait()
             self._struck("driver")
             self.start_driver()
+            self._doomed = set(workers)
         elif drawn < 0.4 and executors:
-            self._kill_process("executor", self.rng.choice(executors))
+            executor = self.rng.choice(executors)
+            self._doomed = {worker for worker in workers if executor in _executors_above([worker])}
+            self._kill_process("executor", executor)
         else:
-            self._kill_process("worker", self.rng.choice(workers))
+            worker = self.rng.choice(workers)
+            self._doomed = {worker}
+            self._kill_process("worker", worker)
 
     def wait_for_acks(self) -> None:
         """Wait until every worker works and messages are acked: a kill while nothing runs shows nothing."""
         before, end = len(self._confirmed), time.monotonic() + START_SECS
-        while (
-            len(_workers(self._folder)) < WORKERS or len(self._confirmed) < before + 100
-        ) and self._queue.unconfirmed:
+        while not self._all_work() or len(self._confirmed) < before + 100:
+            if not self._queue.unconfirmed:
+                break
             code = self._drivers[-1].poll()
             if time.monotonic() > end or code is not None:
                 raise TimeoutError(f"no message was acked within {START_SECS:g} s; the driver's exit code: {code}")
@@ -208,6 +215,11 @@ class _Soak:
             what, at = self._killed
             self.outcome.recoveries_secs.setdefault(what, []).append(time.monotonic() - at)
             self._killed = None
+
+    def _all_work(self) -> bool:
+        """Return whether every worker works, and none of those that were to die with what was killed is left."""
+        workers = _workers(self._folder)
+        return len(workers) >= WORKERS and not self._doomed.intersection(workers)
 
     def processes_left(self) -> int:
         """Wait until all processes of all drivers are gone, and return how many are left."""
