@@ -112,6 +112,9 @@ class BrokerLog(KafkaLog):
         self._consumer: Any = None
         self._trouble = ""
         """The client's last complaint, which tells more than that there is no answer."""
+        self._refusal: Exception | None = None
+        """What the client said when it was refused; it goes on trying, in vain if it was never let in."""
+        self._was_let_in = False
 
     def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
         """Return the topics of a choice that exist, by name."""
@@ -320,7 +323,12 @@ class BrokerLog(KafkaLog):
         _, missing = wait(answers.values(), patience)
         if missing:
             self._asked[key] = answers
+            if self._admin is not None:
+                self._admin.poll(0)  # lets the client complain
+            if self._refusal is not None and not self._was_let_in:
+                raise self._refusal
             raise UnansweredError(self._trouble_with(f"no answer within {patience:g} s"))
+        self._was_let_in = self._was_let_in or any(answer.exception() is None for answer in answers.values())
         return cast("Mapping[Any, Future[Any]]", answers)
 
     def _result(self, key: Any, question: Any) -> Any:
@@ -344,6 +352,9 @@ class BrokerLog(KafkaLog):
 
     def _complain(self, error: Any) -> None:
         self._trouble = self._properties.scrubbed(error.str())
+        failure = self._failure(self._client.KafkaException(error))
+        if isinstance(failure, InputError):
+            self._refusal = failure
 
     def _given(self) -> dict[str, Any]:
         return self._properties.resolved()

@@ -6,6 +6,9 @@ import datetime as dt
 import itertools
 import logging
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import attrs
 import cloudpickle
@@ -21,6 +24,7 @@ from txtopo.errors import ConfigError, InputError
 from txtopo.testing import PlainContext, RecordingCollector
 
 _numbers = itertools.count()
+ROOT = Path(__file__).resolve().parents[3]
 FIELDS = Fields("topic: string", "partition: int", "offset: long")
 
 
@@ -435,3 +439,23 @@ def test_no_secret_leaves_the_process(monkeypatch):
     assert spout.properties.resolved() == {"sasl.password": "correct horse"}
     assert b"correct horse" not in cloudpickle.dumps(spout)
     assert "correct horse" not in repr(vars(spout))
+
+
+WITHOUT_CLIENT = """
+import sys
+sys.modules["confluent_kafka"] = None
+import spouts
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from txtopo.errors import ConfigError
+from txtopo.testing import PlainContext
+try:
+    TransactionalKafkaSpout("s:1", "t").coordinator({}, PlainContext())
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_without_the_client():
+    """Everything imports without confluent-kafka; whoever wants to connect is told how to install it."""
+    said = subprocess.run([sys.executable, "-c", WITHOUT_CLIENT], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said.stdout == "the spouts of Kafka need confluent-kafka: pip install 'txtopo[kafka]'\n"
