@@ -45,6 +45,9 @@ _LISTING_SECS = 2.0
 _LATE_SECS = 5.0
 """How much later than it should the client may say that there is no answer."""
 
+_STUCK_SECS = 1.0
+"""How long the next reads wait after one in vain, so that the many transactions of a job do not wait one by one."""
+
 DRIVER_ANSWER_SECS = 0.5
 """How long the driver waits for an answer before it does something else."""
 _LIBRDKAFKA_QUIET = 2
@@ -115,6 +118,8 @@ class BrokerLog(KafkaLog):
         self._refusal: Exception | None = None
         """What the client said when it was refused; it goes on trying, in vain if it was never let in."""
         self._was_let_in = False
+        self._has_come = True
+        """Whether the last read got what it waited for."""
 
     def topics(self, choice: TopicChoice, *, waits: bool = True) -> list[Topic]:
         """Return the topics of a choice that exist, by name."""
@@ -186,8 +191,7 @@ class BrokerLog(KafkaLog):
     def close(self) -> None:
         """Let go of connections."""
         self._drop_consumer()
-        self._asked.clear()
-        self._admin = None
+        self._drop_admin()
 
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Fetch several spans at the same time, and yield their records in the spans' order."""
@@ -205,7 +209,7 @@ class BrokerLog(KafkaLog):
                         yield span, chunk
             is_over = True
         finally:
-            if is_over:
+            if is_over or not self._has_come:  # it connects again by itself
                 consumer.unassign()
             else:
                 self._drop_consumer()  # after an error, its connections and queues are in an unknown state
@@ -214,13 +218,15 @@ class BrokerLog(KafkaLog):
         """Take what the client has fetched; wait for it if there is nothing."""
         open_readings = [each for each in reading.values() if not each.is_done]
         left = sum(each.span.end - each.next for each in open_readings)
-        deadline = time.monotonic() + self._timeout_secs
+        deadline = time.monotonic() + (self._timeout_secs if self._has_come else min(self._timeout_secs, _STUCK_SECS))
         first = consumer.poll(_POLL_SECS)
         while first is None:
             if time.monotonic() > deadline:
+                self._has_come = False
                 stuck = open_readings[0]
                 raise self._unreachable(f"{stuck.span.partition}: offset {stuck.next} has not come")
             first = consumer.poll(_POLL_SECS)
+        self._has_come = True
         # A poll waits for one message; consume() with a timeout would wait for all that it is asked for.
         more = consumer.consume(min(left, CHUNK_RECORDS), 0) if left > 1 else ()
         for message in (first, *more):
@@ -289,7 +295,7 @@ class BrokerLog(KafkaLog):
                     raise last from None
         if last is not None:
             # Its idea of who leads a partition may be old, and nothing else would make it look again.
-            self._admin = None
+            self._drop_admin()
         if not found and last is not None:
             raise last
         return found
@@ -385,6 +391,10 @@ class BrokerLog(KafkaLog):
     def _trouble_with(self, what: str) -> str:
         trouble = f" ({self._trouble})" if self._trouble else ""
         return f"Kafka at {self._servers} does not answer: {what}{trouble}"
+
+    def _drop_admin(self) -> None:
+        self._admin = None
+        self._asked.clear()  # what it was asked will never be answered
 
     def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None
