@@ -1,9 +1,9 @@
 """The scenario of Storm's design of Nimbus HA: the leader and its disk are lost, and nobody else has all code.
 
 1. Four topologies are active, replication factor 2. The leader has the code of all, the second nimbus that of 1 and 2,
-   the third that of 3 and 4.
-2. The leader is killed, and its disk removed.
-3. Second and third stand for election, see that they lack code, give up, and fetch from each other.
+   the third that of 3 and 4; both are in the queue. A cut network keeps them from fetching the rest.
+2. The leader is killed, and its disk removed. Second and third can reach each other again.
+3. They become leader-elect, see that they lack code, give up, and fetch from each other.
 4. One that has all four leads. Until then nobody does, and submissions are refused. No driver is moved.
 """
 
@@ -18,6 +18,7 @@ import attrs
 import httpx
 
 from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted, wait_for
+from tests.cluster.relay import Relay
 from txtopo.cluster.assignment import Heartbeat, Supervisor
 
 NAMES = ("one", "two", "three", "four")
@@ -71,6 +72,10 @@ class _Round:
         self._cluster = cluster
         self._drivers = drivers
         self._ids: list[str] = []
+        self._relays = [Relay(nimbus.address) for nimbus in cluster.nimbuses]
+        """By which the nimbuses fetch code from each other."""
+        for relay in self._relays:
+            cluster.callback(relay.close)
 
     def play(self) -> Outcome:
         leader, *others = self._cluster.nimbuses
@@ -80,8 +85,8 @@ class _Round:
         leader.kill()
         killed = time.monotonic()
         leader.lose_disk()
-        for nimbus in others:
-            nimbus.start()
+        for relay in self._relays:
+            relay.heal()
         refused = 0
         while not (leaders := [each for each in others if each.leads]):
             assert time.monotonic() < killed + 60.0, "nobody leads"
@@ -101,25 +106,27 @@ class _Round:
     def _prepare(self, leader: NimbusProcess, others: list[NimbusProcess]) -> None:
         """Leave the leader with all code, and each of the others with one half of it."""
         state = self._cluster.state
-        leader.start().wait_until_up()
-        wait_for("it leads", lambda: leader.leads)
         state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 8))
-        for nimbus in others:
-            nimbus.start().wait_until_up()
+        for place, (nimbus, relay) in enumerate(zip(self._cluster.nimbuses, self._relays, strict=True), start=1):
+            nimbus.start(nimbus_address=relay.address).wait_until_up()
+            wait_for(
+                "it is queued", lambda place=place: len(state.session.children(state.node("leader-queue"))) == place
+            )
+        wait_for("the first one leads", lambda: leader.leads)
         self._ids = sorted(submitted(leader, *NAMES))
-        for nimbus, lost in zip(others, (NAMES[2:], NAMES[:2]), strict=True):
-            wait_for("it has all code", lambda nimbus=nimbus: nimbus.codes() == self._ids)
-            wait_for("it says so", lambda nimbus=nimbus: self._holds_all(nimbus))
-            nimbus.kill()
-            for topology in self._ids:
-                if topology.startswith(lost):
-                    next(nimbus.folder.glob(f"nimbus/*/code/{topology}")).rename(nimbus.folder / f"lost-{topology}")
-                    state.drop(topology, nimbus.address)
+        wait_for("all hold all code", lambda: {len(each) for each in state.holders().values()} == {3})
+        for relay in self._relays:
+            relay.cut()
+        for nimbus, relay, lost in zip(others, self._relays[1:], (NAMES[2:], NAMES[:2]), strict=True):
+            gone = {topology for topology in self._ids if topology.startswith(lost)}
+            for topology in gone:
+                next(nimbus.folder.glob(f"nimbus/*/code/{topology}")).rename(nimbus.folder / f"lost-{topology}")
+            wait_for("it holds the other half", lambda relay=relay, gone=gone: self._lacks(relay.address) == gone)
         wait_for("all are assigned", lambda: len(state.assignments()) == len(NAMES))
         wait_for("all beat", lambda: len(self._drivers.counts) == len(NAMES))
 
-    def _holds_all(self, nimbus: NimbusProcess) -> bool:
-        return all(nimbus.address in holders for holders in self._cluster.state.holders().values())
+    def _lacks(self, address: str) -> set[str]:
+        return {topology for topology, holders in self._cluster.state.holders().items() if address not in holders}
 
     def _epoch(self) -> int:
         found = self._cluster.state.session.data(self._cluster.state.node("epoch"))
@@ -129,8 +136,8 @@ class _Round:
     def _is_refused(self, others: list[NimbusProcess]) -> bool:
         try:
             answer = others[0].submit("five")
-        except httpx.TransportError:
-            return False  # it is still starting
+        except httpx.TransportError as error:
+            raise AssertionError(f"{others[0].address} does not answer") from error
         if answer.status_code == 201:
             assert others[0].leads
             others[0].post("/five/kill/0")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_lost_leader(zookeeper: ZooKeeperServer, tmp_path: Path, round_: int) -> None:
     """H1, H2: the leader and its disk go; only one that has the code of all four topologies leads, and soon."""
-    assert play(zookeeper.hosts, tmp_path / str(round_)).leader_after_secs < 20.0
+    assert play(zookeeper.hosts, tmp_path / str(round_)).leader_after_secs < 10.0
 
 
 def test_new_leader_within_session_timeout(make: Make) -> None:
