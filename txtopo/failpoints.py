@@ -59,6 +59,8 @@ _STEPS = {
     "nimbus.store": "a nimbus stores a topology's changed status",
     "nimbus.assign": "a nimbus assigns a topology to a supervisor",
     "nimbus.remove": "a nimbus removes a killed topology",
+    "supervisor.launch": "a supervisor starts a driver",
+    "supervisor.report": "a supervisor reports how a driver has ended",
 }
 
 _PLACES = {

@@ -11,10 +11,18 @@ from typing import cast
 import click
 
 _COMMANDS = {
+    "activate": "cluster.asking:activate",
     "audit": "audit:audit_command",
+    "cluster": "cluster.dev:cluster",
+    "deactivate": "cluster.asking:deactivate",
     "explain": "explain:explain_command",
     "kafka": "kafka:kafka",
-    "nimbus": "nimbus:nimbus",
+    "kill": "cluster.asking:kill",
+    "leader": "cluster.asking:leader",
+    "list": "cluster.asking:list_command",
+    "logs": "cluster.asking:logs",
+    "nimbus": "cluster.daemons:nimbus",
+    "rebalance": "cluster.asking:rebalance",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
     "run": "run:run",
@@ -22,8 +30,14 @@ _COMMANDS = {
     "show": "show:show",
     "simulate": "simulate:simulate",
     "state": "state:state",
+    "submit": "cluster.submit:submit",
+    "supervisor": "cluster.daemons:supervisor",
 }
 """Module and attribute of each command, imported on use, so that no command waits for imports of another."""
+
+
+_HIDDEN = {"driver": "cluster.driver:driver"}
+"""Commands that daemons run."""
 
 
 class _Commands(click.Group):
@@ -32,14 +46,14 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
         del ctx
-        return list(_COMMANDS)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, or None."""
         del ctx
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _COMMANDS and cmd_name not in _HIDDEN:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        module, _, attribute = {**_COMMANDS, **_HIDDEN}[cmd_name].partition(":")
         return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
 
 

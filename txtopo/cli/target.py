@@ -85,12 +85,13 @@ class OutputFolder:
         return self.topology_id or next(iter(topologies), None)
 
 
-def load_target(text: str, pairs: Sequence[str]) -> Target:
+def load_target(text: str, pairs: Sequence[str], folder: Path | None = None) -> Target:
     """Import the module that ``text`` names, and make its topology.
 
     Args:
         text: ``MODULE`` or ``MODULE:ATTRIBUTE``.
         pairs: the values of ``--set``, each ``name=value``.
+        folder: where modules are searched for first; None: the current folder.
 
     Raises:
         CommandLineError: there is no such module or attribute, or it is not a topology.
@@ -99,7 +100,7 @@ def load_target(text: str, pairs: Sequence[str]) -> Target:
     """
     values = parse_pairs(pairs)
     name, _, attribute = text.partition(":")
-    module = import_module(name)
+    module = import_module(name, folder)
     found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
     function = found if callable(found) and not isinstance(found, Topology) else None
     given = divide(values, function, _defaults(module))
@@ -177,14 +178,14 @@ def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
     return load_target(target, pairs)
 
 
-def import_module(name: str) -> ModuleType:
-    """Import a module, with the current folder first on the search path.
+def import_module(name: str, first: Path | None = None) -> ModuleType:
+    """Import a module, with a folder first on the search path; None: the current one.
 
     Raises:
         CommandLineError: there is no module of that name.
         YourCodeError: importing it raises an exception.
     """
-    folder = str(Path.cwd())
+    folder = str(first or Path.cwd())
     if not sys.path or sys.path[0] not in {"", folder}:
         sys.path.insert(0, folder)
     if name.endswith(".py") or os.sep in name:

@@ -11,6 +11,9 @@ Read in this order:
 7. ``submission``: what a user hands over.
 8. ``nimbus``: the daemon that leads or waits to; ``api`` is what it serves over HTTP,
    and ``client`` what asks it.
+9. ``driver``: the process that runs one topology.
+10. ``supervisor``: the daemon that starts, watches and ends drivers; ``supervisor_api`` is what it serves over HTTP.
+11. ``packaging``: how a topology's own modules become an archive.
 
 To replace a part, subclass :class:`LeaderElector` or :class:`CodeDistributor`; ``txtopo.testing`` has their conformance
 tests.

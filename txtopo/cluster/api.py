@@ -151,8 +151,8 @@ class NimbusApi:
             ],
             exception_handlers={
                 TxtopoError: self._on_error,
-                HTTPException: self._on_http_error,
-                Exception: self._on_bug,
+                HTTPException: http_error_answer,
+                Exception: unexpected_answer,
             },
         )
 
@@ -248,10 +248,10 @@ class NimbusApi:
         """Return the endpoint of what a user may ask of a topology."""
 
         async def endpoint(request: Request) -> Response:
-            self._check_token(request)
+            check_token(request, self._token)
             wait_secs = _wait_of(request)
-            body = b"".join([chunk async for chunk in _bounded(request, _BODY_BYTES_MAX)])
-            asked = TopologyRequest(event, wait_secs, _settings_in(body) if event is Event.REBALANCE else {})
+            body = b"".join([chunk async for chunk in bounded(request, _BODY_BYTES_MAX)])
+            asked = TopologyRequest(event, wait_secs, settings_in(body) if event is Event.REBALANCE else {})
             name = request.path_params["name"]
             return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
 
@@ -269,7 +269,7 @@ class NimbusApi:
         )
 
     async def _submit(self, request: Request) -> Response:
-        self._check_token(request)
+        check_token(request, self._token)
         if not self._nimbus.is_leader:
             raise await anyio.to_thread.run_sync(self._nimbus.not_leader)
         if self._submissions.available_tokens < 1:
@@ -288,7 +288,7 @@ class NimbusApi:
         head = b""
         with path.open("wb") as file:
             is_head = True
-            async for chunk in _bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
+            async for chunk in bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
                 if not is_head:
                     file.write(chunk)
                     continue
@@ -303,14 +303,9 @@ class NimbusApi:
 
     # What all share.
 
-    def _check_token(self, request: Request) -> None:
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
-            raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
-
     def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         def checked(request: Request) -> Response:
-            self._check_token(request)
+            check_token(request, self._token)
             return answer(request)
 
         return self._read(checked)
@@ -340,26 +335,45 @@ class NimbusApi:
             beats = {} if beat is None else {(topology.id, assignment.number): beat}
         return _shown(topology, view, holders, beats)
 
-    def _on_error(self, _request: Request, error: Exception) -> Response:
-        assert isinstance(error, TxtopoError), "it was registered for these"
-        status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    def _on_error(self, request: Request, error: Exception) -> Response:
         leader = getattr(error, "leader", None)
         if isinstance(error, NotLeader) and leader is None:
             leader = self._nimbus.not_leader().leader
-        content = {"error": type(error).__name__, "errorMessage": error.message, "leader": leader}
-        return JSONResponse(content, status)
+        return error_answer(request, error, leader)
 
-    def _on_http_error(self, _request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException), "it was registered for these"
-        content = {"error": "HTTPException", "errorMessage": error.detail, "leader": None}
-        return JSONResponse(content, error.status_code, error.headers)
 
-    def _on_bug(self, _request: Request, error: Exception) -> Response:
-        # Requests keep nothing in memory, so one that fails is no reason to end: all others would suffer from it.
-        if not isinstance(error, ClientDisconnect):
-            _LOG.error("a request failed", exc_info=error)
-        content = {"error": "InternalError", "errorMessage": "an error of nimbus; see its log", "leader": None}
-        return JSONResponse(content, 500)
+def check_token(request: Request, token: bytes) -> None:
+    """Refuse a request without the cluster's token.
+
+    Raises:
+        HTTPException: the token is missing or wrong.
+    """
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
+        raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
+
+
+def error_answer(_request: Request, error: Exception, leader: str | None = None) -> Response:
+    """Return the answer for an error of txtopo."""
+    assert isinstance(error, TxtopoError), "it was registered for these"
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    return JSONResponse({"error": type(error).__name__, "errorMessage": error.message, "leader": leader}, status)
+
+
+def http_error_answer(_request: Request, error: Exception) -> Response:
+    """Return the answer for a request that cannot be read, or is for nothing that exists."""
+    assert isinstance(error, HTTPException), "it was registered for these"
+    content = {"error": "HTTPException", "errorMessage": error.detail, "leader": None}
+    return JSONResponse(content, error.status_code, error.headers)
+
+
+def unexpected_answer(_request: Request, error: Exception) -> Response:
+    """Return the answer for an error that nothing expects; the log has it."""
+    # Requests keep nothing in memory, so one that fails is no reason to end: all others would suffer from it.
+    if not isinstance(error, ClientDisconnect):
+        _LOG.error("a request failed", exc_info=error)
+    content = {"error": "InternalError", "errorMessage": "an error of the daemon; see its log", "leader": None}
+    return JSONResponse(content, 500)
 
 
 class _Metrics:
@@ -431,7 +445,7 @@ def _shown(
     }
 
 
-async def _bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+async def bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
     """Give a request's body in chunks; refuse one that is too large, before it is read if it says so."""
     announced = request.headers.get("Content-Length", "0")
     too_large = HTTPException(413, f"the request is larger than {bytes_max} bytes")
@@ -456,7 +470,12 @@ def _wait_of(request: Request) -> float | None:
     return wait_secs
 
 
-def _settings_in(body: bytes) -> dict[str, str]:
+def settings_in(body: bytes) -> dict[str, str]:
+    """Return the settings in a request's body.
+
+    Raises:
+        HTTPException: it has another form.
+    """
     try:
         settings = json.loads(body or b"{}").get("settings", {})
         return {str(name): str(value) for name, value in settings.items()}

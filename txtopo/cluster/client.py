@@ -21,7 +21,7 @@ import httpx
 
 from txtopo import errors
 from txtopo.cluster.submission import Submission
-from txtopo.errors import ClusterError, NoLeader, NotLeader, TransitionError, TxtopoError, Unreachable
+from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
 
 _RETRY_SECS = 0.2
 _RETRY_SECS_MAX = 5.0
@@ -29,6 +29,9 @@ _CONNECT_SECS = 3.0
 _ANSWER_SECS = 30.0
 _CHUNK_BYTES = 1 << 20
 _NOT_FOUND_OR_WORSE = 500
+_NOT_FOUND = 404
+_LOG_TAIL_BYTES = 64 << 10
+_FOLLOW_SECS = 0.5
 
 
 class ClusterClient:
@@ -100,6 +103,51 @@ class ClusterClient:
         """
         found: dict[str, Any] = self.get(f"topology/{quote(name, safe='')}")
         return found
+
+    def log(self, name: str, *, follows: bool = False) -> Iterator[bytes]:
+        """Give the end of the log of a topology's drivers; with ``follows`` all that is added, until the caller ends.
+
+        Raises:
+            NotAlive: no topology has that name, or no driver of it has run on a live supervisor.
+        """
+        topology = self.topology(name)
+        place, start = self._log_place(topology), -_LOG_TAIL_BYTES
+        if place is None and not follows:
+            raise NotAlive(f"no live supervisor has a log of {name!r}; has a driver of it run yet?")
+        while True:
+            part = None if place is None else self._log_part(place, topology["id"], start)
+            if part is not None:
+                start = int(part.headers["X-Log-Next"])
+                if part.content:
+                    yield part.content
+                    continue
+            if not follows:
+                return
+            time.sleep(_FOLLOW_SECS)
+            topology = self.topology(topology["id"])
+            now = self._log_place(topology)
+            if now is not None and now != place:
+                place, start = now, -_LOG_TAIL_BYTES
+
+    def _log_place(self, topology: Mapping[str, Any]) -> str | None:
+        """Return the address of the supervisor that runs the topology, or of one that has its log."""
+        supervisors = {each["id"]: str(each["address"]) for each in self.get("supervisor/summary")["supervisors"]}
+        assigned = (topology["assignment"] or {}).get("supervisor")
+        if assigned in supervisors:
+            return supervisors[assigned]
+        return next((each for each in supervisors.values() if self._log_part(each, topology["id"], -1)), None)
+
+    def _log_part(self, supervisor: str, topology: str, start: int) -> httpx.Response | None:
+        url = f"http://{supervisor}/api/v1/log/{quote(topology, safe='')}"
+        try:
+            answer = self._client.get(url, params={"start": start})
+        except httpx.TransportError:
+            return None
+        if answer.status_code == _NOT_FOUND:
+            return None
+        if not answer.is_success:
+            _content(answer)
+        return answer
 
     # What the leader does.
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from txtopo.cluster.code import CodeFile, Manifest
+from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.durable import sync_path
 from txtopo.errors import CodeUnavailable, ConfigError
@@ -214,3 +215,20 @@ def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
         raise CodeUnavailable(f"{file.name} is not as it was published: {size_bytes} bytes of {file.size_bytes}")
     sync_path(path)
     return path
+
+
+def distributor_of(config: ClusterConfig) -> CodeDistributor:
+    """Return the code distributor that a setting names.
+
+    Raises:
+        ConfigError: there is no such class, or the shared one's folder is not given.
+    """
+    name, folder = config["nimbus.code.distributor"], config["nimbus.code.distributor.folder"]
+    if name == "local":
+        return LocalCodeDistributor()
+    if name == "shared":
+        if folder is None:
+            raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
+        return SharedFolderCodeDistributor(folder)
+    own: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
+    return own

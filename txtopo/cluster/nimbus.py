@@ -30,14 +30,12 @@ How a submission goes, and what is left when the leader dies after each step:
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -53,12 +51,7 @@ from txtopo.cluster.assignment import (
     decide,
 )
 from txtopo.cluster.code import CodeStore, Manifest, describe
-from txtopo.cluster.distribution import (
-    CodeAccess,
-    CodeDistributor,
-    LocalCodeDistributor,
-    SharedFolderCodeDistributor,
-)
+from txtopo.cluster.distribution import CodeAccess, distributor_of
 from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.lifecycle import NEEDS_CODE, Event, Request, Status, Topology, applied, due
 from txtopo.cluster.settings import ClusterConfig
@@ -73,7 +66,6 @@ from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.errors import (
     AlreadyAlive,
     CodeUnavailable,
-    ConfigError,
     NoLeader,
     NotAlive,
     NotLeader,
@@ -142,12 +134,12 @@ class Nimbus:
         )
         folder = Path(config["storm.local.dir"]).expanduser() / "nimbus" / self.state.cluster_id / "code"
         self.store = CodeStore(folder)
-        self.distributor = _distributor(config)
+        self.distributor = distributor_of(config)
         self.distributor.prepare(CodeAccess(self.state, address, token))
         self.elector: LeaderElector = (
             ZooKeeperLeaderElector(on_failure, self.wake)
             if config["nimbus.leader.elector"] == "zookeeper"
-            else _made(config, "nimbus.leader.elector", LeaderElector)
+            else config.made("nimbus.leader.elector", LeaderElector)
         )
         self.limits = AssignmentLimits(
             config["nimbus.task.timeout.secs"], config["nimbus.task.launch.secs"], config["nimbus.task.moves.max"]
@@ -571,37 +563,3 @@ class Nimbus:
         thread = threading.Thread(target=loop, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
-
-
-def _distributor(config: ClusterConfig) -> CodeDistributor:
-    """Return the code distributor that a setting names.
-
-    Raises:
-        ConfigError: there is no such class, or the shared one's folder is not given.
-    """
-    name, folder = config["nimbus.code.distributor"], config["nimbus.code.distributor.folder"]
-    if name == "local":
-        return LocalCodeDistributor()
-    if name == "shared":
-        if folder is None:
-            raise ConfigError("nimbus.code.distributor is shared: set nimbus.code.distributor.folder, too")
-        return SharedFolderCodeDistributor(folder)
-    own: CodeDistributor = _made(config, "nimbus.code.distributor", CodeDistributor)
-    return own
-
-
-def _made(config: ClusterConfig, setting: str, kind: type) -> Any:
-    """Return an object of the class that a setting names.
-
-    Raises:
-        ConfigError: there is no such class, or it is none of the right kind.
-    """
-    name = config[setting]
-    module, _, attribute = name.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{setting} is {name!r}, which cannot be made: {error}") from error
-    if not isinstance(made, kind):
-        raise ConfigError(f"{setting} is {name!r}, which is no {kind.__name__}")
-    return made

@@ -11,6 +11,7 @@ A daemon reads a TOML file and ``--set``. In the file, dots are either part of a
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import os
 import secrets
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, whole
+from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, whole
 from txtopo.durable import sync_path
 from txtopo.errors import ConfigError
 
@@ -76,6 +77,9 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("supervisor.worker.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is ended"),
         Setting("supervisor.worker.shutdown.sleep.secs", 3.0, SECONDS, "from SIGTERM to SIGKILL"),
         Setting("supervisor.worker.start.retries", 3, whole(1), "failed starts in a row before nimbus is told"),
+        Setting("supervisor.address", None, TEXT_OR_NONE, "host:port by which others reach it; none: as it listens"),
+        Setting("supervisor.work.dir", ".", TEXT, "the working folder of drivers, from which relative paths go"),
+        Setting("supervisor.stops.drivers", False, FLAG, "whether SIGTERM to a supervisor ends its drivers, too"),
         Setting("supervisor.isolation.secs", 20.0, SECONDS, "how long a supervisor without ZooKeeper keeps drivers"),
     )
 }
@@ -120,6 +124,22 @@ class ClusterConfig(Mapping[str, Any]):
     def zookeeper_hosts(self) -> str:
         """ZooKeeper's servers, as clients take them."""
         return ",".join(self["storm.zookeeper.servers"])
+
+    def made(self, setting: str, kind: type) -> Any:
+        """Return an object of the class that a setting names as ``MODULE:CLASS``.
+
+        Raises:
+            ConfigError: there is no such class, or it is none of the right kind.
+        """
+        name = self[setting]
+        module, _, attribute = name.partition(":")
+        try:
+            made = getattr(importlib.import_module(module), attribute)()
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"{setting} is {name!r}, which cannot be made: {error}") from error
+        if not isinstance(made, kind):
+            raise ConfigError(f"{setting} is {name!r}, which is no {kind.__name__}")
+        return made
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

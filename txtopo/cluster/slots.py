@@ -266,14 +266,14 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
         return _emptied(slot, seen)
     ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
     if seen.exit_status == DriverExit.FINISHED:
-        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.FINISHED))]
+        return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
     if seen.exit_status == DriverExit.BROKEN_RULE:
-        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.FAILED, seen.error))]
+        return ended, [Report(assignment, Ending(EndingKind.FAILED, seen.error)), CleanUp()]
     failures = slot.failures + 1
     failed_starts = 0 if seen.has_run or slot.state is SlotState.RUNNING else slot.failed_starts + 1
     if failed_starts >= limits.retries_max:
         reason = seen.error or f"it exited with status {seen.exit_status}"
-        return ended, [CleanUp(), Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason))]
+        return ended, [Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason)), CleanUp()]
     backoff_secs = min(limits.backoff_secs * 2 ** (failures - 1), limits.backoff_max_secs)
     waiting = attrs.evolve(
         slot,

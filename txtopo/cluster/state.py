@@ -156,6 +156,23 @@ class ClusterState:
         """Return all assignments, by topology."""
         return self._records("assignments", Assignment)
 
+    def assignment(self, topology: str) -> Assignment | None:
+        """Return the assignment of a topology; None if it has none."""
+        node = self.node("assignments", topology)
+        found = self.session.data(node)
+        return None if found is None else _record(node, found[0], Assignment)
+
+    def ending(self, topology: str, number: int) -> Ending | None:
+        """Return how the driver of an assignment ended, as its supervisor has reported; None if it has not."""
+        node = self.node("endings", topology, str(number))
+        found = self.session.data(node)
+        return None if found is None else _record(node, found[0], Ending)
+
+    def manifest(self, topology: str) -> Manifest | None:
+        """Return the published manifest of a topology; None if none is."""
+        found = self.session.data(self.node("code-distributor", topology))
+        return None if found is None else Manifest.from_bytes(found[0])
+
     def supervisors(self) -> dict[str, Supervisor]:
         """Return the live supervisors, by id."""
         return self._records("supervisors", Supervisor)

@@ -47,14 +47,20 @@ class JavaServer:
         assert self._process is None, "it is already running"
         command = [_java(), *self._options, "-cp", class_path, *arguments]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603 - our own command
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+            )
         # Reads from a pipe that ends with this process, however that ends.
         self._guard = subprocess.Popen(  # noqa: S603 - as above
             ["/bin/sh", "-c", f"cat >/dev/null; kill -9 {self._process.pid}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+            start_new_session=True,
         )
 
     def run(self, class_path: str, *arguments: str) -> None:

@@ -42,9 +42,10 @@ class ZooKeeperServer:
         heap_mb: its heap in MiB.
         membership: lines of its configuration that make it a member of an ensemble.
         number: its number in the ensemble.
+        port: of its clients; None: a free one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options
         self,
         folder: Path,
         *,
@@ -52,9 +53,10 @@ class ZooKeeperServer:
         heap_mb: int = 64,
         membership: Sequence[str] = (),
         number: int = 1,
+        port: int | None = None,
     ) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = port or free_port()
         self.hosts = f"127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self.data = folder / "data"

@@ -1,0 +1,1 @@
+"""The commands of a cluster: daemons, and what talks to them."""

@@ -1,0 +1,172 @@
+"""The commands that ask a cluster: list, kill, activate, deactivate, rebalance, logs, leader."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.formats import format_option
+from txtopo.cli.settings import parse_pairs
+
+DEFAULT_CONFIG = Path("~/.txtopo/cluster.toml")
+
+
+def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--config`` and ``--seeds`` to a command, which receives a function that returns a client."""
+
+    @click.option(
+        "--config",
+        "config_path",
+        envvar="TXTOPO_CLUSTER_CONFIG",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"A TOML file with nimbus.seeds and cluster.token.file; by default {DEFAULT_CONFIG} if it exists.",
+    )
+    @click.option("--seeds", metavar="HOST:PORT,…", help="Nimbuses to ask for the leader; overrides nimbus.seeds.")
+    @functools.wraps(function)
+    def command(config_path: Path | None, seeds: str | None, **options: Any) -> Any:
+        return function(connect=functools.partial(_client, config_path, seeds), **options)
+
+    return command
+
+
+@contextlib.contextmanager
+def _client(path: Path | None, seeds: str | None) -> Iterator[Any]:
+    try:
+        from txtopo.cluster.client import ClusterClient  # noqa: PLC0415 - the extra's packages, when they are needed
+        from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
+    default = DEFAULT_CONFIG.expanduser()
+    config = ClusterConfig.read(
+        path or (default if default.is_file() else None), {"nimbus.seeds": seeds} if seeds else {}
+    )
+    with ClusterClient(config["nimbus.seeds"], cluster_token(Path(config["cluster.token.file"]))) as client:
+        yield client
+
+
+Connect = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+@click.command(name="list", cls=Command)
+@takes_cluster
+@format_option("text", "json")
+def list_command(connect: Connect, form: str) -> None:
+    """List the topologies of a cluster."""
+    with connect() as client:
+        found = client.topologies()
+    if form == "json":
+        click.echo(json.dumps(found))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
+        table.add_column(name)
+    for each in found:
+        place, beat = each["assignment"], each["heartbeat"]
+        table.add_row(
+            each["name"],
+            each["status"],
+            f"{each['uptimeSeconds']} s",
+            "" if place is None else f"{place['supervisor']}/{place['slot']}",
+            "" if beat is None else beat["stage"],
+            each["reason"] or _progress(beat),
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def _progress(beat: Any) -> str:
+    figures = {} if beat is None else beat["figures"]
+    return ", ".join(f"{name} {value:g}" for name, value in figures.items() if value)
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option(
+    "--wait", "wait_secs", type=click.FloatRange(0, 1e9), metavar="SECONDS", help="By default the message timeout."
+)
+@takes_cluster
+def kill(connect: Connect, name: str, wait_secs: float | None) -> None:
+    """Kill a topology: its driver stops in good order, and after the wait the topology is removed.
+
+    Tables and coordinator state stay: submitted again, it goes on where it was. A second kill replaces the wait of the
+    first, so that '--wait 0' hastens.
+    """
+    _change(connect, name, "kill", wait_secs)
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@takes_cluster
+def activate(connect: Connect, name: str) -> None:
+    """Let a deactivated topology go on."""
+    _change(connect, name, "activate")
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@takes_cluster
+def deactivate(connect: Connect, name: str) -> None:
+    """Let a topology begin no transaction; those in flight are committed. The spouts of a plain one are deactivated."""
+    _change(connect, name, "deactivate")
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option(
+    "--wait", "wait_secs", type=click.FloatRange(0, 1e9), metavar="SECONDS", help="By default the message timeout."
+)
+@click.option(
+    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A setting to change, as for 'txtopo submit'."
+)
+@takes_cluster
+def rebalance(connect: Connect, name: str, wait_secs: float | None, pairs: tuple[str, ...]) -> None:
+    """Deactivate a topology, and after the wait start it anew, perhaps elsewhere and with changed settings."""
+    _change(connect, name, "rebalance", wait_secs, parse_pairs(pairs))
+
+
+def _change(
+    connect: Connect, name: str, what: str, wait_secs: float | None = None, settings: dict[str, str] | None = None
+) -> None:
+    with connect() as client:
+        match what:
+            case "kill":
+                after = client.kill(name, wait_secs)
+            case "rebalance":
+                after = client.rebalance(name, wait_secs, settings)
+            case _:
+                after = getattr(client, what)(name)
+    left_secs = after["secondsLeft"]
+    waits = (
+        f"; {what} in {math.ceil(left_secs)} s" if left_secs and after["status"] in {"KILLED", "REBALANCING"} else ""
+    )
+    click.echo(f"{after['id']} is {after['status']}{waits}")
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@takes_cluster
+def logs(connect: Connect, name: str, follows: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    """Print the end of the log of a topology's driver."""
+    with connect() as client:
+        for part in client.log(name, follows=follows):
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+
+
+@click.command(cls=Command)
+@takes_cluster
+def leader(connect: Connect) -> None:
+    """Print the address of the nimbus that leads."""
+    with connect() as client:
+        click.echo(client.leader())

@@ -1,0 +1,94 @@
+"""``txtopo nimbus`` and ``txtopo supervisor``: run a daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.settings import parse_pairs
+from txtopo.errors import RuleError
+
+Options = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _daemon_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    options: list[Options] = [
+        click.option(
+            "--config",
+            "path",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A TOML file with settings of daemons.",
+        ),
+        click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A setting; overrides the file."),
+        click.option(
+            "--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Log there, not to standard error."
+        ),
+        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command(cls=Command)
+@_daemon_options
+def nimbus(path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log_format: str) -> None:
+    """Run a nimbus, one of the daemons that take submissions and lead a cluster.
+
+    Run several, on different machines, under systemd or the like: a nimbus ends on whatever it does not expect, and
+    goes on where it was when it is started again. SIGTERM and Ctrl-C end it in good order; running topologies go on.
+    """
+    _run("nimbus", path, pairs, log_file, log_format)
+
+
+@click.command(cls=Command)
+@_daemon_options
+def supervisor(path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log_format: str) -> None:
+    """Run a supervisor, the daemon that runs topologies' drivers on its machine.
+
+    Run one on each machine, under systemd or the like. Whether it is killed, stopped or started again, its drivers run
+    on; started again, it adopts them.
+    """
+    _run("supervisor", path, pairs, log_file, log_format)
+
+
+def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log_format: str) -> None:
+    try:
+        from txtopo.cluster import daemon  # noqa: PLC0415 - the extra's packages are imported when they are needed
+        from txtopo.cluster.api import NimbusApi  # noqa: PLC0415
+        from txtopo.cluster.nimbus import Nimbus  # noqa: PLC0415
+        from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
+        from txtopo.cluster.supervisor import Supervisor  # noqa: PLC0415
+        from txtopo.cluster.supervisor_api import SupervisorApi  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CommandLineError(f"{error}; daemons need more packages: pip install 'txtopo[cluster]'") from error
+    daemon.log_to(log_file, log_format)
+    log = logging.getLogger(f"txtopo.{kind}")
+    with contextlib.ExitStack() as stack:
+        try:
+            config = ClusterConfig.read(path, parse_pairs(pairs))
+            token = cluster_token(Path(config["cluster.token.file"]))
+            host, port = config[f"{kind}.host"], config[f"{kind}.port"]
+            listener = stack.enter_context(daemon.listen(host, port))
+            address = config[f"{kind}.address"] or f"{host}:{port}"
+            make = Nimbus if kind == "nimbus" else Supervisor
+            running: Nimbus | Supervisor = make(config, address, token, daemon.version(), daemon.fail)
+            running.start()
+        except RuleError:
+            raise
+        except Exception as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
+            log.critical("cannot start: %s", error)
+            click.get_current_context().exit(daemon.EXIT_START)
+        log.info("%s %s listens on %s, with ZooKeeper at %s", kind, daemon.version(), address, config.zookeeper_hosts)
+        if isinstance(running, Supervisor):
+            app = SupervisorApi(running, token).app
+        else:
+            app = NimbusApi(running, token, daemon.version()).app
+        daemon.serve(app, listener, running.begin_stop, running.stop)
+        log.info("%s %s has ended", kind, address)

@@ -1,0 +1,49 @@
+"""``txtopo driver``: what a supervisor starts for a topology, and to check one. Not for people."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from txtopo.cli.command import Command, CommandLineError, YourCodeError
+from txtopo.cli.target import load_target
+from txtopo.cluster.driver import Loaded, build, kind_of, run_driver
+from txtopo.errors import TxtopoError
+
+
+@click.command(cls=Command, hidden=True)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
+@click.option("--check", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The code to check.")
+@click.option("--answer", type=click.Path(dir_okay=False, path_type=Path), help="Where to write what came of it.")
+@click.option("--settings", type=click.Path(dir_okay=False, path_type=Path), help="Settings to check it with.")
+def driver(folder: Path | None, check: Path | None, answer: Path | None, settings: Path | None) -> None:
+    """Run the driver of FOLDER, or check the code of a topology."""
+    if folder is not None:
+        click.get_current_context().exit(run_driver(folder, load))
+    if check is None or answer is None:
+        raise CommandLineError("give a FOLDER, or --check and --answer")
+    draft = answer.with_name(f".{answer.name}")
+    draft.write_text(json.dumps(_checked(check, None if settings is None else json.loads(settings.read_bytes()))))
+    draft.replace(answer)
+
+
+def load(text: str, settings: Mapping[str, str], folder: Path) -> Loaded:
+    """Build a topology from the modules in a folder."""
+    target = load_target(text, [f"{name}={value}" for name, value in settings.items()], folder)
+    return Loaded(target.topology, target.config)
+
+
+def _checked(code: Path, settings: Mapping[str, str] | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            loaded = build(code, Path(folder) / "code", load, settings)
+        except (TxtopoError, CommandLineError, YourCodeError) as error:
+            return {"error": "SubmissionError", "errorMessage": error.message, "leader": None}
+        except Exception as error:  # noqa: BLE001 - code of users: whatever it is, it does not build
+            return {"error": "SubmissionError", "errorMessage": f"{type(error).__name__}: {error}", "leader": None}
+        return {"topologyId": loaded.topology.id, "kind": kind_of(loaded.topology).value}

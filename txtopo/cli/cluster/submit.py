@@ -1,0 +1,151 @@
+"""``txtopo submit``: hand a topology to a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import attrs
+import click
+
+from txtopo.cli.cluster.asking import Connect, takes_cluster
+from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.settings import parse_pairs
+from txtopo.cli.target import DEFAULT_ATTRIBUTE, Target, load_target
+from txtopo.errors import SubmissionError
+
+_CHECK_SECS = 300.0
+
+
+@click.command(cls=Command)
+@click.argument("what", metavar="MODULE[:ATTRIBUTE]|WHEEL|FOLDER")
+@click.option("--name", help="Its name in the cluster; by default the topology's id.")
+@click.option("--module", metavar="MODULE[:ATTRIBUTE]", help="What to run of a WHEEL or FOLDER with several modules.")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter or setting, as for 'txtopo run'."
+)
+@click.option("--inactive", "is_inactive", is_flag=True, help="Do not begin before 'txtopo activate'.")
+@takes_cluster
+def submit(  # noqa: PLR0913, PLR0917 - options of the command line
+    connect: Connect,
+    what: str,
+    name: str | None,
+    module: str | None,
+    pairs: tuple[str, ...],
+    is_inactive: bool,  # noqa: FBT001 - a flag of the command line
+) -> None:
+    """Submit a topology to a cluster, which keeps it running.
+
+    A MODULE is packed with all imported modules that are not installed; what they import besides must be installed
+    where drivers run. The topology is built here, and once more from nothing but the archive, before it is sent.
+    """
+    try:
+        from txtopo.cluster.daemon import version  # noqa: PLC0415 - as above
+        from txtopo.cluster.driver import kind_of  # noqa: PLC0415 - as above
+        from txtopo.cluster.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
+    except ModuleNotFoundError as error:
+        raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
+    if name is not None:
+        check_name(name)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = _packed(what, module, pairs, Path(folder))
+        check_archive(packed.archive)
+        kind = kind_of(packed.target.topology)
+        config = packed.target.config.of_kind(kind)
+        main, _, attribute = packed.text.partition(":")
+        submission = Submission(
+            name or packed.target.topology.id,
+            packed.target.topology.id,
+            main,
+            attribute or DEFAULT_ATTRIBUTE,
+            parse_pairs(pairs),
+            config.message_timeout_secs,
+            not is_inactive,
+            kind.value,
+            version(),
+        )
+        check_name(submission.name)
+        _check(submission.to_bytes(), packed.archive, Path(folder) / "checked")
+        with connect() as client:
+            after = client.submit(submission, packed.archive)
+    click.echo(f"{after['id']} is {after['status']}")
+    if after.get("note"):
+        click.echo(f"note: {after['note']}", err=True)
+
+
+@attrs.frozen
+class _Packed:
+    """An archive, and the topology that was built from its sources."""
+
+    archive: Path
+    text: str
+    """``MODULE[:ATTRIBUTE]``."""
+    target: Target
+
+
+def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
+    from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of  # noqa: PLC0415 - the extra
+
+    archive = folder / "code.zip"
+    path = Path(what)
+    if path.is_dir():
+        text = module or top_of(modules_in(path), what)
+        pack_folder(path, archive)
+        return _Packed(archive, text, load_target(text, pairs, path.absolute()))
+    if path.suffix in {".whl", ".zip"}:
+        if not path.is_file():
+            raise CommandLineError(f"there is no file {what}")
+        unpacked = folder / "wheel"
+        _unpack(path, unpacked)
+        text = module or top_of(modules_in(unpacked), what)
+        archive.write_bytes(path.read_bytes())
+        return _Packed(archive, text, load_target(text, pairs, unpacked))
+    if module is not None:
+        raise CommandLineError("--module is for a WHEEL or FOLDER; a MODULE names itself")
+    target = load_target(what, pairs)
+    pack_modules(target.module.__name__, archive)
+    return _Packed(archive, what, target)
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    from txtopo.cluster.submission import check_archive  # noqa: PLC0415 - the extra
+
+    check_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+
+
+def _check(description: bytes, archive: Path, folder: Path) -> None:
+    """Build the topology from nothing but the archive, in a process of its own, as a driver would.
+
+    Raises:
+        SubmissionError: it does not build.
+    """
+    from txtopo.cluster.driver import child_environment, driver_command  # noqa: PLC0415 - the extra
+    from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
+
+    folder.mkdir()
+    (folder / ARCHIVE_NAME).write_bytes(archive.read_bytes())
+    (folder / DESCRIPTION_NAME).write_bytes(description)
+    answer = folder / "answer.json"
+    command = driver_command("--check", str(folder), "--answer", str(answer))
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own command
+            command,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            timeout=_CHECK_SECS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SubmissionError(f"the topology was not built within {_CHECK_SECS:g} s") from None
+    if not answer.is_file():
+        raise SubmissionError(f"the process that builds the topology ended with status {ended.returncode}")
+    found = json.loads(answer.read_bytes())
+    if "error" in found:
+        raise SubmissionError(f"the archive alone does not build the topology: {found['errorMessage']}")

@@ -1,0 +1,479 @@
+"""The driver process: runs one topology in one slot of a supervisor.
+
+A supervisor starts it with a folder, which outlives both, and by which a supervisor that is started again finds it::
+
+    launch.json     what to run; written before the process is started
+    lock            locked for as long as the process lives: the supervisor locks it, the process inherits it
+    pid             the id of its process group; written by the driver
+    exit.json       how it ended; written by the driver
+    code/           the unpacked archive
+
+What happens in it:
+
+1. The pulse, a thread, writes heartbeats and watches the topology's record: only an ACTIVE topology begins
+   transactions, a KILLED one is stopped. It also stops the run when the assignment is taken away, and when ZooKeeper
+   has been away for ``supervisor.isolation.secs``, for then nimbus starts the topology elsewhere. If the run does not
+   end, the pulse ends the process: there may be no supervisor to do so.
+2. The topology's code is unpacked and imported, here and nowhere else. The topology is built with the settings of its
+   record, and run.
+3. How it ended is written down, and is the exit status, a :class:`~txtopo.cluster.slots.DriverExit`.
+
+Coordinator state is kept in the cluster's ZooKeeper, unless the topology's configuration says otherwise; so the next
+driver goes on where this one was, on whatever machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+import sys
+import sysconfig
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+
+from txtopo.cluster.assignment import Assignment, Heartbeat
+from txtopo.cluster.lifecycle import Status, Topology as TopologyRecord
+from txtopo.cluster.slots import DriverExit
+from txtopo.cluster.state import ClusterState
+from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.config import Config, TopologyKind
+from txtopo.core.actions import StopReason
+from txtopo.engine.control import RunControl
+from txtopo.engine.plain_run import PlainReport
+from txtopo.engine.report import Progress, RunReport
+from txtopo.engine.runner import run
+from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError, Unreachable
+from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.tasks.user_output import PRINT, USER_LOGGER
+from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+
+_LOG = logging.getLogger(__name__)
+_ERROR_CHARACTERS_MAX = 4_000
+_GRACE_SECS = 10.0
+"""How long a run that must end may take to do so, before the process is ended."""
+_PRIVATE = 0o600
+
+STARTING = "starting"
+"""The stage of a driver whose topology does not run yet."""
+
+
+@attrs.frozen
+class Launch:
+    """What a driver is started with.
+
+    Args:
+        id: unique for each launch.
+        assignment: what it is for.
+        code: the folder with the archive and the description.
+        zookeeper_hosts: the cluster's ZooKeeper.
+        zookeeper_root: the node above all of the cluster's.
+        zookeeper_credentials: ``user:password``, or None.
+        session_timeout_secs: of its session.
+        supervisor: the id of the supervisor that starts it.
+        heartbeat_secs: from one heartbeat to the next.
+        isolation_secs: how long it goes on without ZooKeeper.
+    """
+
+    id: str
+    assignment: Assignment
+    code: str
+    zookeeper_hosts: str
+    zookeeper_root: str
+    zookeeper_credentials: str | None = attrs.field(default=None, repr=False)
+    session_timeout_secs: float = 10.0
+    supervisor: str = ""
+    heartbeat_secs: float = 3.0
+    isolation_secs: float = 20.0
+
+
+@attrs.frozen
+class DriverEnd:
+    """How a driver ended."""
+
+    status: int
+    error: str = ""
+
+
+@attrs.frozen
+class Loaded:
+    """A topology that was built from its code, and its configuration."""
+
+    topology: Topology
+    config: Config
+
+
+Load = Callable[[str, Mapping[str, str], Path], Loaded]
+"""Builds the topology ``MODULE:ATTRIBUTE`` with settings from the modules in a folder."""
+
+
+@attrs.frozen
+class DriverFolder:
+    """The folder of one slot's driver."""
+
+    path: Path
+
+    def begin(self, launch: Launch) -> int:
+        """Empty the folder, write what to run, and return the file descriptor that the process must inherit."""
+        self.remove()
+        self.path.mkdir(parents=True)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._write("launch.json", to_json(launch))
+        return lock
+
+    def launch(self) -> Launch | None:
+        """Return what was written by :meth:`begin`; None if nothing was."""
+        written = self._read("launch.json")
+        try:
+            return None if written is None else from_json(written, Launch)
+        except DAMAGE:
+            return None
+
+    def is_locked(self) -> bool:
+        """Whether the process lives."""
+        try:
+            lock = os.open(self.path / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def pid(self) -> int | None:
+        """Return the process id; None if the process has not written it yet."""
+        written = self._read("pid")
+        return written if isinstance(written, int) else None
+
+    def end(self) -> DriverEnd | None:
+        """Return how it ended; None if it did not say so."""
+        written = self._read("exit.json")
+        try:
+            return None if written is None else from_json(written, DriverEnd)
+        except DAMAGE:
+            return None
+
+    def write_pid(self) -> None:
+        """Write this process' id."""
+        self._write("pid", os.getpid())
+
+    def write_end(self, end: DriverEnd) -> None:
+        """Write how it ended."""
+        self._write("exit.json", to_json(end))
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _read(self, name: str) -> Any:
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.path / name).read_bytes())
+        return None
+
+    def _write(self, name: str, content: Any) -> None:
+        """Write a file that appears whole, or not at all."""
+        draft = self.path / f".{name}"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "w") as file:  # noqa: PTH123 - a mode
+            json.dump(content, file)
+        draft.replace(self.path / name)
+
+
+def run_driver(folder: Path, load: Load) -> int:
+    """Run the topology that ``launch.json`` in a folder names; return the exit status."""
+    place = DriverFolder(folder)
+    launch = place.launch()
+    if launch is None:
+        _LOG.error("there is no launch.json in %s", folder)
+        return DriverExit.ERROR
+    place.write_pid()
+    _log()
+    end = _Driver(launch, place, load).run()
+    place.write_end(end)
+    return end.status
+
+
+def build(code: Path, unpacked: Path, load: Load, settings: Mapping[str, str] | None = None) -> Loaded:
+    """Unpack the code of a topology, and build it.
+
+    Args:
+        code: the folder with archive and description.
+        unpacked: where to unpack it; it goes to the front of ``sys.path``.
+        load: builds it.
+        settings: as in the topology's record; None: those that were submitted.
+
+    Raises:
+        RuleError: the archive is bad, or does not build the topology that was submitted.
+    """
+    submission = Submission.from_bytes((code / DESCRIPTION_NAME).read_bytes())
+    check_archive(code / ARCHIVE_NAME)
+    unpacked.mkdir(parents=True)
+    with zipfile.ZipFile(code / ARCHIVE_NAME) as archive:
+        archive.extractall(unpacked)
+    given = submission.settings if settings is None else settings
+    loaded = load(f"{submission.module}:{submission.attribute}", given, unpacked)
+    if loaded.topology.id != submission.topology_id:
+        raise SubmissionError(f"the code builds topology {loaded.topology.id!r}, not {submission.topology_id!r}")
+    loaded.config.of_kind(kind_of(loaded.topology))
+    return loaded
+
+
+def kind_of(topology: Topology) -> TopologyKind:
+    """Return a topology's kind."""
+    return TopologyKind.PLAIN if isinstance(topology, PlainTopology) else TopologyKind.TRANSACTIONAL
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process that imports this txtopo, wherever it runs."""
+    environment = dict(os.environ)
+    root = Path(__file__).parents[2]
+    if not any(root == Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
+        before = environment.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join([str(root), *(path for path in before if path)])
+    return environment
+
+
+def driver_command(*arguments: str) -> list[str]:
+    """Return the command of a driver process; the working folder is not on its search path."""
+    return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
+
+
+def _log() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    # py4j logs connections that a stop closes, with the root logger.
+    handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("txtopo").setLevel(logging.INFO)
+    logging.getLogger(USER_LOGGER).setLevel(PRINT)
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+
+
+class _Driver:
+    """One life of a driver."""
+
+    def __init__(self, launch: Launch, place: DriverFolder, load: Load) -> None:
+        self._launch = launch
+        self._place = place
+        self._load = load
+        self._control = RunControl()
+
+    def run(self) -> DriverEnd:
+        """Run the topology; return how it ended."""
+        try:
+            with self._open_state() as state:
+                record = state.topology(self._launch.assignment.topology)
+                if record is None:
+                    return DriverEnd(DriverExit.STOPPED, "its topology is gone")
+                with _Pulse(state, self._launch, self._control) as pulse:
+                    return self._run(record, pulse)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
+            _LOG.error("the driver ends", exc_info=error)
+            return DriverEnd(DriverExit.ERROR, _words(error))
+
+    @contextlib.contextmanager
+    def _open_state(self) -> Any:
+        launch = self._launch
+        state = ClusterState(
+            launch.zookeeper_hosts, launch.zookeeper_root, launch.session_timeout_secs, launch.zookeeper_credentials
+        )
+        try:
+            yield state
+        finally:
+            state.close()
+
+    def _run(self, record: TopologyRecord, pulse: _Pulse) -> DriverEnd:
+        _LOG.info("%s: driver %d begins, by assignment %d", record.id, os.getpid(), self._launch.assignment.number)
+        try:
+            loaded = build(Path(self._launch.code), self._place.path / "code", self._load, record.settings)
+            config = _configured(loaded, self._launch)
+        except (RuleError, DivergenceError) as error:
+            _LOG.error("the topology cannot be built", exc_info=error)
+            return DriverEnd(DriverExit.BROKEN_RULE, _words(error))
+        topology: Any = loaded.topology
+        try:
+            report = run(topology, config, on_progress=pulse.progressed, on_stage=pulse.entered, control=self._control)
+        except (RuleError, DivergenceError) as error:
+            _LOG.error("the run has failed", exc_info=error)
+            # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.
+            is_local = isinstance(error, ConfigError) and not pulse.has_run
+            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, _words(error))
+        _LOG.info("%s: the run has ended: %s", record.id, report.reason)
+        return DriverEnd(DriverExit.FINISHED if _is_exhausted(report) else DriverExit.STOPPED, report.reason)
+
+
+def _configured(loaded: Loaded, launch: Launch) -> Config:
+    """Return the configuration with the cluster's ZooKeeper as the store, unless it says otherwise."""
+    config = loaded.config
+    topology = loaded.topology
+    if not isinstance(topology, TransactionalTopology) or "topology.state.store" in config.given:
+        return config
+    states = topology.plan.states.values()
+    if states and not any(state.is_durable for state in states):
+        return config  # its tables begin anew with each driver, so its coordinator state must, too
+    defaults: dict[str, Any] = {"topology.state.store": "zookeeper"}
+    if "transactional.zookeeper.servers" not in config.given:
+        defaults["transactional.zookeeper.servers"] = tuple(launch.zookeeper_hosts.split(","))
+    if "transactional.zookeeper.session.timeout.secs" not in config.given:
+        defaults["transactional.zookeeper.session.timeout.secs"] = launch.session_timeout_secs
+    return config.with_settings(defaults)
+
+
+def _is_exhausted(report: RunReport | PlainReport) -> bool:
+    if isinstance(report, RunReport):
+        return report.reason == StopReason.EXHAUSTED.value
+    return report.reason != "stopped"
+
+
+def _words(error: BaseException) -> str:
+    text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
+    return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
+
+
+class _Pulse:
+    """Writes heartbeats, and steers the run by the topology's status."""
+
+    def __init__(self, state: ClusterState, launch: Launch, control: RunControl) -> None:
+        self._state = state
+        self._launch = launch
+        self._control = control
+        self._news = threading.Event()
+        self._closed = threading.Event()
+        self._count = 0
+        self._stage = STARTING
+        self._progress: Progress | PlainReport | None = None
+        self._must_end_at: float | None = None
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()  # before the topology runs, so that a deactivated one begins nothing
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._news.set()
+        self._thread.join(self._launch.session_timeout_secs)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the topology has run."""
+        return self._progress is not None
+
+    def entered(self, stage: str) -> None:
+        """Take in what is done before the topology runs."""
+        _LOG.info("%s", stage)
+
+    def progressed(self, progress: Progress | PlainReport) -> None:
+        """Take in how far the run is."""
+        if isinstance(progress, PlainReport) and not self.has_run and progress.workers_running < progress.workers:
+            return
+        is_first, self._progress = not self.has_run, progress
+        if is_first:
+            self._news.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._news.clear()
+            try:
+                if self._state.session.is_connected:
+                    self._look()
+            except Unreachable:
+                _LOG.warning("ZooKeeper does not answer")
+            except Exception as error:  # noqa: BLE001 - without a pulse the process must not go on
+                _LOG.error("the pulse has failed", exc_info=error)
+                self._must_end("the pulse has failed")
+            if self._state.session.cut_off_secs > self._launch.isolation_secs:
+                self._must_end(f"ZooKeeper has been away for {self._launch.isolation_secs:g} s")
+            if self._must_end_at is not None and time.monotonic() > self._must_end_at:
+                _LOG.critical("the run does not end: the process ends")
+                logging.shutdown()
+                os._exit(DriverExit.ERROR)
+            self._news.wait(self._launch.heartbeat_secs)
+
+    def _look(self) -> None:
+        topology, number = self._launch.assignment.topology, self._launch.assignment.number
+        record = self._state.topology(topology, self._news.set)
+        assignment = self._state.assignment(topology)
+        if record is None:
+            self._must_end("the topology is gone")
+            return
+        if assignment is None or assignment.number != number:
+            self._must_end("the assignment was taken away")
+            return
+        self._obey(record)
+        self._count += 1
+        self._state.beat(topology, number, self._heartbeat())
+
+    def _obey(self, record: TopologyRecord) -> None:
+        match record.status:
+            case Status.ACTIVE:
+                self._control.activate()
+            case Status.INACTIVE | Status.REBALANCING:
+                self._control.deactivate()
+            case Status.KILLED if not self._control.is_stopping:
+                left_secs = 0.0 if record.deadline is None else record.deadline - time.time()
+                self._control.stop(min(max(0.0, left_secs), record.wait_secs))
+            case Status.KILLED:
+                pass
+            case Status.FINISHED | Status.FAILED:
+                self._must_end(f"the topology is {record.status.value}")
+
+    def _must_end(self, why: str) -> None:
+        if self._must_end_at is None:
+            _LOG.warning("the run is stopped: %s", why)
+            self._must_end_at = time.monotonic() + _GRACE_SECS
+            self._control.stop(0.0)
+
+    def _heartbeat(self) -> Heartbeat:
+        stage = STARTING
+        if self._progress is not None:
+            stage = "running" if self._control.is_active else "inactive"
+            stage = "stopping" if self._control.is_stopping else stage
+        return Heartbeat(
+            self._launch.id,
+            self._count,
+            stage,
+            time.time(),
+            self._launch.supervisor,
+            os.getpid(),
+            _figures(self._progress),
+        )
+
+
+def _figures(progress: Progress | PlainReport | None) -> dict[str, float]:
+    match progress:
+        case None:
+            return {}
+        case Progress():
+            return {
+                "committedTxid": progress.committed_txid,
+                "transactions": progress.transactions,
+                "inFlight": progress.ready + progress.processing + progress.processed + progress.committing,
+                "tuples": progress.tuples,
+                "failures": progress.failures,
+                "deadLetters": progress.dead_letters,
+            }
+        case PlainReport():
+            return {
+                "emitted": progress.emitted,
+                "acked": progress.acked,
+                "failed": progress.failed,
+                "pending": progress.pending,
+                "workers": progress.workers_running,
+                "restarts": progress.restarts,
+            }

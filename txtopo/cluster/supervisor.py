@@ -1,0 +1,580 @@
+"""Supervisor: the daemon that starts, watches, restarts and ends driver processes.
+
+It keeps nothing in memory that matters: started again, it adopts the drivers that still run. It imports no submitted
+code; drivers and checks are processes of their own. One thread looks at each slot again and again, and lets the pure
+:func:`~txtopo.cluster.slots.step` decide::
+
+    FOLDER/id                 this supervisor's id
+    FOLDER/lock               locked while a supervisor uses the folder
+    FOLDER/CLUSTER/code/      the code of topologies, checked
+    FOLDER/CLUSTER/drivers/N/ the folder of slot N's driver; see ``driver``
+    FOLDER/CLUSTER/logs/ID/   driver.log, and driver.log.1 before it
+
+A driver inherits a locked file. So whether one lives is a question to the kernel, and no process id that is used again
+can deceive a supervisor:
+
+1. The supervisor locks ``lock``, writes ``launch.json``, and starts the process, which inherits the lock.
+2. The supervisor is killed, before or after it could have written down a process id.
+3. Started again, it finds ``launch.json``. If the file is locked, the driver lives and is adopted; if not, it is dead
+   or was never started, and ``exit.json`` says how it ended, if it could.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.cluster.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
+from txtopo.cluster.code import CodeStore
+from txtopo.cluster.distribution import CodeAccess, distributor_of
+from txtopo.cluster.driver import (
+    STARTING,
+    DriverFolder,
+    Launch as DriverLaunch,
+    child_environment,
+    driver_command,
+)
+from txtopo.cluster.lifecycle import Status
+from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.slots import (
+    CleanUp,
+    DriverSlot,
+    FetchCode,
+    Kill,
+    Launch,
+    Report,
+    Seen,
+    SlotLimits,
+    SlotState,
+    Terminate,
+    adopted,
+    step,
+)
+from txtopo.cluster.state import ClusterState
+from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
+from txtopo.failpoints import durable_step
+
+_LOG = logging.getLogger(__name__)
+
+_AWAY_SECS = 1.0
+_TIDY_SECS = 10.0
+_FETCH_AGAIN_SECS = 1.0
+_LOG_BYTES_MAX = 64 << 20
+_LOGS_MAX = 100
+"""The topologies whose logs are kept."""
+_FETCHES_MAX = 2
+
+
+class Supervisor:
+    """One supervisor, without its HTTP server.
+
+    Args:
+        config: its settings.
+        address: the ``host:port`` by which others reach its HTTP server.
+        token: the cluster's.
+        version: of txtopo.
+        on_failure: called, on any thread, with an error that nothing here expects: the process must end.
+
+    Raises:
+        ConfigError: a setting does not fit, or another supervisor uses the folder.
+        Unreachable: ZooKeeper does not answer.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        address: str,
+        token: str,
+        version: str,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.config = config
+        self.address = address
+        home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
+        home.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(home / "lock")
+        self.id = _own_id(home / "id")
+        self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.distributor = distributor_of(config)
+        self.state = ClusterState(
+            config.zookeeper_hosts,
+            config["storm.zookeeper.root"],
+            config["storm.zookeeper.session.timeout.secs"],
+            config["storm.zookeeper.auth"],
+        )
+        self._folder = home / self.state.cluster_id
+        self.store = CodeStore(self._folder / "code")
+        self.distributor.prepare(CodeAccess(self.state, address, token))
+        self._record = SupervisorRecord(self.id, address, config["supervisor.slots"], time.time(), version)
+        self._on_failure = on_failure
+        self._slots: dict[int, _Slot] = {}
+        self._news = threading.Event()
+        self._stopped = threading.Event()
+        self._is_ending = False
+        self._cluster = _Cluster()
+        self._read_at = time.monotonic()
+        self._tidied_at = 0.0
+        self._fetches: dict[str, Future[None]] = {}
+        self._fetch_again_at: dict[str, float] = {}
+        self._fetch_lock = threading.Lock()
+        self._fetchers = ThreadPoolExecutor(_FETCHES_MAX, "fetch")
+        self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
+
+    def start(self) -> None:
+        """Adopt the drivers that run, announce this supervisor, and start the thread."""
+        for topology, wrong in self.store.check(self.state.manifests()).items():
+            _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        self._adopt()
+        self.state.session.listen(self.wake)
+        self._thread.start()
+
+    def begin_stop(self) -> None:
+        """Say that it will stop; in a signal handler."""
+
+    def stop(self) -> None:
+        """End; drivers run on, unless ``supervisor.stops.drivers`` is set."""
+        self._stopped.set()
+        self.wake()
+        self._thread.join(self.state.session.patience_secs)
+        if self.config["supervisor.stops.drivers"]:
+            self._end_drivers()
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
+        self.distributor.close()
+        self.state.close()
+        os.close(self._lock)
+
+    def wake(self) -> None:
+        """Let the thread look at once."""
+        self._news.set()
+
+    def slots(self) -> list[DriverSlot]:
+        """Return the slots, to show."""
+        return [slot.now for _, slot in sorted(self._slots.copy().items())]
+
+    def log_path(self, topology: str) -> Path | None:
+        """Return the log of a topology's drivers; None if there is none here."""
+        path = self._folder / "logs" / topology / "driver.log"
+        is_plain = path.parent.parent == self._folder / "logs" and topology not in {"", ".", ".."}
+        return path if is_plain and path.is_file() else None
+
+    # Code.
+
+    def check(self, topology: str, settings: Mapping[str, str] | None = None) -> Any:
+        """Build a topology in a process of its own; return what came of it, as the API answers.
+
+        Args:
+            topology: its id.
+            settings: to build it with; None: those that were submitted.
+
+        Raises:
+            CodeUnavailable: the code cannot be fetched.
+            SubmissionError: the process died without an answer.
+        """
+        self._fetch(topology)
+        folder = Path(tempfile.mkdtemp(prefix="check-", dir=self._folder))
+        try:
+            answer = folder / "answer.json"
+            command = driver_command("--check", str(self.store.path(topology)), "--answer", str(answer))
+            if settings is not None:
+                (folder / "settings.json").write_text(json.dumps(dict(settings)))
+                command += ["--settings", str(folder / "settings.json")]
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                cwd=self.work_dir,
+                env=child_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                process.wait(self.config["nimbus.submission.check.secs"])
+            except subprocess.TimeoutExpired:
+                raise SubmissionError("the topology is not built within nimbus.submission.check.secs") from None
+            finally:
+                _end_group(process)
+            if not answer.is_file():
+                raise SubmissionError(f"the process that builds it ended with status {process.returncode}")
+            return json.loads(answer.read_bytes())
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _fetch(self, topology: str) -> None:
+        """Fetch the code of a topology, unless it is here."""
+        with self._fetch_lock:
+            if self.store.has(topology):
+                return
+            manifest = self.state.manifest(topology)
+            if manifest is None:
+                raise CodeUnavailable(f"no code of {topology!r} is published")
+            with self.store.draft() as draft:
+                self.distributor.download(manifest, draft)
+                self.store.keep(draft, manifest)
+        _LOG.info("the code of %s is here", topology)
+
+    def _begin_fetch(self, topology: str) -> None:
+        """Fetch code in the background; not again while that goes on, or right after it failed."""
+        running = self._fetches.get(topology)
+        now = time.monotonic()
+        if (running is not None and not running.done()) or now < self._fetch_again_at.get(topology, 0.0):
+            return
+        self._fetch_again_at[topology] = now + _FETCH_AGAIN_SECS
+
+        def fetch() -> None:
+            try:
+                self._fetch(topology)
+            except (CodeUnavailable, Unreachable) as error:
+                _LOG.warning("%s", error)
+            except BaseException as error:  # noqa: BLE001 - fail fast
+                self._on_failure(error)
+            self.wake()
+
+        self._fetches[topology] = self._fetchers.submit(fetch)
+
+    # The loop.
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._news.clear()
+                is_settled = self._look()
+                if is_settled:
+                    self._news.wait(self.config["supervisor.monitor.frequency.secs"])
+        except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
+            if not self._stopped.is_set():
+                self._on_failure(error)
+
+    def _look(self) -> bool:
+        """Look at all slots once; return whether nothing has changed."""
+        self._read()
+        now = time.monotonic()
+        cut_off_secs = 0.0 if self._cluster.read_at == self._read_at else max(now - self._cluster.read_at, 1e-9)
+        numbers = {*range(self.config["supervisor.slots"]), *self._slots}
+        is_settled = True
+        if cut_off_secs:
+            self._cluster.is_away = True
+        for number in sorted(numbers):
+            slot = self._slots.setdefault(number, _Slot(number, self._folder / "drivers" / str(number)))
+            before = slot.now
+            self._step(slot, cut_off_secs)
+            if slot.unsent and not cut_off_secs:
+                self._report(slot, *slot.unsent)
+            is_settled &= slot.now.state is before.state
+            if slot.now.state is not before.state:
+                topology = slot.now.assignment or before.assignment
+                name = "" if topology is None else f", {topology.topology}"
+                _LOG.info("slot %d%s: %s -> %s", number, name, before.state.value, slot.now.state.value)
+        if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
+            self._tidied_at = now
+            self._tidy()
+        return is_settled
+
+    def _read(self) -> None:
+        """Read what ZooKeeper wants here; if it does not answer, the last answer stays."""
+        self._read_at = time.monotonic()
+        if not self.state.session.is_connected:
+            return
+        try:
+            self.state.announce_supervisor(self._record)
+            self.state.watch(("assignments", "storms"), self.wake)
+            assignments = {each.slot: each for each in self.state.assignments().values() if each.supervisor == self.id}
+            statuses = {name: each.status for name, each in self.state.topologies().items()}
+            beats = {
+                each.topology: beat
+                for each in assignments.values()
+                if (beat := self.state.heartbeat(each.topology, each.number)) is not None
+            }
+            ended = frozenset(
+                each.topology
+                for each in assignments.values()
+                if self.state.ending(each.topology, each.number) is not None
+            )
+        except Unreachable as error:
+            _LOG.warning("%s", error)
+            return
+        was_away = self._cluster.is_away
+        self._cluster = _Cluster(self._read_at, assignments, statuses, beats, ended)
+        for slot in self._slots.values():
+            slot.take_beat(self._cluster.beats, self._read_at, is_new_time=was_away)
+
+    def _step(self, slot: _Slot, cut_off_secs: float) -> None:
+        slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits())
+        for action in actions:
+            match action:
+                case FetchCode(topology):
+                    self._begin_fetch(topology)
+                case Launch(assignment):
+                    self._launch(slot, assignment)
+                case Terminate():
+                    slot.signal(signal.SIGTERM)
+                case Kill():
+                    slot.signal(signal.SIGKILL)
+                case Report(assignment, ending):
+                    self._report(slot, assignment, ending)
+                case CleanUp():
+                    slot.clean_up()
+
+    def _seen(self, slot: _Slot, cut_off_secs: float) -> Seen:
+        wanted = self._cluster.assignments.get(slot.now.number)
+        is_alive = slot.is_alive()
+        if wanted is not None and not is_alive:
+            status = self._cluster.statuses.get(wanted.topology)
+            is_over = slot.now.state is SlotState.EMPTY and wanted.topology in self._cluster.ended
+            # For a killed topology nothing is started; nor for one whose end was reported before a restart.
+            if status is None or status is Status.KILLED or is_over:
+                wanted = None
+        end = None if is_alive else slot.end()
+        return Seen(
+            now=time.monotonic(),
+            wanted=wanted,
+            has_code=wanted is not None and self.store.has(wanted.topology),
+            is_process_alive=is_alive,
+            exit_status=None if end is None else end[0],
+            has_run=slot.has_run,
+            beat_age_secs=None if cut_off_secs else slot.beat_age_secs(),
+            cut_off_secs=cut_off_secs,
+            error="" if end is None else end[1],
+        )
+
+    def _limits(self) -> SlotLimits:
+        config = self.config
+        return SlotLimits(
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            silence_secs=config["supervisor.worker.timeout.secs"],
+            shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
+            retries_max=config["supervisor.worker.start.retries"],
+            isolation_secs=config["supervisor.isolation.secs"],
+        )
+
+    def _launch(self, slot: _Slot, assignment: Assignment) -> None:
+        config = self.config
+        launch = DriverLaunch(
+            id=secrets.token_hex(8),
+            assignment=assignment,
+            code=str(self.store.path(assignment.topology)),
+            zookeeper_hosts=config.zookeeper_hosts,
+            zookeeper_root=config["storm.zookeeper.root"],
+            zookeeper_credentials=config["storm.zookeeper.auth"],
+            session_timeout_secs=config["storm.zookeeper.session.timeout.secs"],
+            supervisor=self.id,
+            heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
+            isolation_secs=config["supervisor.isolation.secs"],
+        )
+        log = self._folder / "logs" / assignment.topology / "driver.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with durable_step("supervisor.launch"):
+            slot.launch(launch, log, self.work_dir)
+        _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
+
+    def _report(self, slot: _Slot, assignment: Assignment, ending: Ending) -> None:
+        _LOG.info("%s on slot %d: %s %s", assignment.topology, slot.now.number, ending.kind.value, ending.reason)
+        try:
+            with durable_step("supervisor.report"):
+                self.state.report(assignment.topology, assignment.number, attrs.evolve(ending, at=time.time()))
+        except Unreachable as error:
+            _LOG.warning("%s", error)
+            slot.unsent = (assignment, ending)
+            return
+        slot.unsent = None
+
+    def _adopt(self) -> None:
+        folders = self._folder / "drivers"
+        for folder in sorted(folders.iterdir()) if folders.is_dir() else []:
+            launch = DriverFolder(folder).launch()
+            if not folder.name.isdecimal() or launch is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            slot = _Slot(int(folder.name), folder)
+            beat = self.state.heartbeat(launch.assignment.topology, launch.assignment.number)
+            slot.adopt(launch, None if beat is None else {launch.assignment.topology: beat})
+            self._slots[slot.now.number] = slot
+            what = f"runs, process {slot.pid()}" if slot.is_alive() else "has ended"
+            _LOG.info("slot %d: the driver of %s %s", slot.now.number, launch.assignment.topology, what)
+
+    def _tidy(self) -> None:
+        """Remove the code and logs that nobody needs; keep logs short."""
+        published = self.state.manifests()
+        used = {slot.now.assignment.topology for slot in self._slots.values() if slot.now.assignment is not None}
+        for topology in self.store.topologies():
+            if topology not in published and topology not in used:
+                self.store.remove(topology)
+        logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
+        for path in logs[:-_LOGS_MAX]:
+            if path.parent.name not in used:
+                shutil.rmtree(path.parent, ignore_errors=True)
+        for path in logs:
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > _LOG_BYTES_MAX:
+                    # The driver writes at the end of the file, wherever that is. Lines written just now may be lost.
+                    shutil.copyfile(path, path.with_name("driver.log.1"))
+                    os.truncate(path, 0)
+
+    def _end_drivers(self) -> None:
+        """End all drivers: in good order, or after the time for that by force."""
+        for slot in self._slots.values():
+            slot.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.config["supervisor.worker.shutdown.sleep.secs"]
+        while any(slot.is_alive() for slot in self._slots.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for slot in self._slots.values():
+            slot.signal(signal.SIGKILL)
+
+
+@attrs.define
+class _Cluster:
+    """What was read last."""
+
+    read_at: float = attrs.field(factory=time.monotonic)
+    assignments: Mapping[int, Assignment] = attrs.field(factory=dict)
+    """By slot."""
+    statuses: Mapping[str, Status] = attrs.field(factory=dict)
+    beats: Mapping[str, Heartbeat] = attrs.field(factory=dict)
+    ended: frozenset[str] = frozenset()
+    is_away: bool = False
+    """Whether ZooKeeper has been away since."""
+
+
+class _Slot:
+    """A slot, its state, and its process."""
+
+    def __init__(self, number: int, folder: Path) -> None:
+        self.now = DriverSlot(number)
+        self.has_run = False
+        self.unsent: tuple[Assignment, Ending] | None = None
+        """A report that ZooKeeper has not got yet."""
+        self._folder = DriverFolder(folder)
+        self._launch: DriverLaunch | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._beat: tuple[str, int] | None = None
+        self._beat_at: float | None = None
+
+    def launch(self, launch: DriverLaunch, log: Path, work_dir: Path) -> None:
+        """Start a driver."""
+        self.clean_up()
+        lock = self._folder.begin(launch)
+        self._launch = launch
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                    driver_command(str(self._folder.path)),
+                    cwd=work_dir,
+                    env=child_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(lock)
+
+    def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat] | None) -> None:
+        """Take over what an earlier supervisor has started."""
+        self._launch = launch
+        self.take_beat(beats or {}, time.monotonic(), is_new_time=True)
+        self.now = adopted(self.now.number, launch.assignment, self.has_run, time.monotonic())
+
+    def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
+        """Take in the last heartbeat; ``is_new_time``: silence counts from now, for nobody could hear it before."""
+        beat = None if self._launch is None else beats.get(self._launch.assignment.topology)
+        if self._launch is None or beat is None or beat.launch != self._launch.id:
+            return
+        self.has_run = self.has_run or beat.stage != STARTING
+        if self._beat != (beat.launch, beat.count) or is_new_time:
+            self._beat, self._beat_at = (beat.launch, beat.count), now
+
+    def beat_age_secs(self) -> float | None:
+        """Return the time since the last heartbeat; None before the first."""
+        return None if self._beat_at is None else time.monotonic() - self._beat_at
+
+    def is_alive(self) -> bool:
+        """Whether the process lives."""
+        if self._process is not None:
+            return not _has_ended(self._process)
+        return self._launch is not None and self._folder.is_locked()
+
+    def end(self) -> tuple[int | None, str] | None:
+        """Return exit status and last words of the process that has ended; None if there was none."""
+        if self._launch is None:
+            return None
+        said = self._folder.end()
+        status = None if self._process is None else self._process.returncode
+        if said is None:
+            return status, "" if status is None else f"the driver ended with status {status}; see its log"
+        return (said.status if status is None else status), said.error
+
+    def pid(self) -> int | None:
+        """Return the process id, if it is known."""
+        return self._folder.pid() if self._process is None else self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process group, if the process lives."""
+        pid = self.pid()
+        if pid is not None and self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
+
+    def clean_up(self) -> None:
+        """Remove what was recorded about the process."""
+        self._folder.remove()
+        self._launch = self._process = self._beat = self._beat_at = None
+        self.has_run = False
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a child has ended; if so, what is left of its group is killed before its id can be used again."""
+    if process.returncode is not None:
+        return True
+    if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        return False
+    _end_group(process)
+    return True
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group of a child that was not waited for yet, and wait for it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigError(
+            f"another supervisor uses {path.parent}: give this one a storm.local.dir of its own"
+        ) from None
+    return lock
+
+
+def _own_id(path: Path) -> str:
+    """Return the id in a file; make one if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.read_text().strip()
+        if found:
+            return found
+    draft = path.with_name(".id")
+    draft.write_text(f"supervisor-{secrets.token_hex(6)}\n")
+    draft.replace(path)
+    return path.read_text().strip()
