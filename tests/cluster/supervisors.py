@@ -1,0 +1,238 @@
+"""Real supervisor processes with real drivers, and the commands that users give."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from state import read_table
+from tests.cluster.nimbuses import QUICK, ROOT, Cluster, wait_for
+from tests.cluster.submitted.counting import KEYS, ROWS
+from txtopo.cluster.driver import DriverFolder
+
+SUBMITTED = Path(__file__).parent / "submitted"
+TOTAL = 40
+START_SECS = 180.0
+"""Spark starts on a machine that is busy with other things."""
+
+
+def expected(total: int = TOTAL) -> dict[int, int]:
+    """Return what the table must hold after so many transactions."""
+    counts = dict.fromkeys(range(KEYS), 0)
+    for number in range(ROWS, (total + 1) * ROWS):
+        counts[number % KEYS] += 1
+    return counts
+
+
+def counts_in(output: Path) -> dict[int, int]:
+    """Return what the table holds; empty if there is none."""
+    if not (output / "counts" / "_delta_log").is_dir():
+        return {}
+    return {row["key"]: row["count"] for row in read_table(output / "counts").to_pylist()}
+
+
+class SupervisorProcess:
+    """A supervisor that can be killed, with and without its drivers, and started again on the same folder and port."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.folder = cluster.folder / f"supervisor-{number}"
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+        self.log = cluster.folder / f"supervisor-{number}.log"
+        self._cluster = cluster
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, failpoints: str = "", **settings: object) -> SupervisorProcess:
+        """Start it, and wait until it is announced."""
+        values = {
+            **QUICK,
+            **self._cluster.settings,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+            "storm.zookeeper.servers": self._cluster.hosts,
+            "storm.zookeeper.root": self._cluster.root,
+            "storm.local.dir": self.folder,
+            "cluster.token.file": self._cluster.folder / "token",
+            "supervisor.port": self.port,
+            "supervisor.work.dir": self._cluster.folder / "work",
+        }
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["TXTOPO_FAILPOINTS"] = failpoints
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "txtopo.cli",
+                    "supervisor",
+                    *(f"--set={name}={value}" for name, value in values.items()),
+                ],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def wait_until_up(self) -> SupervisorProcess:
+        """Wait until it is announced."""
+        wait_for(f"it is announced: {self.log}", lambda: self.id in self._cluster.state.supervisors())
+        return self
+
+    @property
+    def id(self) -> str:
+        """Its id; empty before it has one."""
+        with contextlib.suppress(OSError):
+            return (self.folder / "supervisor" / "id").read_text().strip()
+        return ""
+
+    def drivers(self) -> dict[str, int]:
+        """Return the process ids of its live drivers, by topology."""
+        folders = [DriverFolder(path) for path in self.folder.glob("supervisor/*/drivers/*")]
+        found = {}
+        for folder in folders:
+            launch, pid = folder.launch(), folder.pid()
+            if launch is not None and pid is not None and folder.is_locked():
+                found[launch.assignment.topology] = pid
+        return found
+
+    def kill(self) -> None:
+        """Kill it, as ``kill -9`` does; its drivers live on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> int:
+        """End it in good order."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60.0)
+
+    def lose_machine(self) -> None:
+        """Kill it and all its drivers at once."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)  # so that it starts none again in between
+        for pid in self.drivers().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        self.kill()
+
+    def logs(self) -> str:
+        """Return what it and its drivers have logged."""
+        paths = [self.log, *self.folder.glob("supervisor/*/logs/*/driver.log")]
+        return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-4000:]}" for path in paths if path.exists())
+
+
+class DriverCluster(contextlib.ExitStack):
+    """One nimbus, some supervisors, and a table."""
+
+    def __init__(self, hosts: str, root: str, folder: Path, supervisors: int, **settings: object) -> None:
+        super().__init__()
+        quick = {
+            "nimbus.task.timeout.secs": 6,
+            "nimbus.task.launch.secs": 120,
+            "supervisor.worker.timeout.secs": 20,
+            "supervisor.isolation.secs": 4,
+            "supervisor.monitor.frequency.secs": 0.3,
+        }
+        self.cluster = self.enter_context(Cluster(hosts, root, folder, 1))
+        self.cluster.settings |= quick | {name.replace("_", "."): value for name, value in settings.items()}
+        self.output = folder / "out"
+        self.nimbus = self.cluster.nimbuses[0]
+        self.supervisors = [SupervisorProcess(self.cluster, number) for number in range(1, supervisors + 1)]
+        for supervisor in self.supervisors:
+            self.callback(supervisor.lose_machine)
+        config = [f'"nimbus.seeds" = ["{self.nimbus.address}"]', f'"cluster.token.file" = "{folder / "token"}"']
+        (folder / "cluster.toml").write_text("\n".join(config))
+
+    def start(self) -> DriverCluster:
+        """Start all."""
+        self.nimbus.start()
+        for supervisor in self.supervisors:
+            supervisor.start()
+        self.nimbus.wait_until_up()
+        for supervisor in self.supervisors:
+            supervisor.wait_until_up()
+        self.cluster.leader()
+        return self
+
+    def command(self, *arguments: str, is_right: bool = True) -> str:
+        """Run a command of the command line; return its output."""
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["TXTOPO_CLUSTER_CONFIG"] = str(self.cluster.folder / "cluster.toml")
+        ended = subprocess.run(
+            [sys.executable, "-m", "txtopo.cli", *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_SECS,
+            check=False,
+        )
+        assert (ended.returncode == 0) is is_right, ended.stdout + ended.stderr + self.logs()
+        return ended.stdout + ended.stderr
+
+    def submit(self, what: Path | str = SUBMITTED, *options: str, is_right: bool = True, **values: object) -> str:
+        """Submit the counting topology; return the id, or what the command says if it is refused."""
+        given = {"output": self.output, "total": TOTAL, **values}
+        pairs = [f"--set={name}={value}" for name, value in given.items()]
+        said = self.command("submit", str(what), *options, *pairs, is_right=is_right)
+        return said.split()[0] if is_right else said
+
+    def shown(self, name: str = "counting") -> dict[str, Any]:
+        """Return a topology, as ``txtopo list`` has it; empty if there is none."""
+        found = json.loads(self.command("list", "--format", "json"))
+        return next((each for each in found if each["name"] == name), {})
+
+    def status(self) -> str:
+        """Return the only topology's status, as ZooKeeper has it; empty if there is none."""
+        return next(iter(self.cluster.statuses().values()), "")
+
+    def wait_for(self, what: str, condition: Any) -> Any:
+        """Wait for a condition; show all logs if it does not come true."""
+        try:
+            return wait_for(what, condition, START_SECS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from error
+
+    def wait_until_counted(self, total: int = TOTAL) -> None:
+        """Wait until the topology has finished, and see that its table is exact."""
+        self.wait_for("it has finished", lambda: self.status() == "FINISHED")
+        assert counts_in(self.output) == expected(total)
+
+    def counted(self) -> int:
+        """Return how many transactions the table holds."""
+        return sum(counts_in(self.output).values()) // ROWS
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of the only driver's last heartbeat."""
+        return next(iter(self.cluster.state.heartbeats().values())).figures if self.cluster.state.heartbeats() else {}
+
+    def stages(self) -> list[str]:
+        """Return the stages of all drivers that beat."""
+        return [each.stage for each in self.cluster.state.heartbeats().values()]
+
+    def logs(self) -> str:
+        """Return all logs."""
+        nimbus = self.nimbus.log.read_text()[-3000:] if self.nimbus.log.exists() else ""
+        return f"== nimbus\n{nimbus}\n" + "\n".join(each.logs() for each in self.supervisors)
+
+    def copy_of_code(self, **changes: str) -> Path:
+        """Return a folder with the submitted code, changed: texts by the texts that replace them."""
+        folder = self.cluster.folder / "changed"
+        shutil.copytree(SUBMITTED, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        path = folder / "counting.py"
+        text = path.read_text()
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        path.write_text(text)
+        return folder

@@ -1,0 +1,207 @@
+"""Drivers, supervisors and whole machines that are killed while a topology commits; what users ask of topologies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.nimbuses import next_root
+from tests.cluster.supervisors import DriverCluster, counts_in, expected
+from txtopo.testing import ZooKeeperServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+MakeCluster = Callable[..., DriverCluster]
+
+
+@pytest.fixture
+def make_cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[MakeCluster]:
+    """Make a cluster, and end it after the test."""
+    made: list[DriverCluster] = []
+
+    def make(supervisors: int = 1, **settings: object) -> DriverCluster:
+        made.append(DriverCluster(zookeeper.hosts, next_root(), tmp_path, supervisors, **settings))
+        return made[-1].start()
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+def test_killed_driver(make_cluster: MakeCluster) -> None:
+    """H8: a driver that is killed is started again in its slot, goes on, and the table is exact."""
+    cluster = make_cluster()
+    [supervisor] = cluster.supervisors
+    topology = cluster.submit()
+    for seen in (3, 15):
+        cluster.wait_for("it commits", lambda seen=seen: cluster.counted() >= seen)
+        before = cluster.cluster.state.assignments()[topology]
+        pid = supervisor.drivers()[topology]
+        os.kill(pid, signal.SIGKILL)
+        cluster.wait_for("it is started again", lambda pid=pid: supervisor.drivers().get(topology, pid) != pid)
+        assert cluster.cluster.state.assignments()[topology] == before
+    cluster.wait_until_counted()
+
+
+def test_killed_supervisor(make_cluster: MakeCluster) -> None:
+    """H9: a supervisor that is killed, or ends in good order, and comes back finds its driver running."""
+    cluster = make_cluster()
+    [supervisor] = cluster.supervisors
+    topology = cluster.submit(pause=0.3)
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 1)
+    before, pid = cluster.cluster.state.assignments()[topology], supervisor.drivers()[topology]
+    for end in (supervisor.kill, supervisor.stop):
+        end()
+        counted = cluster.counted()
+        cluster.wait_for("it commits without a supervisor", lambda counted=counted: cluster.counted() > counted)
+        supervisor.start().wait_until_up()
+        assert supervisor.drivers() == {topology: pid}
+    assert cluster.cluster.state.assignments()[topology] == before
+    cluster.wait_until_counted()
+
+
+def test_driver_that_finishes_without_a_supervisor(make_cluster: MakeCluster) -> None:
+    """A supervisor that comes back reports how a driver ended meanwhile; it is not started again."""
+    cluster = make_cluster(nimbus_task_timeout_secs=60)
+    [supervisor] = cluster.supervisors
+    topology = cluster.submit()
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 1)
+    supervisor.kill()
+    cluster.wait_for("it ends", lambda: not supervisor.drivers())
+    assert cluster.status() == "ACTIVE"
+    supervisor.start()
+    cluster.wait_until_counted()
+    assert "slot 0: driver" not in supervisor.log.read_text().rpartition("has ended")[2]
+    assert cluster.shown()["id"] == topology
+
+
+@pytest.mark.parametrize("step", ["launch.before", "launch.after", "report.before", "report.after"])
+def test_supervisor_that_dies_at_a_step(make_cluster: MakeCluster, step: str) -> None:
+    """Whenever it dies, the one that is started again starts no second driver, and the topology finishes."""
+    cluster = make_cluster(nimbus_task_timeout_secs=60)
+    [supervisor] = cluster.supervisors
+    supervisor.stop()
+    supervisor.start(f"supervisor.{step}=kill").wait_until_up()
+    cluster.submit(total=5)
+    cluster.wait_for("it dies", lambda: supervisor._process.poll() is not None)
+    supervisor.start()
+    cluster.wait_until_counted(5)
+
+
+def test_lost_machine(make_cluster: MakeCluster) -> None:
+    """H8: a machine is lost while its topology commits: the other one goes on, and the table is exact."""
+    cluster = make_cluster(2)
+    topology = cluster.submit()
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+    before = cluster.cluster.state.assignments()[topology]
+    [lost] = [each for each in cluster.supervisors if each.id == before.supervisor]
+    [other] = [each for each in cluster.supervisors if each is not lost]
+    lost.lose_machine()
+    cluster.wait_for("the other one runs it", lambda: topology in other.drivers())
+    assert cluster.cluster.state.assignments()[topology].supervisor == other.id
+    cluster.wait_until_counted()
+
+
+def test_driver_that_is_stopped_and_wakes_up(make_cluster: MakeCluster) -> None:
+    """A machine that hangs is taken for dead; when it wakes up, its driver changes nothing, and ends."""
+    cluster = make_cluster(2)
+    topology = cluster.submit(pause=0.2)
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+    before = cluster.cluster.state.assignments()[topology]
+    [hung] = [each for each in cluster.supervisors if each.id == before.supervisor]
+    [other] = [each for each in cluster.supervisors if each is not hung]
+    pid = hung.drivers()[topology]
+    assert hung._process is not None
+    hung._process.send_signal(signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)
+    cluster.wait_for("the other one runs it", lambda: topology in other.drivers())
+    counted = cluster.counted()
+    cluster.wait_for("it commits there", lambda: cluster.counted() > counted)
+    hung._process.send_signal(signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
+    cluster.wait_for("the first driver ends", lambda: not hung.drivers())
+    cluster.wait_until_counted()
+
+
+def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
+    """Deactivated, what has begun is committed and nothing else begins; a new driver begins nothing, either."""
+    cluster = make_cluster()
+    [supervisor] = cluster.supervisors
+    topology = cluster.submit()
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+    assert "is INACTIVE" in cluster.command("deactivate", "counting")
+    cluster.wait_for("it is inactive", lambda: cluster.stages() == ["inactive"])
+    cluster.wait_for("nothing is in flight", lambda: cluster.figures()["inFlight"] == 0)
+    counted = cluster.counted()
+    pid = supervisor.drivers()[topology]
+    os.kill(pid, signal.SIGKILL)
+    cluster.wait_for("it is started again", lambda: supervisor.drivers().get(topology, pid) != pid)
+    cluster.wait_for("it is inactive again", lambda: cluster.figures().get("committedTxid") == counted)
+    assert (cluster.counted(), counts_in(cluster.output)) == (counted, expected(counted))
+    assert "is ACTIVE" in cluster.command("activate", "counting")
+    cluster.wait_until_counted()
+
+
+def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
+    """A killed topology stops in good order and goes after its wait; submitted again with new code, it goes on."""
+    cluster = make_cluster()
+    [supervisor] = cluster.supervisors
+    topology = cluster.submit(pause=0.2)
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+    assert "is in use" in cluster.submit(is_right=False)
+    assert "is KILLED; kill in" in cluster.command("kill", "counting", "--wait", "600")
+    cluster.wait_for("its driver ends", lambda: not supervisor.drivers())
+    assert cluster.status() == "KILLED"
+    counted = cluster.counted()
+    assert counts_in(cluster.output) == expected(counted)
+    started = time.monotonic()
+    cluster.command("kill", "counting", "--wait", "0")
+    cluster.wait_for("it is gone", lambda: not cluster.cluster.statuses())
+    assert time.monotonic() - started < 60.0
+    changed = cluster.copy_of_code(**{"Count(1, bug_at)": "Count(1000, bug_at)"})
+    again = cluster.submit(changed)
+    assert again != topology
+    cluster.wait_for("it has finished", lambda: cluster.status() == "FINISHED")
+    before, after = expected(counted), expected()
+    assert counts_in(cluster.output) == {key: n + 1000 * (after[key] - n) for key, n in before.items()}
+
+
+def test_rebalance(make_cluster: MakeCluster) -> None:
+    """A rebalance ends the driver and starts another one with the changed settings."""
+    cluster = make_cluster()
+    topology = cluster.submit(total=1000, pause=0.5)
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
+    assert "REBALANCING" in cluster.command("rebalance", "counting", "--wait", "1", "--set", "total=12")
+    cluster.wait_until_counted(12)
+    assert cluster.cluster.state.topologies()[topology].revision == 1
+
+
+def test_bug_of_the_user(make_cluster: MakeCluster) -> None:
+    """A topology with a bug has failed at once, with the reason; its log has the error; the name is free."""
+    cluster = make_cluster()
+    cluster.submit(bug_at=3)
+    cluster.wait_for("it has failed", lambda: cluster.status() == "FAILED")
+    reason = cluster.shown()["reason"]
+    assert "a bug in the committer" in reason
+    assert "txid 3" in reason
+    assert counts_in(cluster.output) == expected(2)
+    assert "a bug in the committer" in cluster.command("logs", "counting")
+    cluster.submit(total=5)
+    cluster.wait_until_counted(5)
+
+
+def test_mistakes_are_found_before_anything_is_stored(make_cluster: MakeCluster) -> None:
+    """Bad names, settings, modules and archives are refused; the cluster has nothing of them."""
+    cluster = make_cluster()
+    assert "cannot be named" in cluster.submit("tests/cluster/submitted", "--name", "a/b", is_right=False)
+    assert "there is no setting" in cluster.submit(max_spuot_pending=3, is_right=False)
+    assert "no module" in cluster.submit("nowhere.to.be.found", is_right=False)
+    broken = cluster.copy_of_code(**{"def topology(": "import not_installed_anywhere\n\n\ndef topology("})
+    assert "not_installed_anywhere" in cluster.submit(broken, is_right=False)
+    assert cluster.cluster.statuses() == {}
+    assert cluster.nimbus.codes() == []
