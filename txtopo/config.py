@@ -248,6 +248,12 @@ SETTINGS: Mapping[str, Setting] = {
         Setting("transactional.zookeeper.port", 2181, whole(1), "port of servers given without one"),
         Setting("transactional.zookeeper.root", "/txtopo", TEXT, "ZooKeeper node above all topologies"),
         Setting(
+            "transactional.zookeeper.auth",
+            None,
+            TEXT_OR_NONE,
+            "user:password for digest ACLs on all nodes; none: open nodes",
+        ),
+        Setting(
             "transactional.zookeeper.session.timeout.secs",
             10.0,
             SECONDS,
@@ -329,6 +335,9 @@ SETTINGS: Mapping[str, Setting] = {
     )
 }
 """All known settings, by name."""
+
+_SECRET = frozenset({"transactional.zookeeper.auth"})
+"""Settings whose values are not shown."""
 
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
@@ -423,7 +432,8 @@ class Config(Mapping[str, Any]):
         return self._values.items()
 
     def __repr__(self) -> str:
-        return f"Config({self._given!r})"
+        shown = {name: "…" if name in _SECRET else value for name, value in self._given.items()}
+        return f"Config({shown!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))

@@ -77,14 +77,17 @@ class ZooKeeperStore(Store):
         root: the node above all others; created if it does not exist.
         session_timeout_secs: the time in seconds that a lead outlives its holder, and that a connection may be lost.
             The server limits it to 2 to 20 times its ``tickTime``.
+        credentials: ``"user:password"`` for digest ACLs on all nodes; None: open nodes.
 
     Raises:
         StopError: no server can be reached.
     """
 
-    def __init__(self, hosts: str, root: str = "/txtopo", session_timeout_secs: float = 10.0) -> None:
+    def __init__(
+        self, hosts: str, root: str = "/txtopo", session_timeout_secs: float = 10.0, credentials: str | None = None
+    ) -> None:
         self.root = f"/{encoded_path(checked_path(root.strip('/')))}"
-        self.session = ZooKeeperSession(hosts, session_timeout_secs)
+        self.session = ZooKeeperSession(hosts, session_timeout_secs, credentials)
         self._leads: list[ZooKeeperLead] = []
 
     def read(self, path: str) -> bytes | None:

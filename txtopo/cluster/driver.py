@@ -18,8 +18,8 @@ What happens in it:
    record, and run.
 3. How it ended is written down, and is the exit status, a :class:`~txtopo.cluster.slots.DriverExit`.
 
-Coordinator state is kept in the cluster's ZooKeeper, unless the topology's configuration says otherwise; so the next
-driver goes on where this one was, on whatever machine.
+Coordinator state is kept in the cluster's ZooKeeper, below ``ROOT/state``, unless the topology's configuration says
+otherwise; so the next driver goes on where this one was, on whatever machine.
 """
 
 from __future__ import annotations
@@ -327,10 +327,13 @@ def _configured(loaded: Loaded, launch: Launch) -> Config:
         return config  # its tables begin anew with each driver, so its coordinator state must, too
     defaults: dict[str, Any] = {"topology.state.store": "zookeeper"}
     if "transactional.zookeeper.servers" not in config.given:
-        defaults["transactional.zookeeper.servers"] = tuple(launch.zookeeper_hosts.split(","))
-    if "transactional.zookeeper.session.timeout.secs" not in config.given:
-        defaults["transactional.zookeeper.session.timeout.secs"] = launch.session_timeout_secs
-    return config.with_settings(defaults)
+        defaults |= {
+            "transactional.zookeeper.servers": tuple(launch.zookeeper_hosts.split(",")),
+            "transactional.zookeeper.root": f"{launch.zookeeper_root}/state",
+            "transactional.zookeeper.auth": launch.zookeeper_credentials,
+            "transactional.zookeeper.session.timeout.secs": launch.session_timeout_secs,
+        }
+    return config.with_settings({**defaults, **config.given})
 
 
 def _is_exhausted(report: RunReport | PlainReport) -> bool:

@@ -17,6 +17,7 @@
     ROOT/endings/ID/NUMBER                Ending
     ROOT/code-distributor/ID              Manifest
     ROOT/code-distributor/ID/HOST:PORT    empty: this nimbus holds all of it, checked
+    ROOT/state                            coordinator state of the topologies; see ``state.stores.zookeeper``
 
 Values are JSON: the record of that name, as :mod:`txtopo.records` writes it.
 

@@ -395,6 +395,7 @@ def make_store(plan: Plan, config: Config) -> Store:
             hosts,
             root=config["transactional.zookeeper.root"],
             session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
+            credentials=config["transactional.zookeeper.auth"],
         )
     if states and not any(state.is_durable for state in states) and config.state_dir is None:
         if states[0] not in _memory_stores:
