@@ -15,8 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from txtopo.cli.command import Command, CommandLineError
-from txtopo.cli.formats import format_option
+from txtopo.cli.command import Command, CommandLineError, format_option
 from txtopo.cli.settings import parse_pairs
 
 DEFAULT_CONFIG = Path("~/.txtopo/cluster.toml")
