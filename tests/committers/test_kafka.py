@@ -242,9 +242,9 @@ def test_refused_records(cluster):
 @pytest.mark.slow
 def test_broker_killed(cluster, tmp_path):
     """While the broker is away tuples fail in time; when it is back they are acked again. The worker lives."""
-    from txtopo.testing.kafka import running_kafka
+    from txtopo.testing.kafka import KafkaBroker
 
-    with running_kafka(tmp_path) as broker:
+    with KafkaBroker(tmp_path) as broker:
         broker.create_topic("bolt")
         tracker = AckFailMapTracker()
         feeder = FeederSpout(Fields("key", "value"), tracker)

@@ -28,7 +28,7 @@ from spouts.kafka.plain.client import ClientSettings, TopicPartition
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 
 PARTITIONS = 6
 TRICKLE = 60
@@ -242,7 +242,7 @@ def soak_subscribed(broker: KafkaBroker, records: int, folder: Path, *, spark: b
 def main(records: int, only: str | None, *, spark: bool) -> None:
     """Read two topics under kills, rebalances and failures."""
     soaks: dict[str, Any] = {"manual": soak_manual, "subscribed": soak_subscribed}
-    with tempfile.TemporaryDirectory(prefix="txtopo-kafka-soak-") as name, running_kafka(Path(name)) as broker:
+    with tempfile.TemporaryDirectory(prefix="txtopo-kafka-soak-") as name, KafkaBroker(Path(name)) as broker:
         for topic, soak in soaks.items():
             if only in {None, topic}:
                 outcome = soak(broker, records, Path(name), spark=spark)

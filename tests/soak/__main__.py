@@ -27,7 +27,7 @@ from tests.soak.rounds import Round
 from tests.soak.topology import Setup, fill_topic
 from txtopo.errors import TxtopoError
 from txtopo.testing.checkers import Violation
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import running_zookeeper
 
 
@@ -184,7 +184,7 @@ def main(output: Path | None, seed: int | None, **given: object) -> None:
         hosts = ""
         if options.store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
-        broker = stack.enter_context(running_kafka(folder / "kafka")) if options.kafka else None
+        broker = stack.enter_context(KafkaBroker(folder / "kafka")) if options.kafka else None
         soak = Soak(options, folder, hosts, broker, console)
         try:
             soak.run()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ DEADLINE_SECS = 120.0
 def own_kafka(kafka, tmp_path):
     """A broker that the test may end."""
     del kafka  # which skips if a broker can't be had
-    with running_kafka(tmp_path / "kafka") as broker:
+    with KafkaBroker(tmp_path / "kafka") as broker:
         yield broker
 
 

@@ -5,7 +5,7 @@ time that a test moves; ``FeederSpout`` feeds them, and ``complete_topology`` re
 ``simulation`` runs a topology through seeded disasters, and ``checkers`` check every promise in them. ``Scenario``
 tests a coordinator event by event. To test your own spout, state or store against its contract, subclass a conformance
 class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives. ``running_zookeeper`` and
-``running_kafka`` start real servers.
+``KafkaBroker`` start real servers.
 """
 
 from typing import TYPE_CHECKING
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.kafka import (
         KafkaBroker as KafkaBroker,
-        running_kafka as running_kafka,
     )
     from txtopo.testing.memory_log import (
         LogCall as LogCall,
@@ -140,7 +139,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineCluster",
             "InlineTopology",
         ),
-        "txtopo.testing.kafka": ("KafkaBroker", "running_kafka"),
+        "txtopo.testing.kafka": ("KafkaBroker",),
         "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),

@@ -7,15 +7,15 @@ that Spark is told of.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import pyspark
 
@@ -26,7 +26,7 @@ from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_ja
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["KafkaBroker", "missing_for_kafka", "running_kafka", "shared_kafka"]
+__all__ = ["KafkaBroker", "missing_for_kafka", "shared_kafka"]
 
 _KAFKA = "org.apache.kafka:kafka_2.13:4.1.0"
 _UNUSED = (
@@ -98,10 +98,12 @@ _SETTINGS: Mapping[str, object] = {
 class KafkaBroker:
     """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
 
-    It dies with this process. Methods that talk to it raise ``confluent_kafka.KafkaException`` if it refuses.
+    As a context manager it is started, and killed at the end. It dies with this process, too. Methods that talk to it
+    raise ``confluent_kafka.KafkaException`` if it refuses.
 
     Args:
-        folder: the folder of its data and log; created if it does not exist.
+        folder: the folder of its data and log; created if it does not exist. None: a temporary one, removed when this
+            process ends.
         port: the port to listen on; None for a free one.
         heap_mb: its heap in MiB.
         settings: the broker's settings by name, besides and before those for a small broker of tests.
@@ -109,22 +111,37 @@ class KafkaBroker:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str | None = None,
         *,
         port: int | None = None,
         heap_mb: int = 256,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder = _temporary_folder() if folder is None else Path(folder)
         self.port = port or free_port()
         self.servers = f"127.0.0.1:{self.port}"
         """What clients take as ``bootstrap.servers``."""
-        self.log = folder / "broker.log"
-        self.data = folder / "data"
+        self.log = self.folder / "broker.log"
+        self.data = self.folder / "data"
         self._settings = settings or {}
         self._controller_port = free_port()
         self._server = JavaServer(self.log, heap_mb)
         self._admin: AdminClient | None = None
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill it."""
+        self.kill()
 
     @property
     def is_running(self) -> bool:
@@ -328,28 +345,13 @@ class KafkaBroker:
             time.sleep(_POLL_SECS)
 
 
-@contextlib.contextmanager
-def running_kafka(
-    folder: Path, *, heap_mb: int = 256, settings: Mapping[str, object] | None = None
-) -> Iterator[KafkaBroker]:
-    """Run a broker during a ``with`` block; see :class:`KafkaBroker`."""
-    broker = KafkaBroker(folder, heap_mb=heap_mb, settings=settings)
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.kill()
-
-
 @functools.cache
 def shared_kafka() -> KafkaBroker:
     """Return a broker that the first call starts and that runs until this process ends.
 
     Use topics with names of their own in each test, and do not stop the broker.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    broker = KafkaBroker(folder)
+    broker = KafkaBroker()
     broker.start()
     atexit.register(broker.kill)
     return broker
@@ -382,3 +384,9 @@ def _class_path() -> str:
     jars = list(fetched_jars([_KAFKA], (*_UNUSED, *_SHIPPED) if is_new else _UNUSED))
     shipped = [jar for pattern in _SHIPPED_JARS for jar in sorted(pyspark_jars().glob(pattern))]
     return ":".join(map(str, [*jars, *shipped]))
+
+
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

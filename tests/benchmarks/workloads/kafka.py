@@ -46,7 +46,7 @@ from txtopo import (
     run,
 )
 from txtopo.journal.journal import FOLDER, counting_entries, read_journal
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 
 MESSAGES = 2_000_000
 PARTITIONS = 4
@@ -96,7 +96,7 @@ def counted(servers: str, topic: str, output: Path, batch: int, *, until_end: bo
 
 def kafka(bench: Bench) -> Outcome:
     """Measure messages a second through a keyed count into Delta."""
-    with running_kafka(bench.work / "kafka", heap_mb=384) as broker:
+    with KafkaBroker(bench.work / "kafka", heap_mb=384) as broker:
         measured = measure(lambda each: _contenders(each, broker), bench)
     return Outcome(
         workload="kafka",
@@ -116,7 +116,7 @@ def kafka(bench: Bench) -> Outcome:
 
 def kafka_latency(bench: Bench) -> Outcome:
     """Measure how long messages take to become visible when few come, beside the same pace without Kafka."""
-    with running_kafka(bench.work / "kafka", heap_mb=384) as broker:
+    with KafkaBroker(bench.work / "kafka", heap_mb=384) as broker:
         measured = measure(lambda each: _trickles(each, broker), bench)
     return Outcome(
         workload="kafka_latency",

@@ -14,7 +14,7 @@ from spouts.kafka.log import Lost, Partition, Span, TopicChoice, UnreachableErro
 from tests.spouts.kafka.memory_topics import MemoryLog, MemoryTopics
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError
-from txtopo.testing.kafka import running_kafka
+from txtopo.testing.kafka import KafkaBroker
 
 _numbers = itertools.count()
 DEADLINE_SECS = 120.0
@@ -225,7 +225,7 @@ def test_a_compacted_topic_has_gaps(kafka):
 def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
     """A read fails in time, and works again when the broker is back."""
     del kafka  # which skips if a broker can't be had
-    with running_kafka(tmp_path / "kafka") as broker:
+    with KafkaBroker(tmp_path / "kafka") as broker:
         broker.create_topic("t", 2)
         broker.produce("t", [b"x"] * 10, 0)
         log = BrokerLog(broker.servers, ClientProperties(), 3.0)

@@ -25,7 +25,7 @@ from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
 from txtopo import Fields
 from txtopo.errors import ConfigError, InputError, StateAccessError
 from txtopo.testing.inline import run_inline
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 _numbers = itertools.count()
@@ -171,7 +171,7 @@ def test_killed_eight_times(kafka, clicks, tmp_path, kind):
 def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
     """A run waits for it, however it went, and goes on."""
     del kafka  # which skips if a broker can't be had
-    with running_kafka(tmp_path / "kafka") as broker:
+    with KafkaBroker(tmp_path / "kafka") as broker:
         broker.create_topic("clicks", 2)
         clicks, output = Clicks(broker, "clicks"), tmp_path / "out"
         clicks.produce(20, 0)

@@ -21,7 +21,7 @@ from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
-from txtopo.testing.kafka import KafkaBroker, running_kafka
+from txtopo.testing.kafka import KafkaBroker
 
 pytestmark = pytest.mark.slow
 
@@ -185,7 +185,7 @@ def test_dead_letters(cluster, kafka, topic, tmp_path: Path):
 
 def test_broker_that_is_away(cluster, tmp_path):
     """While the broker is away the topology lives; when it is back everything goes on, and nothing is left out."""
-    with running_kafka(tmp_path) as broker:
+    with KafkaBroker(tmp_path) as broker:
         broker.create_topic("t", 2)
         for partition in (0, 1):
             broker.produce("t", ["a"] * 200, partition)
