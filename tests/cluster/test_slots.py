@@ -93,7 +93,7 @@ def test_driver_that_never_runs_is_reported() -> None:
         slot, _ = _run({"now": 99.0}, slot=slot)
     slot, actions = _run({"now": 100.0, "exit_status": 1, "error": "no Java"}, slot=slot)
     assert slot.state is SlotState.ENDED
-    [cleaned, report] = actions
+    [report, cleaned] = actions
     assert cleaned == CleanUp()
     assert isinstance(report, Report)
     assert (report.ending.kind, report.ending.reason) == (EndingKind.KEEPS_FAILING, "no Java")

@@ -265,6 +265,7 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
     if not _is_wanted(slot, seen):
         return _emptied(slot, seen)
     ended = attrs.evolve(slot, state=SlotState.ENDED, since=seen.now)
+    # First the report: a supervisor that died in between would find nothing, and start the driver again.
     if seen.exit_status == DriverExit.FINISHED:
         return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
     if seen.exit_status == DriverExit.BROKEN_RULE:
