@@ -56,13 +56,13 @@ class SupervisorProcess:
         values = {
             **QUICK,
             **self._cluster.settings,
-            **{name.replace("_", "."): value for name, value in settings.items()},
             "storm.zookeeper.servers": self._cluster.hosts,
             "storm.zookeeper.root": self._cluster.root,
             "storm.local.dir": self.folder,
             "cluster.token.file": self._cluster.folder / "token",
             "supervisor.port": self.port,
             "supervisor.work.dir": self._cluster.folder / "work",
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["TXTOPO_FAILPOINTS"] = failpoints

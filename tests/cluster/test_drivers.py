@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cluster.nimbuses import next_root
-from tests.cluster.supervisors import DriverCluster, counts_in, expected
-from txtopo.testing import ZooKeeperServer
+from tests.cluster.relay import Relay
+from tests.cluster.supervisors import DriverCluster, SupervisorProcess, counts_in, expected
+from txtopo.testing import ZooKeeperServer, running_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -205,3 +208,68 @@ def test_mistakes_are_found_before_anything_is_stored(make_cluster: MakeCluster)
     assert "not_installed_anywhere" in cluster.submit(broken, is_right=False)
     assert cluster.cluster.statuses() == {}
     assert cluster.nimbus.codes() == []
+
+
+def test_requests_to_a_supervisor(make_cluster: MakeCluster) -> None:
+    """Logs and checks need the token; no path leads out of the folder of logs; health and slots are for everybody."""
+    cluster = make_cluster()
+    [supervisor] = cluster.supervisors
+    base = f"http://127.0.0.1:{supervisor.port}"
+    right = cluster.nimbus.client.headers
+    for path in ("/health", "/metrics", "/api/v1/supervisor"):
+        assert httpx.get(base + path).status_code == 200
+    assert 'txtopo_supervisor_slots{state="empty"} 4.0' in httpx.get(f"{base}/metrics").text
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert httpx.get(f"{base}/api/v1/log/words", headers=headers).status_code == 401
+        assert httpx.post(f"{base}/api/v1/code/words/check", headers=headers).status_code == 401
+    for topology in ("words", "..", "%2e%2e", "..%2f..%2fid"):
+        assert httpx.get(f"{base}/api/v1/log/{topology}", headers=right).status_code == 404
+    assert httpx.post(f"{base}/api/v1/code/words/check", headers=right).status_code == 503
+    other = SupervisorProcess(cluster.cluster, 1)
+    other.log = cluster.cluster.folder / "other.log"
+    assert other.start()._process.wait(60) == 1
+    assert "another supervisor uses" in other.log.read_text()
+
+
+def test_supervisor_that_is_cut_off(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """A machine without ZooKeeper ends its driver before the other one starts it; healed, it takes work again."""
+    with (
+        contextlib.closing(Relay(zookeeper.hosts)) as relay,
+        DriverCluster(zookeeper.hosts, next_root(), tmp_path, 2, nimbus_task_timeout_secs=15) as cluster,
+    ):
+        cut_off, other = cluster.supervisors
+        cluster.nimbus.start().wait_until_up()
+        cut_off.start(storm_zookeeper_servers=relay.address).wait_until_up()
+        cluster.cluster.leader()
+        topology = cluster.submit(pause=0.3)
+        cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+        other.start().wait_until_up()
+        relay.cut()
+        cluster.wait_for("its driver ends", lambda: not cut_off.drivers())
+        assert other.drivers() == {}, "before the other one starts it"
+        cluster.wait_for("the other one runs it", lambda: topology in other.drivers())
+        assert cut_off.drivers() == {}
+        relay.heal()
+        cluster.wait_until_counted()
+        cut_off_id = cut_off.id
+        cluster.wait_for("it is back", lambda: cut_off_id in cluster.cluster.state.supervisors())
+
+
+def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
+    """While it is away drivers end; when it is back, supervisors start them again unaided, and the table is exact."""
+    with (
+        running_zookeeper(tmp_path / "zookeeper") as server,
+        DriverCluster(server.hosts, next_root(), tmp_path, 1) as cluster,
+    ):
+        cluster.start()
+        [supervisor] = cluster.supervisors
+        topology = cluster.submit()
+        cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
+        pid = supervisor.drivers()[topology]
+        server.kill()
+        cluster.wait_for("its driver ends", lambda: not supervisor.drivers())
+        counted = cluster.counted()
+        server.start()
+        cluster.wait_for("it is started again", lambda: supervisor.drivers().get(topology, pid) != pid)
+        cluster.wait_for("it commits", lambda: cluster.counted() > counted)
+        cluster.wait_until_counted()

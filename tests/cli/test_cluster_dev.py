@@ -1,0 +1,75 @@
+"""``txtopo cluster dev``: a whole cluster, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from txtopo.testing.servers import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECS = 120.0
+
+
+def wait_for(what, condition):
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def is_gone(port: int) -> bool:
+    try:
+        httpx.get(f"http://127.0.0.1:{port}/health", timeout=1.0)
+    except httpx.ConnectError:
+        return True
+    except httpx.HTTPError:
+        return False
+    return False
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=1.0).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def test_cluster_dev(tmp_path: Path) -> None:
+    """It runs all daemons, starts one again that is killed, and Ctrl-C ends all of them."""
+    nimbus, supervisor, zookeeper = free_port(), free_port(), free_port()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = ["cluster", "dev", "--folder", str(tmp_path / "cluster"), "--port", str(nimbus)]
+    command += ["--supervisor-port", str(supervisor), "--zookeeper-port", str(zookeeper)]
+    command += ["--set", f"cluster.token.file={tmp_path / 'token'}"]
+    with (tmp_path / "dev.log").open("w") as log:
+        dev = subprocess.Popen(
+            [sys.executable, "-u", "-m", "txtopo.cli", *command], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+    try:
+        wait_for("it runs", lambda: "the cluster runs" in (tmp_path / "dev.log").read_text() or dev.poll() is not None)
+        assert answers(nimbus)
+        children = subprocess.run(
+            ["pgrep", "-P", str(dev.pid), "-f", "txtopo.cli supervisor"], capture_output=True, check=True
+        )
+        os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+        wait_for(
+            "it is started again", lambda: "supervisor-1 ended with status -9" in (tmp_path / "dev.log").read_text()
+        )
+        wait_for("it answers again", lambda: answers(supervisor))
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(DEADLINE_SECS) == 0
+    finally:
+        dev.kill()
+        dev.wait()
+    assert (tmp_path / "dev.log").read_text().endswith("the cluster has ended\n")
+    assert all(is_gone(port) for port in (nimbus, supervisor, zookeeper))

@@ -1,0 +1,92 @@
+"""A topology whose driver, supervisor or whole machine is killed again and again while it commits.
+
+Between two kills the topology must have committed something. At the end its table is exact.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from tests.cluster.nimbuses import next_root
+from tests.cluster.supervisors import DriverCluster, SupervisorProcess, counts_in, expected
+
+VICTIMS = ("driver", "driver", "supervisor", "machine")
+PAUSE_SECS = 0.05
+
+
+@attrs.frozen
+class Kill:
+    """What one kill came to."""
+
+    victim: str
+    commit_after_secs: float
+    """From the kill to the next transaction that is in the table."""
+
+
+def play(hosts: str, folder: Path, kills: int, seed: int) -> Iterator[Kill]:
+    """Kill so often, and check the table at the end."""
+    draw = random.Random(seed)
+    with DriverCluster(hosts, next_root(), folder, 2) as cluster:
+        cluster.start()
+        topology = cluster.submit(total=1_000_000, pause=PAUSE_SECS)
+        for _ in range(kills):
+            counted = cluster.counted()
+            cluster.wait_for("it commits", lambda counted=counted: cluster.counted() > counted)
+            time.sleep(draw.random() * 2)  # so that kills come at any moment
+            victim = draw.choice(VICTIMS)
+            host = _host(cluster, topology)
+            _kill(host, topology, victim)
+            killed, counted = time.monotonic(), cluster.counted()
+            cluster.wait_for(f"it commits after {victim}", lambda counted=counted: cluster.counted() > counted)
+            yield Kill(victim, time.monotonic() - killed)
+            if victim != "driver":
+                host.start().wait_until_up()
+        cluster.command("kill", "counting", "--wait", "60")
+        cluster.wait_for("its driver ends", lambda: not any(each.drivers() for each in cluster.supervisors))
+        counted = cluster.counted()
+        assert counts_in(cluster.output) == expected(counted), f"the table is wrong; seed {seed}"
+
+
+def report(kills: list[Kill]) -> str:
+    """Return the times as lines."""
+    lines = []
+    for victim in sorted(set(VICTIMS)):
+        times = sorted(each.commit_after_secs for each in kills if each.victim == victim)
+        if times:
+            lines.append(
+                f"{victim}: {len(times)} kills, next commit after {statistics.median(times):.1f} s, at most {times[-1]:.1f} s"
+            )
+    return "\n".join(lines)
+
+
+def _host(cluster: DriverCluster, topology: str) -> SupervisorProcess:
+    """Wait until a supervisor runs the topology, and return it."""
+
+    def running() -> list[SupervisorProcess]:
+        assignment = cluster.cluster.state.assignments().get(topology)
+        return [
+            each
+            for each in cluster.supervisors
+            if assignment is not None and each.id == assignment.supervisor and topology in each.drivers()
+        ]
+
+    found: list[SupervisorProcess] = cluster.wait_for("somebody runs it", running)
+    return found[0]
+
+
+def _kill(host: SupervisorProcess, topology: str, victim: str) -> None:
+    match victim:
+        case "driver":
+            os.kill(host.drivers()[topology], signal.SIGKILL)
+        case "supervisor":
+            host.kill()
+        case _:
+            host.lose_machine()
