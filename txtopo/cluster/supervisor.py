@@ -79,6 +79,8 @@ _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 100
 """The topologies whose logs are kept."""
 _FETCHES_MAX = 2
+_SHARE_OF_CHECK = 0.8
+"""Of the time that nimbus waits for a check: the rest is for fetching the code and for the answer."""
 
 
 class Supervisor:
@@ -108,6 +110,7 @@ class Supervisor:
         self.address = address
         home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
         home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o700)  # code and logs are for those with the token, here too
         self._lock = _locked(home / "lock")
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
@@ -141,6 +144,8 @@ class Supervisor:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
         for topology, wrong in self.store.check(self.state.manifests()).items():
             _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        for left in self._folder.glob("check-*"):
+            shutil.rmtree(left, ignore_errors=True)
         self._adopt()
         self.state.session.listen(self.wake)
         self._thread.start()
@@ -205,7 +210,7 @@ class Supervisor:
                 start_new_session=True,
             )
             try:
-                process.wait(self.config["nimbus.submission.check.secs"])
+                process.wait(_SHARE_OF_CHECK * self.config["nimbus.submission.check.secs"])
             except subprocess.TimeoutExpired:
                 raise SubmissionError("the topology is not built within nimbus.submission.check.secs") from None
             finally:
