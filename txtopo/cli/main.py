@@ -67,7 +67,7 @@ def _version() -> str:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(_version(), prog_name="txtopo", help="Print the version and exit.")
 def txtopo() -> None:
-    """Run transactional topologies, look at their graphs, and read their tables.
+    """Run topologies, here or on a cluster, look at their graphs, and read their tables.
 
     'txtopo COMMAND --help' describes a command.
     """
