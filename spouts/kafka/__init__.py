@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from spouts.kafka.log import (
+        TopicPartition as TopicPartition,
+    )
     from spouts.kafka.opaque import (
         OpaqueKafkaSpout as OpaqueKafkaSpout,
-    )
-    from spouts.kafka.plain.client import (
-        TopicPartition as TopicPartition,
     )
     from spouts.kafka.plain.config import (
         KafkaSpoutConfig as KafkaSpoutConfig,
@@ -63,7 +63,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "spouts.kafka.opaque": ("OpaqueKafkaSpout",),
         "spouts.kafka.records": ("RECORD_FIELDS", "KafkaRecord"),
         "spouts.kafka.spout": ("TransactionalKafkaSpout",),
-        "spouts.kafka.plain.client": ("TopicPartition",),
+        "spouts.kafka.log": ("TopicPartition",),
         "spouts.kafka.plain.config": (
             "KafkaSpoutConfig",
             "KafkaTupleListener",

@@ -24,15 +24,14 @@ from spouts.kafka.log import (
     Lost,
     Message,
     OnLost,
-    Partition,
     Span,
     Topic,
     TopicChoice,
+    TopicPartition,
     UnansweredError,
-    UnreachableError,
 )
 from txtopo.client_properties import ClientProperties
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 
 CHUNK_RECORDS = 10_000
 """The number of records that are emitted together."""
@@ -147,15 +146,15 @@ class BrokerLog(KafkaLog):
             found.append(Topic(name, _id_of(answer), len(answer.partitions)))
         return found
 
-    def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the first offset that each partition still has."""
         return self._all_of(self._offsets("starts", partitions, lambda spec: spec.earliest()), partitions)
 
-    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end of what can be read of each partition that has a leader."""
         return self._offsets("ends", partitions, lambda spec: spec.latest())
 
-    def at(self, partitions: Sequence[Partition], timestamp_ms: int) -> Mapping[Partition, int]:
+    def at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time; the end if there is none."""
         found = self._all_of(
             self._offsets(f"at {timestamp_ms}", partitions, lambda spec: spec.for_timestamp(timestamp_ms)), partitions
@@ -163,7 +162,7 @@ class BrokerLog(KafkaLog):
         later = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **(self._all_of(self.ends(later), later) if later else {})}
 
-    def stored(self, partitions: Sequence[Partition], group: str) -> Mapping[Partition, int]:
+    def stored(self, partitions: Sequence[TopicPartition], group: str) -> Mapping[TopicPartition, int]:
         """Return the offsets that a consumer group has stored."""
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - an extra of the installation
 
@@ -172,9 +171,9 @@ class BrokerLog(KafkaLog):
             ("stored", group, *partitions),
             lambda admin: admin.list_consumer_group_offsets(question, **self._within()),
         ).topic_partitions
-        return {Partition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        return {TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-    def store(self, offsets: Mapping[Partition, int], group: str) -> None:
+    def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
         """Store offsets for a consumer group."""
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - as above
 
@@ -195,12 +194,12 @@ class BrokerLog(KafkaLog):
 
     def _read_group(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Fetch several spans at the same time, and yield their records in the spans' order."""
-        reading = {(span.partition.topic, span.partition.number): _Reading(span, span.start) for span in spans}
+        reading = {(span.partition.topic, span.partition.partition): _Reading(span, span.start) for span in spans}
         consumer = self._assigned(spans)
         is_over = False
         try:
             for span in spans:
-                turn = reading[span.partition.topic, span.partition.number]
+                turn = reading[span.partition.topic, span.partition.partition]
                 while not turn.is_done or turn.waiting:
                     while len(turn.waiting) < CHUNK_RECORDS and not turn.is_done:
                         self._fetch(consumer, reading, on_lost)
@@ -256,11 +255,11 @@ class BrokerLog(KafkaLog):
             return
         first_kept = self.starts([partition])[partition]
         if first_kept <= each.next:
-            raise UnreachableError(f"{partition}: offset {each.next} is not in the log now")
+            raise SourceFailure(f"{partition}: offset {each.next} is not in the log now")
         on_lost(Lost(each.span, each.next, first_kept))
         each.next = min(first_kept, each.span.end)
         if not each.is_done:
-            place = self._client.TopicPartition(partition.topic, partition.number, each.next)
+            place = self._client.TopicPartition(partition.topic, partition.partition, each.next)
             consumer.incremental_unassign([place])  # it fetches no more of it after such an error, nor seeks
             consumer.incremental_assign([place])
 
@@ -268,11 +267,11 @@ class BrokerLog(KafkaLog):
         if self._consumer is None:
             settings = {"bootstrap.servers": self._servers, **_DEFAULTS, **self._given(), **_FETCH}
             self._consumer = self._made(self._client.Consumer, settings)
-        places = [self._client.TopicPartition(s.partition.topic, s.partition.number, s.start) for s in spans]
+        places = [self._client.TopicPartition(s.partition.topic, s.partition.partition, s.start) for s in spans]
         self._consumer.assign(places)
         return self._consumer
 
-    def _offsets(self, what: str, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
+    def _offsets(self, what: str, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:
         """Ask for an offset of each partition, in one call; leave out those without a leader."""
         from confluent_kafka import IsolationLevel  # noqa: PLC0415 - an extra of the installation
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 - as above
@@ -288,10 +287,10 @@ class BrokerLog(KafkaLog):
         found, last = {}, None
         for place, answer in answers.items():
             try:
-                found[Partition(place.topic, place.partition)] = answer.result().offset
+                found[TopicPartition(place.topic, place.partition)] = answer.result().offset
             except self._client.KafkaException as error:
                 last = self._failure(error)
-                if not isinstance(last, UnreachableError):
+                if not isinstance(last, SourceFailure):
                     raise last from None
         if last is not None:
             # Its idea of who leads a partition may be old, and nothing else would make it look again.
@@ -301,10 +300,10 @@ class BrokerLog(KafkaLog):
         return found
 
     @staticmethod
-    def _all_of(found: Mapping[Partition, int], wanted: Sequence[Partition]) -> Mapping[Partition, int]:
+    def _all_of(found: Mapping[TopicPartition, int], wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         missing = next((each for each in wanted if each not in found), None)
         if missing is not None:
-            raise UnreachableError(f"{missing} has no leader now")
+            raise SourceFailure(f"{missing} has no leader now")
         return found
 
     def _all_names(self) -> list[str]:
@@ -344,9 +343,9 @@ class BrokerLog(KafkaLog):
         except self._client.KafkaException as error:
             raise self._failure(error) from None
 
-    def _place(self, partition: Partition, offset: int | None = None) -> Any:
+    def _place(self, partition: TopicPartition, offset: int | None = None) -> Any:
         given = () if offset is None else (offset,)
-        return self._client.TopicPartition(partition.topic, partition.number, *given)
+        return self._client.TopicPartition(partition.topic, partition.partition, *given)
 
     def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
         quiet = {"log_level": _LIBRDKAFKA_QUIET, "error_cb": self._complain, "logger": logger}
@@ -385,8 +384,8 @@ class BrokerLog(KafkaLog):
             return InputError(f"Kafka at {self._servers} refuses: {message}; see the spout's properties")
         return self._unreachable(message)
 
-    def _unreachable(self, what: str) -> UnreachableError:
-        return UnreachableError(self._trouble_with(what))
+    def _unreachable(self, what: str) -> SourceFailure:
+        return SourceFailure(self._trouble_with(what))
 
     def _trouble_with(self, what: str) -> str:
         trouble = f" ({self._trouble})" if self._trouble else ""

@@ -25,14 +25,13 @@ from spouts.kafka.log import (
     NO_ID,
     KafkaLog,
     Lost,
-    Partition,
     Span,
     Topic,
     TopicChoice,
+    TopicPartition,
     UnansweredError,
-    UnreachableError,
 )
-from txtopo.errors import ConfigError, FailedException, InputError
+from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
@@ -94,7 +93,7 @@ class FirstPoll:
             "1970, or 'group:NAME' for the offsets that a consumer group has stored"
         )
 
-    def offsets(self, log: KafkaLog, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def offsets(self, log: KafkaLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where partitions begin."""
         match self.place:
             case "latest":
@@ -107,7 +106,7 @@ class FirstPoll:
                 found = log.starts(partitions)
         missing = next((each for each in partitions if each not in found), None)
         if missing is not None:
-            raise UnreachableError(f"{missing} has no leader now")
+            raise SourceFailure(f"{missing} has no leader now")
         return found
 
 
@@ -141,23 +140,23 @@ class Intake:
     """
 
     def __init__(self, log: KafkaLog, options: IntakeOptions) -> None:
-        self.taken: dict[Partition, int] = {}
+        self.taken: dict[TopicPartition, int] = {}
         """The offset up to which each partition is taken."""
         self.ids: dict[str, str] = {}
         """The id of each topic that is taken from."""
         self._log = log
         self._options = options
-        self._partitions: list[Partition] = []
-        self._ends: Mapping[Partition, int] = {}
-        self._last: Mapping[Partition, int] | None = None
+        self._partitions: list[TopicPartition] = []
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._last: Mapping[TopicPartition, int] | None = None
         """With ``until_end``, where each partition ends."""
         self._discover_at_secs = float("-inf")
         self._is_first_look = True
-        self._first_kept: Mapping[Partition, int] = {}
+        self._first_kept: Mapping[TopicPartition, int] = {}
         """If lost records are skipped, the first offset that each partition still has."""
-        self._shorter_since: dict[Partition, float] = {}
+        self._shorter_since: dict[TopicPartition, float] = {}
 
-    def resume(self, taken: Mapping[Partition, int], ids: Mapping[str, str]) -> None:
+    def resume(self, taken: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
         """Set how far the partitions are taken, and the ids of their topics."""
         self.taken = {**self.taken, **taken}
         self.ids.update(ids)
@@ -181,13 +180,13 @@ class Intake:
         if missing is not None:
             raise InputError(f"Kafka has no topic {missing!r}; create it, or correct the spout's topics")
 
-    def left(self) -> dict[Partition, Span]:
+    def left(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; those without anything to take are left out.
 
         All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
 
         Raises:
-            UnreachableError: Kafka does not answer.
+            SourceFailure: Kafka does not answer.
             InputError: a topic was made anew, or a log is shorter than what was taken from it.
         """
         now = self._options.now_secs()
@@ -211,14 +210,14 @@ class Intake:
         sizes = (self._end_of(partition) - span.start for partition, span in left.items())
         return -(-max(sizes, default=0) // self._options.records_max)
 
-    def remaining(self, taken: Mapping[Partition, int]) -> int | None:
+    def remaining(self, taken: Mapping[TopicPartition, int]) -> int | None:
         """Return how many transactions are left from some offsets on; None if the spout does not end."""
         if self._last is None:
             return None
         left = (end - taken.get(each, self.taken.get(each, 0)) for each, end in self._last.items())
         return max(0, -(-max(left, default=0) // self._options.records_max))
 
-    def _spans(self) -> dict[Partition, Span]:
+    def _spans(self) -> dict[TopicPartition, Span]:
         spans = {}
         for partition in self._partitions:
             start = max(self.taken[partition], self._first_kept.get(partition, 0))
@@ -227,7 +226,7 @@ class Intake:
                 spans[partition] = Span(partition, start, min(end, start + self._options.records_max))
         return spans
 
-    def _end_of(self, partition: Partition) -> int:
+    def _end_of(self, partition: TopicPartition) -> int:
         end = self._ends.get(partition, 0)
         return end if self._last is None else min(end, self._last.get(partition, 0))
 
@@ -244,7 +243,7 @@ class Intake:
         found = {topic.name for topic in topics}
         missing = next((name for name in self._options.choice.names if name not in found), None)
         if missing is not None:
-            raise UnreachableError(f"Kafka has no topic {missing!r} now")
+            raise SourceFailure(f"Kafka has no topic {missing!r} now")
         check_ids(self.ids, topics)
         partitions = [partition for topic in topics for partition in topic.all_partitions()]
         new = [partition for partition in partitions if partition not in self.taken]
@@ -261,7 +260,7 @@ class Intake:
         self._discover_at_secs = now + DISCOVERY_SECS
         return True
 
-    def _skip_lost(self, partitions: Sequence[Partition]) -> None:
+    def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:
         found = self._log.starts(partitions)
         for partition, first_kept in found.items():
             taken = self.taken[partition]
@@ -273,7 +272,7 @@ class Intake:
         self._ends = self._log.ends(self._partitions)
         if self._options.until_end and self._last is None:
             if len(self._ends) < len(self._partitions):
-                raise UnreachableError("a partition has no leader now")
+                raise SourceFailure("a partition has no leader now")
             self._last = dict(self._ends)
         shorter = {}
         for partition, end in self._ends.items():
@@ -319,12 +318,12 @@ class Publisher:
         self._log = log
         self._group = group
         self._now_secs = now_secs
-        self._begun: deque[tuple[int, Mapping[Partition, int]]] = deque()
-        self._committed: Mapping[Partition, int] = {}
-        self._due: Mapping[Partition, int] = {}
+        self._begun: deque[tuple[int, Mapping[TopicPartition, int]]] = deque()
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._due: Mapping[TopicPartition, int] = {}
         self._publish_at_secs = float("-inf")
 
-    def begun(self, txid: int, ends: Mapping[Partition, int]) -> None:
+    def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Learn where a transaction ends, replacing what was said of it and of later ones."""
         if self._group is not None:
             while self._begun and self._begun[-1][0] >= txid:

@@ -13,21 +13,21 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.errors import ConfigError, FailedException
+from txtopo.errors import ConfigError, SourceFailure
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
 
 
 @attrs.frozen(order=True, cache_hash=True)
-class Partition:
+class TopicPartition:
     """A partition of a topic."""
 
     topic: str
-    number: int
+    partition: int
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r}, partition {self.number}"
+        return f"topic {self.topic!r}, partition {self.partition}"
 
 
 @attrs.frozen
@@ -38,16 +38,16 @@ class Topic:
     id: str
     partitions: int
 
-    def all_partitions(self) -> list[Partition]:
+    def all_partitions(self) -> list[TopicPartition]:
         """Return its partitions in order."""
-        return [Partition(self.name, number) for number in range(self.partitions)]
+        return [TopicPartition(self.name, number) for number in range(self.partitions)]
 
 
 @attrs.frozen
 class Span:
     """The offsets of a partition from ``start`` to before ``end``."""
 
-    partition: Partition
+    partition: TopicPartition
     start: int
     end: int
 
@@ -126,18 +126,14 @@ OnLost = Callable[[Lost], None]
 """Called when records of a span are gone; returns to go on with what is left of the span, or raises."""
 
 
-class UnreachableError(FailedException):
-    """Kafka, or the leader of a partition, could not be reached; the transaction is tried again."""
-
-
-class UnansweredError(UnreachableError):
+class UnansweredError(SourceFailure):
     """A question has been asked and not been answered yet; ask again for the answer."""
 
 
 class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
-    *An implementation* raises UnreachableError if it has no answer now, and InputError if it never will, for example
+    *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will, for example
     because the client may not read. It is used by one thread at a time.
     """
 
@@ -151,26 +147,26 @@ class KafkaLog(ABC):
         """
 
     @abstractmethod
-    def starts(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the first offset that each partition still has; one request for all."""
 
     @abstractmethod
-    def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end of what can be read of each partition; one request for all.
 
         Partitions that can't be read now, because they have no leader, are left out.
         """
 
     @abstractmethod
-    def at(self, partitions: Sequence[Partition], timestamp_ms: int) -> Mapping[Partition, int]:
+    def at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time, in ms since 1970; the end if there is none."""
 
     @abstractmethod
-    def stored(self, partitions: Sequence[Partition], group: str) -> Mapping[Partition, int]:
+    def stored(self, partitions: Sequence[TopicPartition], group: str) -> Mapping[TopicPartition, int]:
         """Return the offsets that a consumer group has stored; partitions without one are left out."""
 
     @abstractmethod
-    def store(self, offsets: Mapping[Partition, int], group: str) -> None:
+    def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
         """Store offsets for a consumer group."""
 
     @abstractmethod

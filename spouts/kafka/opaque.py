@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spouts.kafka.intake import Intake, Publisher
-from spouts.kafka.log import KafkaLog, Lost, Partition, Span, UnreachableError
+from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
 from spouts.kafka.spout import KafkaInput, KafkaShare
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
@@ -25,7 +25,7 @@ from txtopo.api.spout import (
     PartitionedCoordinator,
 )
 from txtopo.attempts import TransactionAttempt, epoch_and_try
-from txtopo.errors import ReportedFailedException
+from txtopo.errors import ReportedFailedException, SourceFailure
 
 ENDS_SECS = 0.02
 """How long an emitter's answer about the ends of logs is used for partitions that seem to be at their end."""
@@ -78,7 +78,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._log = log
         self._records_max = spout.options.records_max
         self._publisher = Publisher(log, spout.publish_group, spout.options.now_secs)
-        self._begins: dict[Partition, int] = {}
+        self._begins: dict[TopicPartition, int] = {}
         self._begun = 0
         """Transactions begun since the last metadata came: what they take is not known yet."""
         self._now_secs = spout.options.now_secs
@@ -92,7 +92,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         taken = dict(self._begins)
         for key, held in metadata.items():
             topic, number, identity, begin = json.loads(key)
-            partition = Partition(topic, number)
+            partition = TopicPartition(topic, number)
             taken[partition] = held["end"]
             self._begins[partition] = begin
             self.intake.resume({}, {topic: identity})
@@ -131,9 +131,9 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             pause_secs = min(PAUSE_SECS_MAX, PAUSE_SECS * 2 ** min(self._fruitless, 16))
             self._ready_at_secs = self._now_secs() + pause_secs
 
-    def _named(self, partition: Partition) -> list[Any]:
+    def _named(self, partition: TopicPartition) -> list[Any]:
         begin = self._begins.setdefault(partition, self.intake.taken[partition])
-        return [partition.topic, partition.number, self.intake.ids[partition.topic], begin]
+        return [partition.topic, partition.partition, self.intake.ids[partition.topic], begin]
 
 
 class _OpaqueEmitter(OpaquePartitionedEmitter):
@@ -141,15 +141,15 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         self._spout = spout
         self._config = config
         self._format = spout.make_format()
-        self._ends: dict[Partition, int] = {}
-        self._asked_at_secs: dict[Partition, float] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._asked_at_secs: dict[TopicPartition, float] = {}
 
     def emit_batch(
         self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         topic, number, identity, begin = partition
         log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
-        place = Partition(topic, number)
+        place = TopicPartition(topic, number)
         start = begin if previous_metadata is None else previous_metadata["end"]
         _, tries = epoch_and_try(attempt.attempt)
         takes_what_it_can = tries > 1
@@ -157,7 +157,7 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             end = self._end(log, place, start)
             if takes_what_it_can and end > start:
                 start = _kept(log, place, start)
-        except UnreachableError as error:
+        except SourceFailure as error:
             if not takes_what_it_can:
                 raise
             logger.warning("%s is left for later: %s", place, error)
@@ -168,27 +168,27 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)
-        except UnreachableError as error:
+        except SourceFailure as error:
             if not takes_what_it_can or share.has_emitted:
                 raise
             logger.warning("%s is left for later: %s", place, error)
             return None
         return {"start": start, "end": end}
 
-    def _end(self, log: KafkaLog, place: Partition, start: int) -> int:
+    def _end(self, log: KafkaLog, place: TopicPartition, start: int) -> int:
         """Return where a partition ends: once known, it is asked again only when all of that is taken."""
         now = time.monotonic()
         if self._ends.get(place, 0) <= start and now - self._asked_at_secs.get(place, -ENDS_SECS) >= ENDS_SECS:
             known = sorted({*self._ends, place})
             found = log.ends(known)
             if place not in found:
-                raise UnreachableError(f"{place} has no leader now")
+                raise SourceFailure(f"{place} has no leader now")
             self._ends.update(found)
             self._asked_at_secs.update(dict.fromkeys(found, now))
         return self._ends.get(place, 0)
 
 
-def _kept(log: KafkaLog, place: Partition, start: int) -> int:
+def _kept(log: KafkaLog, place: TopicPartition, start: int) -> int:
     """Return where a partition can be read from: at an offset, or where its log begins after it."""
     first_kept = log.starts([place])[place]
     if first_kept > start:

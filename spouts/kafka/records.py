@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spouts.files.bad_records import MISFITS, sieve
 from spouts.json_records import JsonRecords, count_objects, is_json, object_fault, suspect
-from spouts.kafka.log import Message, Partition
+from spouts.kafka.log import Message, TopicPartition
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
@@ -95,8 +95,9 @@ class RefusedRecords(BadRecords):
         value = message.value() or b""
         shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace").replace("\r", "\\r").replace("\n", "\\n")
         raise InputError(
-            f"{Partition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; correct "
-            "the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and go on"
+            f"{TopicPartition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; "
+            "correct the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and "
+            "go on"
         )
 
 

@@ -26,7 +26,7 @@ from spouts.kafka.intake import (
     Publisher,
     check_ids,
 )
-from spouts.kafka.log import KafkaLog, Lost, OnLost, Partition, Span, TopicChoice, UnreachableError
+from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicChoice, TopicPartition
 from spouts.kafka.records import (
     BAD_RECORDS,
     BAD_RECORDS_FIELDS,
@@ -45,7 +45,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.spout import Coordinator, Emitter, Metadata, SpoutTable, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.client_properties import ClientProperties, Value
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
@@ -248,7 +248,7 @@ class KafkaShare:
             on_lost: called if records are gone, and the topic is still the same.
 
         Raises:
-            UnreachableError: they can't be read now.
+            SourceFailure: they can't be read now.
             InputError: a topic was made anew, or a record is bad and refused.
         """
         names = tuple(sorted({span.partition.topic for span in spans}))
@@ -264,7 +264,7 @@ class KafkaShare:
             for _, messages in self._log.read(spans, lost):
                 self.has_emitted = True
                 records.emit(self._attempt, messages, self._bad, self._collector)
-        except UnreachableError:
+        except SourceFailure:
             check_topics()  # a topic that was made anew may lack these offsets, and explains it better
             raise
         self._bad.finish()
@@ -291,7 +291,7 @@ class _KafkaCoordinator(Coordinator):
             span = spans.get(partition)
             start, end = (before, before) if span is None else (span.start, span.end)
             held = topics.setdefault(partition.topic, {"id": self.intake.ids[partition.topic], "partitions": []})
-            held["partitions"].append([partition.number, start, end])
+            held["partitions"].append([partition.partition, start, end])
             self.intake.taken[partition] = end
         self._publisher.begun(txid, self.intake.taken)
         return {"topics": topics}
@@ -324,7 +324,7 @@ class _KafkaEmitter(Emitter):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         spans = [
-            Span(Partition(topic, number), start, end)
+            Span(TopicPartition(topic, number), start, end)
             for topic, held in metadata["topics"].items()
             for number, start, end in held["partitions"]
             if start < end
@@ -341,8 +341,10 @@ class _KafkaEmitter(Emitter):
         logger.warning("%s; they are skipped", lost)
 
 
-def _taken(metadata: Metadata) -> tuple[dict[Partition, int], dict[str, str]]:
+def _taken(metadata: Metadata) -> tuple[dict[TopicPartition, int], dict[str, str]]:
     """Return how far each partition is taken, and the topics' ids."""
     topics = (metadata or {"topics": {}})["topics"]
-    taken = {Partition(topic, number): end for topic, held in topics.items() for number, _, end in held["partitions"]}
+    taken = {
+        TopicPartition(topic, number): end for topic, held in topics.items() for number, _, end in held["partitions"]
+    }
     return taken, {topic: held["id"] for topic, held in topics.items()}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from committers.kafka import ConfluentSender, KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
-from spouts.kafka.plain.client import ClientSettings, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import ClientSettings
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo import Config, Fields, PlainTopology, TopologyBuilder
 from txtopo.client_properties import ClientProperties

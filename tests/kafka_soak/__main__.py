@@ -24,7 +24,8 @@ from typing import Any
 import attrs
 import click
 
-from spouts.kafka.plain.client import ClientSettings, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import ClientSettings
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure

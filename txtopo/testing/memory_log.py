@@ -18,13 +18,13 @@ from typing import Any
 import attrs
 
 from committers.kafka import KafkaMessage, KafkaSender, SenderSettings
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.client import (
     AssignmentListener,
     ClientSettings,
     KafkaClient,
     LogRange,
     StoredOffset,
-    TopicPartition,
 )
 from spouts.kafka.plain.subscription import NamedTopicFilter, PatternTopicFilter, TopicFilter
 from spouts.kafka.records import KafkaRecord

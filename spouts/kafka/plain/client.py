@@ -8,19 +8,9 @@ from typing import Protocol
 
 import attrs
 
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.records import KafkaRecord
 from txtopo.client_properties import ClientProperties
-
-
-@attrs.frozen(order=True, cache_hash=True)
-class TopicPartition:
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"topic {self.topic!r}, partition {self.partition}"
 
 
 @attrs.frozen

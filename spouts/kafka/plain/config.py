@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from spouts.kafka.plain.client import Connect, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import Connect
 from spouts.kafka.plain.dead_letters import DeadLetterHook, dead_letter_hook
 from spouts.kafka.plain.first_poll import FirstPollOffsetStrategy
 from spouts.kafka.plain.offsets import MessageId

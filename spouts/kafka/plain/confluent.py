@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import confluent_kafka as kafka
 
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.client import (
     AssignmentListener,
     ClientSettings,
     KafkaClient,
     LogRange,
     StoredOffset,
-    TopicPartition,
 )
 from spouts.kafka.records import KafkaRecord, record_of
 from txtopo.errors import ConfigError, SourceFailure

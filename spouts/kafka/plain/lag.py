@@ -7,7 +7,8 @@ from enum import Enum
 
 import attrs
 
-from spouts.kafka.plain.client import LogRange, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import LogRange
 
 
 @attrs.frozen

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from spouts.kafka.plain.client import StoredOffset, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import StoredOffset
 
 ACKED_RANGES_MAX = 50
 """Ranges of acked offsets in a commit's metadata: a broker takes 4,096 bytes of metadata by default."""

@@ -14,7 +14,7 @@ from itertools import count
 
 import attrs
 
-from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.offsets import MessageId
 from txtopo.errors import ConfigError
 

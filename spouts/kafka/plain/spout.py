@@ -21,12 +21,12 @@ from typing import Any
 
 import attrs
 
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.client import (
     ClientSettings,
     KafkaClient,
     LogRange,
     StoredOffset,
-    TopicPartition,
 )
 from spouts.kafka.plain.config import KafkaSpoutConfig, ProcessingGuarantee
 from spouts.kafka.plain.dead_letters import DeadLetter

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.log import TopicPartition
 from txtopo.errors import ConfigError
 
 _log = logging.getLogger(__name__)

@@ -8,14 +8,15 @@ from typing import Any
 import attrs
 
 from spouts.kafka.brokers import CHUNK_RECORDS
-from spouts.kafka.log import KafkaLog, Lost, Partition, Span, Topic, UnansweredError, UnreachableError
+from spouts.kafka.log import KafkaLog, Lost, Span, Topic, TopicPartition, UnansweredError
+from txtopo.errors import SourceFailure
 
 
 @attrs.frozen
 class MemoryMessage:
     """A record, as the client of a real cluster gives it."""
 
-    at: Partition
+    at: TopicPartition
     place: int
     content: tuple[bytes | None, bytes | None]
     time_ms: int
@@ -24,7 +25,7 @@ class MemoryMessage:
         return self.at.topic
 
     def partition(self):
-        return self.at.number
+        return self.at.partition
 
     def offset(self):
         return self.place
@@ -60,7 +61,7 @@ class MemoryTopics:
     def __init__(self, name: str) -> None:
         self.name = name
         self.topics: dict[str, _Stored] = {}
-        self.groups: dict[str, dict[Partition, int]] = {}
+        self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.questions: list[str] = []
         """The requests of clients, by name."""
         self.is_reachable = True
@@ -100,7 +101,7 @@ class MemoryTopics:
         log = self.topics[topic].logs[partition]
         for record in records:
             key, value = record if isinstance(record, tuple) else (None, record)
-            message = MemoryMessage(Partition(topic, partition), len(log), (key, value), 1_000 * (len(log) + 1))
+            message = MemoryMessage(TopicPartition(topic, partition), len(log), (key, value), 1_000 * (len(log) + 1))
             log.append(None if is_aborted else message)
         if is_aborted or is_transaction:
             log.append(None)  # the marker
@@ -128,12 +129,14 @@ class MemoryLog(KafkaLog):
 
     def starts(self, partitions):
         self._ask("starts")
-        return {each: self._of(each).starts[each.number] for each in partitions}
+        return {each: self._of(each).starts[each.partition] for each in partitions}
 
     def ends(self, partitions):
         self._ask("ends")
         return {
-            each: len(self._of(each).logs[each.number]) for each in partitions if self._of(each).is_led[each.number]
+            each: len(self._of(each).logs[each.partition])
+            for each in partitions
+            if self._of(each).is_led[each.partition]
         }
 
     def at(self, partitions, timestamp_ms):
@@ -160,33 +163,33 @@ class MemoryLog(KafkaLog):
         pass
 
     def _messages(self, span: Span, on_lost):
-        stored, number = self._of(span.partition), span.partition.number
+        stored, number = self._of(span.partition), span.partition.partition
         if not stored.is_led[number]:
-            raise UnreachableError(f"{span.partition} has no leader")
+            raise SourceFailure(f"{span.partition} has no leader")
         start, first_kept = span.start, stored.starts[number]
         if first_kept > start:
             on_lost(Lost(span, start, first_kept))
             start = first_kept
         log = stored.logs[number]
         if len(log) < span.end:
-            raise UnreachableError(f"{span.partition} ends at {len(log)}")
+            raise SourceFailure(f"{span.partition} ends at {len(log)}")
         return (message for message in log[start : span.end] if message is not None)
 
-    def _at(self, partition: Partition, timestamp_ms: int) -> int:
-        log = self._of(partition).logs[partition.number]
+    def _at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        log = self._of(partition).logs[partition.partition]
         later = (message.place for message in log if message is not None and message.time_ms >= timestamp_ms)
         return next(later, len(log))
 
-    def _of(self, partition: Partition) -> _Stored:
+    def _of(self, partition: TopicPartition) -> _Stored:
         stored = self._world.topics.get(partition.topic)
-        if stored is None or partition.number >= len(stored.logs):
-            raise UnreachableError(f"there is no {partition}")
+        if stored is None or partition.partition >= len(stored.logs):
+            raise SourceFailure(f"there is no {partition}")
         return stored
 
     def _ask(self, question: str) -> None:
         self._world.questions.append(question)
         if not self._world.is_reachable:
-            raise UnreachableError("the cluster in memory is down")
+            raise SourceFailure("the cluster in memory is down")
 
 
 class InMemory:

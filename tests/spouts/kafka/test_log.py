@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from spouts.kafka.brokers import BrokerLog
-from spouts.kafka.log import Lost, Partition, Span, TopicChoice, UnreachableError
+from spouts.kafka.log import Lost, Span, TopicChoice, TopicPartition
 from tests.spouts.kafka.memory_topics import MemoryLog, MemoryTopics
 from txtopo.client_properties import ClientProperties
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.testing.kafka import KafkaBroker
 
 _numbers = itertools.count()
@@ -32,8 +32,8 @@ class Place:
     def is_real(self) -> bool:
         return isinstance(self.log, BrokerLog)
 
-    def partition(self, number: int = 0) -> Partition:
-        return Partition(self.topic, number)
+    def partition(self, number: int = 0) -> TopicPartition:
+        return TopicPartition(self.topic, number)
 
     def end(self, number: int = 0) -> int:
         return self.log.ends([self.partition(number)])[self.partition(number)]
@@ -66,7 +66,7 @@ class Place:
 
     def read(self, spans, on_lost=None) -> list[tuple[int, int]]:
         chunks = self.log.read(spans, on_lost or self.refuse)
-        return [(span.partition.number, message.offset()) for span, messages in chunks for message in messages]
+        return [(span.partition.partition, message.offset()) for span, messages in chunks for message in messages]
 
     @staticmethod
     def refuse(lost: Lost) -> None:
@@ -232,9 +232,9 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
         place = Place(broker, log, "t")
         assert place.offsets(0, 10) == list(range(10))
         broker.kill()
-        with pytest.raises(UnreachableError, match="does not answer"):
+        with pytest.raises(SourceFailure, match="does not answer"):
             place.offsets(0, 10)
-        with pytest.raises(UnreachableError):
+        with pytest.raises(SourceFailure):
             place.end()
         broker.start()
         wait_until(lambda: place.is_real and _reads(place), "it can't be read")
@@ -244,7 +244,7 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
 def _reads(place: Place) -> bool:
     try:
         return place.offsets(0, 10) == list(range(10))
-    except UnreachableError:
+    except SourceFailure:
         return False
 
 
@@ -253,7 +253,7 @@ def test_secrets_are_in_no_error(monkeypatch):
     monkeypatch.setenv("TXTOPO_TEST_PASSWORD", "correct horse")
     properties = ClientProperties({"sasl.mechanism": "env:TXTOPO_TEST_PASSWORD"})
     with pytest.raises(ConfigError, match="the client of Kafka refuses them") as caught:
-        BrokerLog("127.0.0.1:1", properties, 1.0).ends([Partition("t", 0)])
+        BrokerLog("127.0.0.1:1", properties, 1.0).ends([TopicPartition("t", 0)])
     assert "correct horse" not in str(caught.value)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, SHORTER_SECS
-from spouts.kafka.log import Partition
+from spouts.kafka.log import TopicPartition
 from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
 from txtopo import FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt, attempt_number
@@ -168,7 +168,7 @@ def test_where_the_first_run_begins(world, first_poll, start):
     """At the beginning, at a time, or where a group has stored; later runs go on where the last one ended."""
     world.produce("t", [b"x"] * 9, 0)
     world.delete_records("t", {0: 2})
-    world.groups["stored"] = {Partition("t", 0): 5}
+    world.groups["stored"] = {TopicPartition("t", 0): 5}
     driven = Driven(world, first_poll=first_poll)
     assert driven.begin() == {"t-0": (start, 9)}
     world.produce("t", [b"x"], 0)
@@ -295,12 +295,12 @@ def test_offsets_are_published_after_their_commit(world):
     driven.coordinator.cleanup_before(1)
     assert "shown" not in world.groups
     driven.coordinator.cleanup_before(2)
-    assert world.groups["shown"][Partition("t", 0)] == 10
+    assert world.groups["shown"][TopicPartition("t", 0)] == 10
     driven.begin()
     driven.coordinator.cleanup_before(3)
-    assert world.groups["shown"][Partition("t", 0)] == 10
+    assert world.groups["shown"][TopicPartition("t", 0)] == 10
     driven.coordinator.close()
-    assert world.groups["shown"][Partition("t", 0)] == 20
+    assert world.groups["shown"][TopicPartition("t", 0)] == 20
 
 
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
@@ -313,7 +313,7 @@ def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     assert "could not be published" in caplog.text
     world.is_reachable = True
     driven.coordinator.close()
-    assert world.groups["shown"][Partition("t", 0)] == 5
+    assert world.groups["shown"][TopicPartition("t", 0)] == 5
 
 
 class Opaque:

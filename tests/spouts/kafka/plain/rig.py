@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.config import KafkaSpoutConfig
 from spouts.kafka.plain.offsets import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff

@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
-from spouts.kafka.plain.client import ClientSettings, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import ClientSettings
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from spouts.kafka.plain.client import ClientSettings, KafkaClient, LogRange, StoredOffset, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import ClientSettings, KafkaClient, LogRange, StoredOffset
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, SourceFailure

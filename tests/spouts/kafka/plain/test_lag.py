@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spouts.kafka.plain.client import LogRange, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import LogRange
 from spouts.kafka.plain.lag import Progress, lag_metrics
 
 A0, A1 = TopicPartition("topicA", 0), TopicPartition("topicA", 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spouts.kafka.plain.client import StoredOffset, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import StoredOffset
 from spouts.kafka.plain.offsets import ACKED_RANGES_MAX, CommitMetadata, MessageId, OffsetManager
 
 P = TopicPartition("test", 0)

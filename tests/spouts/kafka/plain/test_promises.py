@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
-from spouts.kafka.plain.client import StoredOffset, TopicPartition
+from spouts.kafka.log import TopicPartition
+from spouts.kafka.plain.client import StoredOffset
 from spouts.kafka.plain.config import KafkaTupleListener
 from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
 from spouts.kafka.plain.offsets import CommitMetadata

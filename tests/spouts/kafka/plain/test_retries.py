@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.offsets import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetrySchedule
 from txtopo.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from spouts.kafka.plain.client import TopicPartition
+from spouts.kafka.log import TopicPartition
 from spouts.kafka.plain.subscription import (
     NamedTopicFilter,
     PatternTopicFilter,
