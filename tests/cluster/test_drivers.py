@@ -194,8 +194,8 @@ def test_bug_of_the_user(make_cluster: MakeCluster) -> None:
     assert "txid 3" in reason
     assert counts_in(cluster.output) == expected(2)
     assert "a bug in the committer" in cluster.command("logs", "counting")
-    cluster.submit(total=5)
-    cluster.wait_until_counted(5)
+    cluster.submit(total=12)  # more than the window that had begun
+    cluster.wait_until_counted(12)
 
 
 def test_mistakes_are_found_before_anything_is_stored(make_cluster: MakeCluster) -> None:
