@@ -34,7 +34,8 @@ class Kill:
 def play(hosts: str, folder: Path, kills: int, seed: int) -> Iterator[Kill]:
     """Kill so often, and check the table at the end."""
     draw = random.Random(seed)
-    with DriverCluster(hosts, next_root(), folder, 2) as cluster:
+    # Longer than the pauses before restarts, which grow: a driver that waits for its restart is not to be moved.
+    with DriverCluster(hosts, next_root(), folder, 2, nimbus_task_timeout_secs=15) as cluster:
         cluster.start()
         topology = cluster.submit(total=1_000_000, pause=PAUSE_SECS)
         for _ in range(kills):
