@@ -3,11 +3,12 @@
 BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
 
-.PHONY: help fast fast-1 fast-2 test test-with-spark test-1 test-2 test-3 test-4 test-5 lint docs bench
+.PHONY: help fast fast-1 fast-2 long test test-with-spark test-1 test-2 test-3 test-4 test-5 lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in under two minutes"
-	@echo "make test    every test, two processes at a time; their output is kept in $(LOGS)"
+	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
+	@echo "make long    the long ones: kills of a cluster's processes at further moments"
 	@echo "make lint    style, types and import contracts"
 	@echo "make docs    the site, in build/site"
 	@echo "make bench   the small benchmarks"
@@ -22,16 +23,19 @@ fast:
 fast-1 fast-2:
 	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/2)
 
+long:
+	$(BIN)pytest -q --durations=0 -m long
+
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end.
 test:
 	$(side_by_side) test-with-spark test-1 test-2 test-3 test-4 test-5
 
 test-with-spark:
-	$(call logged,pytest -q --durations=30 -m spark)
+	$(call logged,pytest -q --durations=30 -m 'spark and not long')
 
 test-1 test-2 test-3 test-4 test-5:
-	$(call logged,pytest -q --durations=30 -m 'not spark' --part $(subst test-,,$@)/5)
+	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/5)
 
 lint:
 	$(BIN)ruff check .

@@ -68,6 +68,7 @@ def test_killed_supervisor(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted()
 
 
+@pytest.mark.long
 def test_driver_that_finishes_without_a_supervisor(make_cluster: MakeCluster) -> None:
     """A supervisor that comes back reports how a driver ended meanwhile; it is not started again."""
     cluster = make_cluster(nimbus_task_timeout_secs=60)
@@ -83,6 +84,7 @@ def test_driver_that_finishes_without_a_supervisor(make_cluster: MakeCluster) ->
     assert cluster.shown()["id"] == topology
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["launch.before", "launch.after", "report.before", "report.after"])
 def test_supervisor_that_dies_at_a_step(make_cluster: MakeCluster, step: str) -> None:
     """Whenever it dies, the one that is started again starts no second driver, and the topology finishes."""
@@ -110,6 +112,7 @@ def test_lost_machine(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted()
 
 
+@pytest.mark.long
 def test_driver_that_is_stopped_and_wakes_up(make_cluster: MakeCluster) -> None:
     """A machine that hangs is taken for dead; when it wakes up, its driver changes nothing, and ends."""
     cluster = make_cluster(2)
@@ -174,6 +177,7 @@ def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     assert counts_in(cluster.output) == {key: n + 1000 * (after[key] - n) for key, n in before.items()}
 
 
+@pytest.mark.long
 def test_rebalance(make_cluster: MakeCluster) -> None:
     """A rebalance ends the driver and starts another one with the changed settings."""
     cluster = make_cluster()
@@ -231,6 +235,7 @@ def test_requests_to_a_supervisor(make_cluster: MakeCluster) -> None:
     assert "another supervisor uses" in other.log.read_text()
 
 
+@pytest.mark.long
 def test_supervisor_that_is_cut_off(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """A machine without ZooKeeper ends its driver before the other one starts it; healed, it takes work again."""
     with (
@@ -255,6 +260,7 @@ def test_supervisor_that_is_cut_off(zookeeper: ZooKeeperServer, tmp_path: Path) 
         cluster.wait_for("it is back", lambda: cut_off_id in cluster.cluster.state.supervisors())
 
 
+@pytest.mark.long
 def test_zookeeper_that_goes_and_comes_back(tmp_path: Path) -> None:
     """While it is away drivers end; when it is back, supervisors start them again unaided, and the table is exact."""
     with (
