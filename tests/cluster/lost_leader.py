@@ -19,7 +19,7 @@ import httpx
 
 from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
-from txtopo.cluster.assignment import Heartbeat, Supervisor
+from txtopo.cluster.decisions.assignment import Heartbeat, Supervisor
 
 NAMES = ("one", "two", "three", "four")
 

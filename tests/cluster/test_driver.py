@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.cluster.assignment import Assignment
+from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, Loaded, build
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.config import Config

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
-from txtopo.cluster.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
+from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
 
 pytestmark = pytest.mark.slow
 

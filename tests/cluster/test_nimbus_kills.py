@@ -15,8 +15,8 @@ from tests.cluster.conftest import Make
 from tests.cluster.lost_leader import Drivers, play
 from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
-from txtopo.cluster.assignment import Supervisor
 from txtopo.cluster.client import ClusterClient
+from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from tests.cluster.relay import Relay
-from txtopo.cluster.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
 from txtopo.cluster.code import CodeFile, Manifest
-from txtopo.cluster.lifecycle import Status, Topology
+from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
+from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus, Term, lacking, live_holders
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer

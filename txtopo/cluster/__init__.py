@@ -2,9 +2,9 @@
 
 Read in this order:
 
-1. ``lifecycle``: the statuses of a submitted topology, and one table of what changes them. Pure.
-2. ``assignment``: which supervisor runs which topology's driver. Pure.
-3. ``slots``: what a supervisor does with each of its slots, and with which statuses a driver exits. Pure.
+1. ``decisions.lifecycle``: the statuses of a submitted topology, and one table of what changes them. Pure.
+2. ``decisions.assignment``: which supervisor runs which topology's driver. Pure.
+3. ``decisions.slots``: what a supervisor does with each of its slots, and with which statuses a driver exits. Pure.
 4. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
 5. ``election``: who leads.
 6. ``code``, ``distribution``: the files of a topology, and how they get to every daemon.

@@ -77,8 +77,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from txtopo.cluster.assignment import ClusterView, Heartbeat
-from txtopo.cluster.lifecycle import Event, Request as TopologyRequest, Status, Topology
+from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
+from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.nimbus import Nimbus
 from txtopo.cluster.submission import ARCHIVE_NAME, Submission
 from txtopo.errors import (

@@ -16,7 +16,7 @@ What happens in it:
    end, the pulse ends the process: there may be no supervisor to do so.
 2. The topology's code is unpacked and imported, here and nowhere else. The topology is built with the settings of its
    record, and run.
-3. How it ended is written down, and is the exit status, a :class:`~txtopo.cluster.slots.DriverExit`.
+3. How it ended is written down, and is the exit status, a :class:`~txtopo.cluster.decisions.slots.DriverExit`.
 
 Coordinator state is kept in the cluster's ZooKeeper, below ``ROOT/state``, unless the topology's configuration says
 otherwise; so the next driver goes on where this one was, on whatever machine.
@@ -41,9 +41,9 @@ from typing import Any, Self
 
 import attrs
 
-from txtopo.cluster.assignment import Assignment, Heartbeat
-from txtopo.cluster.lifecycle import Status, Topology as TopologyRecord
-from txtopo.cluster.slots import DriverExit
+from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
+from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecord
+from txtopo.cluster.decisions.slots import DriverExit
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.config import Config, TopologyKind

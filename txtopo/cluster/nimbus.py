@@ -41,7 +41,8 @@ from urllib.parse import quote
 import attrs
 import httpx
 
-from txtopo.cluster.assignment import (
+from txtopo.cluster.code import CodeStore, Manifest, describe
+from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
     AssignmentLimits,
@@ -50,10 +51,9 @@ from txtopo.cluster.assignment import (
     Unassign,
     decide,
 )
-from txtopo.cluster.code import CodeStore, Manifest, describe
+from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Event, Request, Status, Topology, applied, due
 from txtopo.cluster.distribution import CodeAccess, distributor_of
 from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
-from txtopo.cluster.lifecycle import NEEDS_CODE, Event, Request, Status, Topology, applied, due
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import (
     ClusterState,

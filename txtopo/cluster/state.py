@@ -40,9 +40,9 @@ from typing import Any, TypeVar
 import attrs
 
 from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
-from txtopo.cluster.assignment import Assignment, ClusterView, Ending, Heartbeat, Supervisor
 from txtopo.cluster.code import Manifest
-from txtopo.cluster.lifecycle import Topology
+from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, Supervisor
+from txtopo.cluster.decisions.lifecycle import Topology
 from txtopo.errors import InternalError, NoLeader, NotLeader, StopError
 from txtopo.records import DAMAGE, from_json, to_json
 

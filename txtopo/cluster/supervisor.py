@@ -2,7 +2,7 @@
 
 It keeps nothing in memory that matters: started again, it adopts the drivers that still run. It imports no submitted
 code; drivers and checks are processes of their own. One thread looks at each slot again and again, and lets the pure
-:func:`~txtopo.cluster.slots.step` decide::
+:func:`~txtopo.cluster.decisions.slots.step` decide::
 
     FOLDER/id                 this supervisor's id
     FOLDER/lock               locked while a supervisor uses the folder
@@ -40,19 +40,10 @@ from typing import Any
 
 import attrs
 
-from txtopo.cluster.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
 from txtopo.cluster.code import CodeStore
-from txtopo.cluster.distribution import CodeAccess, distributor_of
-from txtopo.cluster.driver import (
-    STARTING,
-    DriverFolder,
-    Launch as DriverLaunch,
-    child_environment,
-    driver_command,
-)
-from txtopo.cluster.lifecycle import Status
-from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.slots import (
+from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
+from txtopo.cluster.decisions.lifecycle import Status
+from txtopo.cluster.decisions.slots import (
     CleanUp,
     DriverSlot,
     FetchCode,
@@ -66,6 +57,15 @@ from txtopo.cluster.slots import (
     adopted,
     step,
 )
+from txtopo.cluster.distribution import CodeAccess, distributor_of
+from txtopo.cluster.driver import (
+    STARTING,
+    DriverFolder,
+    Launch as DriverLaunch,
+    child_environment,
+    driver_command,
+)
+from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
 from txtopo.failpoints import durable_step

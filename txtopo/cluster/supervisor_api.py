@@ -39,7 +39,7 @@ from txtopo.cluster.api import (
     settings_in,
     unexpected_answer,
 )
-from txtopo.cluster.slots import SlotState
+from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.supervisor import Supervisor
 from txtopo.errors import TxtopoError
 

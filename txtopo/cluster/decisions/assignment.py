@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 
 import attrs
 
-from txtopo.cluster.lifecycle import RUNS, Event, Request, Status, Topology
+from txtopo.cluster.decisions.lifecycle import RUNS, Event, Request, Status, Topology
 
 
 @attrs.frozen

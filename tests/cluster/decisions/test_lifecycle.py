@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from txtopo.cluster.lifecycle import (
+from txtopo.cluster.decisions.lifecycle import (
     REQUESTS,
     RUNS,
     TRANSITIONS,

@@ -8,8 +8,8 @@ import attrs
 import pytest
 from hypothesis import given, strategies as st
 
-from txtopo.cluster.assignment import Assignment, EndingKind
-from txtopo.cluster.slots import (
+from txtopo.cluster.decisions.assignment import Assignment, EndingKind
+from txtopo.cluster.decisions.slots import (
     Action,
     CleanUp,
     DriverExit,

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from hypothesis import given, strategies as st
 
-from txtopo.cluster.assignment import (
+from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
     Assignment,
@@ -25,7 +25,7 @@ from txtopo.cluster.assignment import (
     Unassign,
     decide,
 )
-from txtopo.cluster.lifecycle import RUNS, Event, Status, Topology
+from txtopo.cluster.decisions.lifecycle import RUNS, Event, Status, Topology
 
 LIMITS = AssignmentLimits()
 

@@ -20,8 +20,8 @@ Who does what:
 - *The supervisor* launches drivers as processes that outlive it, and writes for each what it needs to find it again:
   process id, the time that the process was started (ids are used again), launch id, assignment. Started again, it makes
   a slot in STARTING or RUNNING of what it finds alive (:func:`adopted`): no driver is started twice.
-- *Nimbus* reads the :class:`~txtopo.cluster.assignment.Ending` that the action :class:`Report` writes. The slot then
-  waits (ENDED) until its assignment is taken away.
+- *Nimbus* reads the :class:`~txtopo.cluster.decisions.assignment.Ending` that the action :class:`Report` writes. The
+  slot then waits (ENDED) until its assignment is taken away.
 
 A driver that ends by losing its lead or ZooKeeper, by a signal or by any other error is started again in the same slot,
 each time a little later. One that does so ``retries_max`` times in a row without ever having run is reported:
@@ -35,7 +35,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from txtopo.cluster.assignment import Assignment, Ending, EndingKind
+from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind
 
 
 class DriverExit(enum.IntEnum):
