@@ -31,7 +31,7 @@ Open = Callable[..., ClusterState]
 
 @pytest.fixture
 def open_state(zookeeper: ZooKeeperServer) -> Iterator[Open]:
-    root, opened = f"/state-{next(_ROOTS)}", []
+    root, opened = f"/cluster-state-{next(_ROOTS)}", []
 
     def open_(hosts: str = zookeeper.hosts, **arguments: str) -> ClusterState:
         opened.append(ClusterState(hosts, root, session_timeout_secs=2.0, **arguments))

@@ -64,7 +64,9 @@ def step_of(failpoint: str) -> str:
     return failpoint.removesuffix(".before").removesuffix(".after")
 
 
-RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.", "nimbus.")))
+RUN_FAILPOINTS = tuple(
+    name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.", "nimbus.", "supervisor."))
+)
 """The failpoints that a run can come to."""
 
 _EMIT = "spout.emit"
