@@ -7,12 +7,14 @@ what it is asked at once and never waits, so a test moves time as it likes.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import threading
 import time
 import zlib
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import attrs
@@ -73,6 +75,9 @@ class MemoryLog(Shared):
         self.lock = threading.RLock()
         self._topics: dict[str, list[_Partition]] = {}
         self._groups: dict[str, _Group] = {}
+        self.holds_answers = False
+        """Whether answers to commits that a client does not wait for are held back until :meth:`give_answers`."""
+        self.held_answers: deque[Callable[[], None]] = deque()
         self._refusals: Counter[str] = Counter()
 
     def connect(self, settings: ClientSettings) -> MemoryLogClient:
@@ -165,6 +170,11 @@ class MemoryLog(Shared):
         """Return the records of a partition."""
         with self.lock:
             return list(self.log(TopicPartition(topic, partition)).records)
+
+    def give_answers(self) -> None:
+        """Give the answers to commits that were held back."""
+        while self.held_answers:
+            self.held_answers.popleft()()
 
     def refuse(self, name: str, times: int = 1) -> None:
         """Refuse the next calls of that name: partitions, poll, seek, commit, committed, ranges, send."""
@@ -310,6 +320,19 @@ class MemoryLogClient(KafkaClient):
             self._log.calls.append(LogCall("commit", {partition: at.offset for partition, at in offsets.items()}))
             self._log.store(self.settings.group_id, offsets)
             return True
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
+        """Commit at once."""
+        answer: Future[bool] = Future()
+        try:
+            give = functools.partial(answer.set_result, self.commit(offsets))
+        except SourceFailure as error:
+            give = functools.partial(answer.set_exception, error)
+        if self._log.holds_answers:
+            self._log.held_answers.append(give)
+        else:
+            give()
+        return answer
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return the ranges of partitions."""

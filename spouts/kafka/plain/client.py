@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 import attrs
@@ -65,9 +66,9 @@ class ClientSettings:
 class KafkaClient(ABC):
     """A consumer of one task. It is either given partitions by :meth:`assign`, or subscribes.
 
-    *You* call it in one thread, but for :meth:`partitions`, :meth:`ranges` and :meth:`commit`, which may run beside the
-    others. An *implementation* raises SourceFailure, and has changed nothing, if Kafka can't do something now; where
-    it is given partitions that it does not hold, it passes over them.
+    *You* call it in one thread, but for :meth:`partitions` and :meth:`ranges`, which may run beside the others. An
+    *implementation* raises SourceFailure, and has changed nothing, if Kafka can't do something now; where it is given
+    partitions that it does not hold, it passes over them.
     """
 
     @abstractmethod
@@ -116,6 +117,13 @@ class KafkaClient(ABC):
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Commit, and return when that is done; return False if the group takes no commits, as in a rebalance."""
+
+    @abstractmethod
+    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
+        """Begin to commit, and return at once; what :meth:`commit` would return is there after some later poll.
+
+        Commits are made in the order in which they were begun.
+        """
 
     @abstractmethod
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:

@@ -13,7 +13,9 @@ that a KafkaClient promises is made up for here:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import confluent_kafka as kafka
@@ -74,12 +76,16 @@ class ConfluentClient(KafkaClient):
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "error_cb": self._report,
+            "on_commit": self._on_commit,
         }
         if settings.offset_reset is not None:
             configuration["auto.offset.reset"] = settings.offset_reset
         self._is_cooperative = "cooperative" in str(configuration[_STRATEGY])
         try:
             self._consumer = kafka.Consumer(configuration, logger=_log)
+            # A client of confluent-kafka makes its calls one after another: what another thread asks it for, and waits
+            # for while Kafka is away, would hold up the polls. So these questions have a client of their own.
+            self._asker = kafka.Consumer(configuration, logger=_log)
         except (kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"properties: {settings.properties.scrubbed(str(error))}") from None
         self._listener: AssignmentListener | None = None
@@ -91,11 +97,13 @@ class ConfluentClient(KafkaClient):
         self._lost: set[TopicPartition] = set()
         """Taken away by the group in this poll."""
         self._places: dict[tuple[str, int], TopicPartition] = {}
+        self._begun: deque[Future[bool]] = deque()
+        """Commits that have begun, in their order."""
 
     def partitions(self, topics: Collection[str] | None) -> list[TopicPartition]:
         """Return the partitions of topics, by one request."""
         only = next(iter(topics)) if topics is not None and len(topics) == 1 else None
-        seen = self._asked(lambda: self._consumer.list_topics(only, timeout=_ANSWER_SECS))
+        seen = self._answered(lambda: self._asker.list_topics(only, timeout=_ANSWER_SECS))
         found: list[TopicPartition] = []
         for name, topic in seen.topics.items():
             if topics is not None and name not in topics:
@@ -169,17 +177,22 @@ class ConfluentClient(KafkaClient):
 
     def commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Commit, and wait for the answer."""
-        places = [
-            kafka.TopicPartition(partition.topic, partition.partition, stored.offset, stored.metadata)
-            for partition, stored in offsets.items()
-        ]
         try:
-            self._check(self._consumer.commit(offsets=places, asynchronous=False))
+            found = self._consumer.commit(offsets=_stored_places(offsets), asynchronous=False)
         except kafka.KafkaException as error:
-            if error.args[0].code() in _NOT_NOW:
-                return False
-            raise self._failure(error.args[0]) from None
-        return True
+            return self._is_committed(error.args[0], [])
+        return self._is_committed(None, found)
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> Future[bool]:
+        """Begin to commit; the answer comes in a poll."""
+        answer: Future[bool] = Future()
+        self._begun.append(answer)
+        try:
+            self._asked(lambda: self._consumer.commit(offsets=_stored_places(offsets), asynchronous=True))
+        except SourceFailure as error:
+            self._begun.remove(answer)
+            answer.set_exception(error)
+        return answer
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return the ranges, by two requests to each leader."""
@@ -195,13 +208,14 @@ class ConfluentClient(KafkaClient):
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
+        self._asker.close()
         self._positions.clear()
 
     def _offsets(self, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
         times = [_place(partition, timestamp) for partition in partitions]
-        found = self._asked(lambda: self._consumer.offsets_for_times(times, timeout=_ANSWER_SECS))
+        found = self._answered(lambda: self._asker.offsets_for_times(times, timeout=_ANSWER_SECS))
         self._check(found)
         return {self._partition(each.topic, each.partition): each.offset for each in found}
 
@@ -294,6 +308,27 @@ class ConfluentClient(KafkaClient):
             self._positions.pop(partition, None)
             self._paused.discard(partition)
 
+    # Commits.
+
+    def _on_commit(self, error: Any, places: list[Any]) -> None:
+        """Take the answer to the oldest commit that was begun; runs in the consumer's poll."""
+        if not self._begun:
+            return
+        answer = self._begun.popleft()
+        try:
+            answer.set_result(self._is_committed(error, places))
+        except SourceFailure as failure:
+            answer.set_exception(failure)
+
+    def _is_committed(self, error: Any, places: Iterable[Any]) -> bool:
+        """Return whether a commit was made; raise SourceFailure if it was not, for a reason that is no rebalance's."""
+        if error is not None:
+            if error.code() in _NOT_NOW:
+                return False
+            raise self._failure(error)
+        self._check(places)
+        return True
+
     # Errors.
 
     def _asked(self, call: Callable[[], T]) -> T:
@@ -301,6 +336,14 @@ class ConfluentClient(KafkaClient):
             return call()
         except kafka.KafkaException as error:
             raise self._failure(error.args[0] if error.args else error) from None
+
+    def _answered(self, question: Callable[[], T]) -> T:
+        """Return the answer to a question of the client that only asks; drop the events that it gathers."""
+        try:
+            return self._asked(question)
+        finally:
+            while self._asker.poll(0) is not None:
+                pass
 
     def _check(self, places: Iterable[Any]) -> None:
         for each in places:
@@ -323,6 +366,13 @@ class ConfluentClient(KafkaClient):
 
 def _place(partition: TopicPartition, offset: int) -> Any:
     return kafka.TopicPartition(partition.topic, partition.partition, offset)
+
+
+def _stored_places(offsets: Mapping[TopicPartition, StoredOffset]) -> list[Any]:
+    return [
+        kafka.TopicPartition(partition.topic, partition.partition, stored.offset, stored.metadata)
+        for partition, stored in offsets.items()
+    ]
 
 
 def _places(partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> list[Any]:

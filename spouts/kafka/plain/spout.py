@@ -70,6 +70,23 @@ class _Timer:
         return True
 
 
+@attrs.frozen
+class _BegunCommit:
+    """A periodic commit whose answer is still to come, or to be taken.
+
+    Args:
+        answer: what has become of it.
+        offsets: what is committed.
+        epochs: of the assignments that they are of.
+        number: how many commits there were that waited for their answer.
+    """
+
+    answer: Future[bool]
+    offsets: Mapping[TopicPartition, StoredOffset]
+    epochs: Mapping[TopicPartition, int]
+    number: int
+
+
 @attrs.define(eq=False)
 class _Held:
     """A partition that this task holds."""
@@ -159,9 +176,9 @@ class KafkaSpout(Spout):
         self._is_writing_letters = False
         self._is_active = self._is_closed = False
         self._has_subscribed = False
-        self._is_looking = self._is_committing = False
+        self._is_looking = False
+        self._begun: _BegunCommit | None = None
         self._commits = 0
-        self._committing = threading.Lock()
         self._ranges: dict[TopicPartition, LogRange] = {}
         now = self._now_ms()
         self._commit_timer = _Timer.begun(settings.offset_commit_period_ms, now)
@@ -359,40 +376,38 @@ class KafkaSpout(Spout):
     # Commits.
 
     def _commit_if_due(self, now: float) -> None:
+        self._take_commit()
         guarantee = self.config.processing_guarantee
-        if guarantee is ProcessingGuarantee.AT_MOST_ONCE or not self._commit_timer.is_due(now) or self._is_committing:
+        if guarantee is ProcessingGuarantee.AT_MOST_ONCE or not self._commit_timer.is_due(now) or self._begun:
             return
         offsets = self._acked_offsets(self._held) if self.config.is_at_least_once else self._positions()
         if not offsets:
             return
         epochs = {partition: self._held[partition].epoch for partition in offsets}
-        number = self._commits
-        self._is_committing = True
+        self._begun = _BegunCommit(self._client.begin_commit(offsets), offsets, epochs, self._commits)
+        self._take_commit()
 
-        def commit() -> bool:
-            with self._committing:
-                if number != self._commits:
-                    return False  # overtaken
-                return self._client.commit(offsets)
-
-        def on_done(done: Future[bool]) -> None:
-            self._is_committing = False
-            error = done.exception()
-            if error is not None:
-                self._report(error)
-            elif done.result():
-                self._committed({each: at for each, at in offsets.items() if self._epoch_of(each) == epochs[each]})
-
-        self._context.offload(commit, on_done)
+    def _take_commit(self) -> None:
+        """Take the answer to the periodic commit that was begun, if it is there."""
+        begun = self._begun
+        if begun is None or not begun.answer.done():
+            return
+        self._begun = None
+        error = begun.answer.exception()
+        if error is not None:
+            self._report(error)
+        elif begun.answer.result() and begun.number == self._commits:  # else a later one has counted already
+            epochs = begun.epochs
+            self._committed({each: at for each, at in begun.offsets.items() if self._epoch_of(each) == epochs[each]})
 
     def _commit_acked(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Commit what was acked, at once.
 
-        It waits for a periodic commit that has begun, and one that has not must not follow it:
+        A periodic commit may be under way, of which the answer comes later than this one's:
 
-        1. The timer has 10 committed, in the other thread, which is busy.
-        2. This task is deactivated: 20 is committed here, and counts.
-        3. The other thread commits 10. The group would stay behind what this task believes.
+        1. The timer has begun to commit 10.
+        2. This task is deactivated: 20 is committed here, after it, and counts.
+        3. The answer for 10 comes. It must not count any more.
         """
         if not self.config.is_at_least_once:
             return
@@ -403,8 +418,7 @@ class KafkaSpout(Spout):
 
     def _commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
         try:
-            with self._committing:
-                return self._client.commit(offsets)
+            return self._client.commit(offsets)
         except SourceFailure as error:
             self._report(error)
             return False

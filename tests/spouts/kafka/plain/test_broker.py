@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from deltalake import DeltaTable
 
 from spouts.kafka import ExponentialBackoff, KafkaSpout
 from spouts.kafka.log import TopicPartition
-from spouts.kafka.plain.client import ClientSettings
+from spouts.kafka.plain.client import ClientSettings, StoredOffset
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.client_properties import ClientProperties
@@ -201,3 +204,40 @@ def test_broker_that_is_away(cluster, tmp_path):
         running.wait_for(lambda: len(seen.acked) == 800, "records", WAIT_SECS)
         wait_for_end(running, broker, "t", 2)
         assert running.errors == []
+
+
+def test_polls_do_not_wait_for_other_calls(tmp_path):
+    """While the broker is away a commit and a question wait, and a worker's loop goes on."""
+    place = TopicPartition("t", 0)
+    with KafkaBroker(tmp_path) as broker:
+        broker.create_topic("t", 1)
+        broker.produce("t", ["a"] * 10)
+        client = ConfluentClient(
+            ClientSettings(broker.servers, "g", "earliest", ClientProperties(), lambda error: None)
+        )
+        client.assign({place: 0})
+        records = []
+        deadline = time.monotonic() + WAIT_SECS
+        while len(records) < 10 and time.monotonic() < deadline:
+            records += client.poll([place], 0.1, 10).get(place, [])
+        first = client.begin_commit({place: StoredOffset(5)})
+        while not first.done() and time.monotonic() < deadline:
+            client.poll([place], 0.1, 10)
+        broker.kill()
+        second = client.begin_commit({place: StoredOffset(10)})
+
+        def ask() -> None:
+            with contextlib.suppress(SourceFailure):
+                client.partitions(None)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        client.poll([place], 0, 10)
+        assert (asking.is_alive(), second.done()) == (True, False)
+        broker.start()
+        deadline = time.monotonic() + WAIT_SECS
+        while not second.done() and time.monotonic() < deadline:
+            client.poll([place], 0.1, 10)
+        assert second.done()
+        asking.join(WAIT_SECS)
+        client.close()

@@ -511,17 +511,32 @@ def test_failed_commits():
 def test_slow_commit():
     """While a commit is under way tuples go on, and no second commit begins; then it counts."""
     rig = Rig(filled(12))
-    rig.context.holds = True
+    rig.log.holds_answers = True
     rig.ack(rig.call(5))
     rig.ack(rig.commit_step())
     rig.ack(rig.call(5))
     rig.ack(rig.commit_step())
-    rig.context.run_offloaded()
     assert rig.asked("commit") == [{P1: 5}]
-    assert rig.spout._held[P1].offsets.committed_offset == 5
-    rig.context.holds = False
+    assert rig.spout._held[P1].offsets.committed_offset == 0
+    rig.log.holds_answers = False
+    rig.log.give_answers()
     rig.commit_step()
     assert rig.committed() == 12
+
+
+def test_late_answer_to_a_commit():
+    """What was committed later, and answered before, counts."""
+    rig = Rig(filled(12))
+    rig.log.holds_answers = True
+    rig.ack(rig.call(5))
+    rig.ack(rig.commit_step())
+    rig.ack(rig.call(4))
+    rig.spout.deactivate()
+    rig.log.give_answers()
+    rig.spout.activate()
+    rig.call(1)
+    assert rig.asked("commit") == [{P1: 5}, {P1: 10}]
+    assert rig.spout._held[P1].offsets.committed_offset == 10
 
 
 def test_broker_away():
