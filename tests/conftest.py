@@ -28,11 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses the session of Spark, so that ``-m "not spark"`` leaves it out; keep this process's part."""
+    """Mark what uses the session of Spark or the Kafka broker, so that the fast suite leaves it out; keep this part."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
         if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")
+        if "kafka" in getattr(item, "fixturenames", ()) and "kafka" not in parameters:
+            item.add_marker("slow")
     part, parts = map(int, config.getoption("--part").split("/"))
     mine = [zlib.crc32(item.location[0].encode()) % parts == part - 1 for item in items]
     config.hook.pytest_deselected(items=[item for item, is_mine in zip(items, mine, strict=True) if not is_mine])
