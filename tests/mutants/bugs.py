@@ -1262,9 +1262,9 @@ BUGS = (
     ),
     Bug(
         "KafkaSpout: a late answer to a periodic commit that counts after a newer one",
-        "spouts/kafka/plain/spout.py",
-        "elif begun.answer.result() and begun.number == self._commits:",
-        "elif begun.answer.result():",
+        "spouts/kafka/plain/offsets.py",
+        "        self.committed_offset = max(offset, self.committed_offset)\n",
+        "        self.committed_offset = offset\n",
         subjects=(),
         tests=("tests/spouts/kafka/plain/test_promises.py",),
     ),

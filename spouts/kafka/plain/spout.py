@@ -78,13 +78,11 @@ class _BegunCommit:
         answer: what has become of it.
         offsets: what is committed.
         epochs: of the assignments that they are of.
-        number: how many commits there were that waited for their answer.
     """
 
     answer: Future[bool]
     offsets: Mapping[TopicPartition, StoredOffset]
     epochs: Mapping[TopicPartition, int]
-    number: int
 
 
 @attrs.define(eq=False)
@@ -178,7 +176,6 @@ class KafkaSpout(Spout):
         self._has_subscribed = False
         self._is_looking = False
         self._begun: _BegunCommit | None = None
-        self._commits = 0
         self._ranges: dict[TopicPartition, LogRange] = {}
         now = self._now_ms()
         self._commit_timer = _Timer.begun(settings.offset_commit_period_ms, now)
@@ -384,7 +381,7 @@ class KafkaSpout(Spout):
         if not offsets:
             return
         epochs = {partition: self._held[partition].epoch for partition in offsets}
-        self._begun = _BegunCommit(self._client.begin_commit(offsets), offsets, epochs, self._commits)
+        self._begun = _BegunCommit(self._client.begin_commit(offsets), offsets, epochs)
         self._take_commit()
 
     def _take_commit(self) -> None:
@@ -396,7 +393,7 @@ class KafkaSpout(Spout):
         error = begun.answer.exception()
         if error is not None:
             self._report(error)
-        elif begun.answer.result() and begun.number == self._commits:  # else a later one has counted already
+        elif begun.answer.result():
             epochs = begun.epochs
             self._committed({each: at for each, at in begun.offsets.items() if self._epoch_of(each) == epochs[each]})
 
@@ -407,11 +404,10 @@ class KafkaSpout(Spout):
 
         1. The timer has begun to commit 10.
         2. This task is deactivated: 20 is committed here, after it, and counts.
-        3. The answer for 10 comes. It must not count any more.
+        3. The answer for 10 comes. The OffsetManager stays at 20.
         """
         if not self.config.is_at_least_once:
             return
-        self._commits += 1
         offsets = self._acked_offsets(self._held if partitions is None else partitions, ranges_too=True)
         if offsets and self._commit(offsets):
             self._committed(offsets)
