@@ -6,7 +6,7 @@ LOGS := build/tests
 .PHONY: help fast fast-1 fast-2 long test test-with-spark test-1 test-2 test-3 test-4 test-5 lint docs bench
 
 help:
-	@echo "make fast    the tests without Spark and without what is slow, in under two minutes"
+	@echo "make fast    the tests without Spark and without what is slow, in three minutes"
 	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills of a cluster's processes at further moments"
 	@echo "make lint    style, types and import contracts"
