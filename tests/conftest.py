@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -27,18 +28,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses the session of Spark or the Kafka broker, so that the fast suite leaves it out; keep this part."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the session of Spark or the Kafka broker, so that the fast suite leaves it out."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
         if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")
         if "kafka" in getattr(item, "fixturenames", ()) and "kafka" not in parameters:
             item.add_marker("slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of other parts: they are not even imported."""
     part, parts = map(int, config.getoption("--part").split("/"))
-    mine = [zlib.crc32(item.location[0].encode()) % parts == part - 1 for item in items]
-    config.hook.pytest_deselected(items=[item for item, is_mine in zip(items, mine, strict=True) if not is_mine])
-    items[:] = [item for item, is_mine in zip(items, mine, strict=True) if is_mine]
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    is_of_other = collection_path.is_file() and zlib.crc32(name.encode()) % parts != part - 1
+    return True if is_of_other else None
 
 
 @pytest.fixture(scope="session")
