@@ -270,7 +270,7 @@ def test_simulated(kind):
     spout = kind(world, "clicks", FIELDS, batch_records_max=7, until_end=True)
     state_kind = StateKind.OPAQUE if kind is OpaqueInMemory else StateKind.TRANSACTIONAL
     state = MemoryState(Fields("page"), Fields("clicks", "bytes"), state_kind)
-    result = run_schedules(make_subject(counting_clicks(spout, state)), range(1, 201), processes=1)
+    result = run_schedules(make_subject(counting_clicks(spout, state)), range(1, 81), processes=1)
     assert [failure.violation for failure in result.failures] == []
-    assert result.schedules == 200
+    assert result.schedules == 80
     assert len(result.faults) >= 10

@@ -33,11 +33,13 @@ class Crash:
         at: the n, from 1; 0 for never.
         look: called at each failpoint, before anything happens there.
         looks_max: how often, at most.
+        only: the failpoint that counts; empty for all of them.
     """
 
     at: int = 0
     look: Callable[[], None] = lambda: None
     looks_max: int = 1_000_000
+    only: str = ""
     reached: int = 0
     name: str = ""
 
@@ -48,7 +50,7 @@ class Crash:
             raise CrashError("dead processes do nothing")
         if self.reached < self.looks_max:
             self.look()
-        self.reached += 1
+        self.reached += self.only in {"", name}
         if self.reached == self.at:
             self.name = name
             raise CrashError(f"at {name}")
