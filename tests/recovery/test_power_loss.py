@@ -57,7 +57,10 @@ def check_left(left, folder, config, transactions, **luck):
     assert (audit.exit_code, f"1 to {transactions}, each once" in audit.stdout) == (0, True), audit.output
 
 
-@WAYS
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(CONFIG, id="driver"), pytest.param(EXECUTORS_CONFIG, id="executors", marks=pytest.mark.slow)],
+)
 def test_at_each_step_of_a_group(tmp_path, disk, config):
     """The power fails while a group is staged, noted, written to one table after another, and committed."""
     steps = ("group.begin.before", "group.begin.after", "table.write.after", "group.commit.after")
