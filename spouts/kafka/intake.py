@@ -217,6 +217,12 @@ class Intake:
         left = (end - taken.get(each, self.taken.get(each, 0)) for each, end in self._last.items())
         return max(0, -(-max(left, default=0) // self._options.records_max))
 
+    def lag(self) -> int | None:
+        """Return how many offsets are not taken, as far as the last look at the ends of the logs has shown."""
+        if not self._ends:
+            return None
+        return sum(max(0, end - self.taken.get(each, 0)) for each, end in self._ends.items())
+
     def _spans(self) -> dict[TopicPartition, Span]:
         spans = {}
         for partition in self._partitions:

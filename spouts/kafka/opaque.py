@@ -116,6 +116,9 @@ class _OpaqueCoordinator(PartitionedCoordinator):
     def is_exhausted(self) -> bool:
         return self.intake.is_exhausted()
 
+    def lag(self) -> int | None:
+        return self.intake.lag()
+
     def close(self) -> None:
         self._publisher.publish()
         self._log.close()

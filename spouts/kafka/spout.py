@@ -305,6 +305,9 @@ class _KafkaCoordinator(Coordinator):
     def is_exhausted(self) -> bool:
         return self.intake.is_exhausted()
 
+    def lag(self) -> int | None:
+        return self.intake.lag()
+
     def remaining(self, metadata: Metadata) -> int | None:
         taken, _ = _taken(metadata)
         return self.intake.remaining(taken)

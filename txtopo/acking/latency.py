@@ -32,6 +32,30 @@ class LatencyHistogram:
                 return _LEAST_SECS * math.exp2((bucket + 1) / _STEPS)
         return None
 
+    def doublings(self, first: int, last: int) -> list[tuple[float, int]]:
+        """Return how many durations were not longer than each of some bounds.
+
+        Args:
+            first: the first bound is 2 to the power of this, in microseconds; each further one is twice as long.
+            last: the power of the last one.
+
+        Returns:
+            Of each bound, its seconds and the count.
+        """
+        found: list[tuple[float, int]] = []
+        buckets, seen, place = sorted(self.buckets.items()), 0, 0
+        for power in range(first, last + 1):
+            while place < len(buckets) and buckets[place][0] < power * _STEPS:
+                seen += buckets[place][1]
+                place += 1
+            found.append((_LEAST_SECS * 2.0**power, seen))
+        return found
+
+    @property
+    def total_secs(self) -> float:
+        """The sum of all durations, to 2.2 %."""
+        return sum(count * _LEAST_SECS * math.exp2((bucket + 0.5) / _STEPS) for bucket, count in self.buckets.items())
+
     @classmethod
     def sum(cls, histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
         """Return a histogram of all the durations of several."""

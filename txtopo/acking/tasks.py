@@ -309,6 +309,13 @@ class SpoutTask(Task):
         with self.user_code():
             return self._is_open and not self.pending and self._spout.is_exhausted()
 
+    def lag(self) -> int | None:
+        """Return how many records the spout is behind the end of its source; None if it does not know."""
+        if not self._is_open:
+            return None
+        with self.user_code():
+            return self._spout.lag()
+
     def set_active(self, *, is_active: bool) -> None:
         """Open the spout if it is active for the first time, and tell it if that changes."""
         with self.user_code():

@@ -71,6 +71,7 @@ class WorkerStatus:
         tracked: trees that its ackers hold.
         reported_errors: errors that its tasks have reported.
         last_error: the last of them.
+        lag: of each spout task that knows it, its component and how many records it is behind the end of its source.
     """
 
     worker: int
@@ -80,6 +81,7 @@ class WorkerStatus:
     tracked: int
     reported_errors: int
     last_error: str
+    lag: tuple[tuple[str, int], ...] = ()
 
 
 @attrs.define(eq=False)
@@ -359,6 +361,7 @@ class Worker:
             tracked=sum(map(len, self._ackers.values())),
             reported_errors=sum(task.errors.reported for task in tasks),
             last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
+            lag=tuple((task.component.id, lag) for task in spouts if (lag := task.lag()) is not None),
         )
 
     def left(self) -> dict[str, int]:

@@ -159,6 +159,10 @@ class _AdaptedCoordinator(Coordinator):
     def is_exhausted(self) -> bool:
         return bool(call_if_there(self._coordinator, "is_exhausted", default=False))
 
+    def lag(self) -> int | None:
+        lag: int | None = call_if_there(self._coordinator, "lag")
+        return lag
+
     def close(self) -> None:
         call_if_there(self._emitter, "close")
         call_if_there(self._coordinator, "close")

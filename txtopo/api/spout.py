@@ -75,6 +75,13 @@ class Spout(Component):
         """
         return False
 
+    def lag(self) -> int | None:
+        """Return how many records this task is behind the end of its source, for metrics; None if it does not know.
+
+        *You* answer at once, from what you know: it is called several times a second.
+        """
+        return None
+
     def close(self) -> None:
         """Let go of what ``open`` took; called at the end of a run, but not if the worker is killed."""
 
@@ -163,6 +170,13 @@ class Coordinator(ABC):
 
         Args:
             metadata: that of the last transaction begun; None if there is none.
+        """
+        return None
+
+    def lag(self) -> int | None:
+        """Return how many records of the source no transaction has taken, for metrics; None if it does not know.
+
+        *You* answer at once, from what you know: it is called whenever transactions have begun.
         """
         return None
 

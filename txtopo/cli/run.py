@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -23,6 +26,7 @@ from txtopo.cli.target import Target, takes_target
 from txtopo.config import Config
 from txtopo.engine.plain_run import PlainReport
 from txtopo.engine.report import Progress
+from txtopo.engine.run_loop import Observer
 from txtopo.engine.runner import run as run_topology
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
@@ -36,6 +40,21 @@ LOG_LEVELS = {
 }
 """Levels for the output and log records of user code, by name."""
 
+_PORT_MAX = 65_535
+
+
+class _Address(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
+    """``PORT`` or ``HOST:PORT``."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Return host and port."""
+        host, _, port = str(value).rpartition(":")
+        if not port.isdecimal() or int(port) > _PORT_MAX:
+            self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
+        return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
 
 @click.command(cls=Command)
 @takes_target
@@ -47,7 +66,14 @@ LOG_LEVELS = {
     show_default=True,
     help="The lowest level of log records of spouts and bolts to show; 'print' shows printed lines and warnings.",
 )
-def run(target: Target, until: int | None, log_level: str) -> None:
+@click.option(
+    "--metrics",
+    "address",
+    type=_Address(),
+    metavar="[HOST:]PORT",
+    help="Serve /metrics, for Prometheus, and /health at this port of 127.0.0.1, or of HOST; 0 is a free port.",
+)
+def run(target: Target, until: int | None, log_level: str, address: tuple[str, int] | None) -> None:
     """Run a topology, transactional or plain, until its input is exhausted.
 
     MODULE is searched for in the current folder first. ATTRIBUTE is a topology or a function that returns one;
@@ -57,9 +83,14 @@ def run(target: Target, until: int | None, log_level: str) -> None:
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
     _log_to(console, target.config, LOG_LEVELS[log_level])
-    if isinstance(target.topology, PlainTopology):
-        _run_plain(target, target.topology, until, console)
-        return
+    with _served(target, address, console) as observer:
+        if isinstance(target.topology, PlainTopology):
+            _run_plain(target, target.topology, until, console, observer)
+        else:
+            _run_transactional(target, until, console, observer)
+
+
+def _run_transactional(target: Target, until: int | None, console: Console, observer: Observer | None) -> None:
     display: LiveDisplay | PlainLines = PlainLines()
     if console.is_terminal and not console.is_dumb_terminal:
         display = LiveDisplay(console, target.config.max_spout_pending)
@@ -76,6 +107,7 @@ def run(target: Target, until: int | None, log_level: str) -> None:
             until=until,
             on_progress=on_progress,
             on_stage=display.stage,
+            observer=observer,
         )
     display.finish(report)
     if is_stopped_early(report):
@@ -86,7 +118,9 @@ def run(target: Target, until: int | None, log_level: str) -> None:
     target.call_hook("show_results", console)
 
 
-def _run_plain(target: Target, topology: PlainTopology, until: int | None, console: Console) -> None:
+def _run_plain(
+    target: Target, topology: PlainTopology, until: int | None, console: Console, observer: Observer | None
+) -> None:
     if until is not None:
         raise CommandLineError(f"{topology.id!r} is a plain topology, which has no transactions: leave --until out")
     display = AckedDisplay(console) if console.is_terminal and not console.is_dumb_terminal else AckedLines()
@@ -97,9 +131,27 @@ def _run_plain(target: Target, topology: PlainTopology, until: int | None, conso
         display.update(report)
 
     with display, interrupts:
-        report = run_topology(topology, target.config, on_progress=on_progress, on_stage=display.stage)
+        report = run_topology(
+            topology, target.config, on_progress=on_progress, on_stage=display.stage, observer=observer
+        )
     display.finish(report)
     target.call_hook("show_results", console)
+
+
+@contextlib.contextmanager
+def _served(target: Target, address: tuple[str, int] | None, console: Console) -> Iterator[Observer | None]:
+    """Serve metrics at an address; give their observer, or None without an address."""
+    if address is None:
+        yield None
+        return
+    try:
+        from txtopo.engine.metrics import RunMetrics, serving  # noqa: PLC0415 - the extra, when it is needed
+    except ModuleNotFoundError as error:
+        raise CommandLineError(f"{error}; --metrics needs one more package: pip install 'txtopo[metrics]'") from error
+    metrics = RunMetrics.of(target.topology)
+    with serving(metrics, *address) as url:
+        console.print(f"metrics: {url}", soft_wrap=True)
+        yield metrics
 
 
 def _log_to(console: Console, config: Config, user_level: int) -> None:

@@ -6,6 +6,7 @@ A supervisor starts it with a folder, which outlives both, and by which a superv
     lock            locked for as long as the process lives: the supervisor locks it, the process inherits it
     pid             the id of its process group; written by the driver
     exit.json       how it ended; written by the driver
+    metrics.prom    the metrics of the run; written by the driver every few seconds
     code/           the unpacked archive
 
 What happens in it:
@@ -49,6 +50,7 @@ from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.config import Config, TopologyKind
 from txtopo.core.actions import StopReason
 from txtopo.engine.control import RunControl
+from txtopo.engine.metrics import RunMetrics, written
 from txtopo.engine.plain_run import PlainReport
 from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.runner import run
@@ -130,6 +132,11 @@ class DriverFolder:
         fcntl.flock(lock, fcntl.LOCK_EX)
         self._write("launch.json", to_json(launch))
         return lock
+
+    @property
+    def metrics(self) -> Path:
+        """The file of the metrics."""
+        return self.path / "metrics.prom"
 
     def launch(self) -> Launch | None:
         """Return what was written by :meth:`begin`; None if nothing was."""
@@ -306,7 +313,16 @@ class _Driver:
             return DriverEnd(DriverExit.BROKEN_RULE, _words(error))
         topology: Any = loaded.topology
         try:
-            report = run(topology, config, on_progress=pulse.progressed, on_stage=pulse.entered, control=self._control)
+            metrics = RunMetrics.of(topology, record.name)
+            with written(metrics, self._place.metrics):
+                report = run(
+                    topology,
+                    config,
+                    on_progress=pulse.progressed,
+                    on_stage=pulse.entered,
+                    control=self._control,
+                    observer=metrics,
+                )
         except (RuleError, DivergenceError) as error:
             _LOG.error("the run has failed", exc_info=error)
             # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.

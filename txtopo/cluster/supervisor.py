@@ -173,6 +173,10 @@ class Supervisor:
         """Return the slots, to show."""
         return [slot.now for _, slot in sorted(self._slots.copy().items())]
 
+    def metrics_files(self) -> dict[int, Path]:
+        """Return the files of metrics of the slots' drivers, by slot; a driver may not have written one yet."""
+        return {number: slot.metrics for number, slot in sorted(self._slots.copy().items()) if slot.now.assignment}
+
     def log_path(self, topology: str) -> Path | None:
         """Return the log of a topology's drivers; None if there is none here."""
         path = self._folder / "logs" / topology / "driver.log"
@@ -469,6 +473,11 @@ class _Slot:
         self._process: subprocess.Popen[bytes] | None = None
         self._beat: tuple[str, int] | None = None
         self._beat_at: float | None = None
+
+    @property
+    def metrics(self) -> Path:
+        """The file of its driver's metrics."""
+        return self._folder.metrics
 
     def launch(self, launch: DriverLaunch, log: Path, work_dir: Path) -> None:
         """Start a driver."""

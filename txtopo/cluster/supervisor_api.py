@@ -4,7 +4,7 @@
 method  path                         answer
 ======  ===========================  ======================================================
 GET     /health                      ``{"status": "ok"}``; 503 while ZooKeeper is away
-GET     /metrics                     Prometheus' text format
+GET     /metrics                     Prometheus' text format: of the supervisor, and of its drivers' runs
 GET     /api/v1/supervisor           ``{"id", "address", "slots": [SLOT …]}``
 GET     /api/v1/log/ID               a part of the log of the topology's drivers here; needs the token
 POST    /api/v1/code/ID/check        whether the topology's code builds it here; see the API of nimbus; needs the token
@@ -21,10 +21,16 @@ answer begins at 0.
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import anyio.to_thread
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -44,6 +50,9 @@ from txtopo.cluster.supervisor import Supervisor
 from txtopo.errors import TxtopoError
 
 _LOG_BYTES_MAX = 1 << 20
+_METRICS_BYTES_MAX = 4 << 20
+_METRICS_SECS = 60.0
+"""How old a driver's metrics may be: it writes them every few seconds, so one that does not is dead, or stuck."""
 _BODY_BYTES_MAX = 1 << 16
 
 
@@ -61,6 +70,7 @@ class SupervisorApi:
         self._checks = anyio.CapacityLimiter(1)
         self._registry = CollectorRegistry()
         self._slots = Gauge("txtopo_supervisor_slots", "Slots by state", ["state"], registry=self._registry)
+        self._registry.register(DriverMetrics(supervisor.metrics_files))
         self.app = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -84,7 +94,8 @@ class SupervisorApi:
         states = [slot.state for slot in self._supervisor.slots()]
         for state in SlotState:
             self._slots.labels(state.value).set(states.count(state))
-        return PlainTextResponse(generate_latest(self._registry), media_type="text/plain; version=0.0.4")
+        text = await anyio.to_thread.run_sync(generate_latest, self._registry)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def _summary(self, _request: Request) -> Response:
         slots = [
@@ -117,6 +128,41 @@ class SupervisorApi:
         settings = settings_in(body) if body else None
         answer = await anyio.to_thread.run_sync(self._supervisor.check, topology, settings, limiter=self._checks)
         return JSONResponse(answer, 400 if "error" in answer else 200)
+
+
+class DriverMetrics(Collector):
+    """Collects what drivers have written, as one: each metric once, its values with the label ``slot``.
+
+    Args:
+        files: returns the files by slot; those that are missing, old or damaged are left out.
+    """
+
+    def __init__(self, files: Callable[[], Mapping[int, Path]]) -> None:
+        self._files = files
+
+    def describe(self) -> list[Metric]:
+        """Give nothing, for what there is changes."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        found: dict[str, Metric] = {}
+        for slot, path in self._files().items():
+            for metric in _metrics_in(path):
+                one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                if one.type == metric.type:
+                    for each in metric.samples:
+                        one.samples.append(each._replace(labels={**each.labels, "slot": str(slot)}))
+        yield from found.values()
+
+
+def _metrics_in(path: Path) -> list[Metric]:
+    """Return the metrics in a file that a driver writes; none if it is missing, old or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        stat = path.stat()
+        if stat.st_size <= _METRICS_BYTES_MAX and time.time() - stat.st_mtime <= _METRICS_SECS:
+            return list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    return []
 
 
 def _part_of(path: Path, start: int) -> tuple[bytes, int]:

@@ -93,6 +93,7 @@ class GroupCommitter:
         now_secs: returns the time in seconds.
         dead_letters: the name of the state for dead letters; None if there is none.
         run_phases: runs the commit phases.
+        on_write: called with a state's name and how long its write took, in seconds; None for nothing.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -108,6 +109,7 @@ class GroupCommitter:
         now_secs: Callable[[], float],
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
+        on_write: Callable[[str, float], None] | None = None,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
@@ -123,6 +125,7 @@ class GroupCommitter:
         self._input_ranges = input_ranges
         self._dead_letters = dead_letters
         self._run_phases = run_phases
+        self._on_write = on_write
         _check_staging({name: state for name, state in states.items() if name != dead_letters})
 
     def commit(  # noqa: PLR0913, PLR0917 - as above
@@ -297,12 +300,15 @@ class GroupCommitter:
 
     def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
         for name, values in writes.items():
+            began = self._now_secs()
             try:
                 self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
             except RuleError:
                 if not is_staged:  # a single state, which refuses a value before it writes anything
                     self._coordinator_state.drop_group()
                 raise
+            if self._on_write is not None:
+                self._on_write(name, self._now_secs() - began)
 
     def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
         """Stage or write one state, and try again after a failure.

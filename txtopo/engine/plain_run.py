@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,6 +56,8 @@ class PlainReport:
         worker_cpu_secs: processor time that the workers took.
         reported_errors: errors that components reported.
         last_error: the last error that was reported, or that ended a worker; empty if there was none.
+        latencies: complete latencies of the acked roots.
+        lag: of each spout that knows it, how many records its tasks are behind the end of their source.
     """
 
     topology_id: str
@@ -74,6 +76,8 @@ class PlainReport:
     worker_cpu_secs: float
     reported_errors: int
     last_error: str
+    latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram, repr=False)
+    lag: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class RunningTopology:
@@ -218,6 +222,8 @@ class RunningTopology:
             worker_cpu_secs=self._past.cpu_secs + sum(each.cpu_secs for each in vitals),
             reported_errors=self._past.reported_errors + sum(status.reported_errors for status in statuses),
             last_error=next((each for each in reversed(errors) if each), ""),
+            latencies=latencies,
+            lag=_sums(each for status in statuses for each in status.lag),
         )
 
     def _begin(self, workers: int) -> _Run:
@@ -349,6 +355,13 @@ def _check_spark_settings(settings: Mapping[str, str]) -> None:
     for name, why in _REFUSED.items():
         if settings.get(name, "false").lower() == "true":
             raise ConfigError(f"{name}=true does not go with plain topologies: {why}; leave it out")
+
+
+def _sums(lag: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for spout, records in lag:
+        sums[spout] = sums.get(spout, 0) + records
+    return sums
 
 
 def _raise(error: Exception | None) -> None:

@@ -81,3 +81,7 @@ class Progress:
     """The number of failed attempts of that transaction in this run."""
     total: int | None = None
     """The approximate txid of the last transaction; None if the spout does not know it."""
+    attempts: int = 0
+    """The number of attempts whose processing phase began."""
+    lag: int | None = None
+    """The records of the source that no transaction has taken; None if the spout does not know them."""

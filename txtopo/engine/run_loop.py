@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
 import attrs
 
@@ -99,6 +99,28 @@ _STACK_FRAMES_MAX = 12
 OnProgress = Callable[[Progress], None]
 
 
+class Observer(Protocol):
+    """Is told what a run does, for metrics. It returns at once and raises nothing."""
+
+    def entered(self, stage: str) -> None:
+        """Take in a step that is done before the run begins."""
+
+    def began(self, executors_lost: Callable[[], int]) -> None:
+        """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
+
+    def acted(self, action: Action) -> None:
+        """Take in an action, before it is carried out."""
+
+    def happened(self, event: Event) -> None:
+        """Take in an event, before the core does."""
+
+    def wrote(self, state: str, secs: float) -> None:
+        """Take in that a state was written, in the thread that commits."""
+
+    def progressed(self, progress: Any) -> None:
+        """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
+
+
 @attrs.define(eq=False)
 class _Counts:
     transactions: int = 0
@@ -132,6 +154,8 @@ class Parts:
     coordinator_state: CoordinatorState
     snapshots: SnapshotWriter | None = None
     """Writes snapshots of the run; None for no snapshots."""
+    observer: Observer | None = None
+    """Is told what happens, for metrics."""
 
 
 class RunLoop:
@@ -147,6 +171,7 @@ class RunLoop:
         self._threads = parts.threads
         self._core = parts.coordinator
         self._on_progress = on_progress
+        self._observer = parts.observer
         self._results: dict[TransactionAttempt, Processing] = {}
         self._results_lock = threading.Lock()
         self._counts = _Counts()
@@ -195,6 +220,8 @@ class RunLoop:
         """Pass the first event to the core."""
         # What was posted is taken only after the first event, which asks for transactions already.
         before = [] if self._is_active else [Deactivated()]
+        if self._observer is not None:
+            self._observer.began(self._parts.runner.executors_lost)
         self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
@@ -237,10 +264,14 @@ class RunLoop:
         for event in events:
             logger.debug("event %s", event)
             self._note(event)
+            if self._observer is not None:
+                self._observer.happened(event)
         actions = self._core.handle(*events)
         self._failures.note(self._core.failures)
         for action in actions:
             logger.debug("action %s", action)
+            if self._observer is not None:
+                self._observer.acted(action)
             try:
                 self._carry_out(action)
             except StopError as error:
@@ -485,6 +516,8 @@ class RunLoop:
                 last_failure_txid=last.attempt.txid if last is not None else None,
                 last_failure_times=last.times if last is not None else 0,
                 total=self._total(),
+                attempts=self._counts.attempts,
+                lag=self._parts.source.lag,
             )
         )
 

@@ -34,7 +34,7 @@ from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.engine.control import RunControl
 from txtopo.engine.plain_run import PlainReport, start
 from txtopo.engine.report import Progress, RunReport
-from txtopo.engine.run_loop import Parts, RunLoop
+from txtopo.engine.run_loop import Observer, Parts, RunLoop
 from txtopo.engine.snapshot import SnapshotWriter, snapshot_path
 from txtopo.engine.source import Source
 from txtopo.engine.threads import ThreadPools, Threads
@@ -82,6 +82,18 @@ def _ignore_stage(_stage: str) -> None:
     pass
 
 
+def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a function that calls two, if there are two."""
+    if first is None:
+        return second
+
+    def call(news: Any) -> None:
+        first(news)
+        second(news)
+
+    return call
+
+
 @attrs.frozen
 class Environment:
     """The environment of a run; a simulator passes another one than ``run`` does.
@@ -97,6 +109,7 @@ class Environment:
         run_commit_phases: runs the commit phases of a group.
         on_stage: called with the name of each step before the run begins.
         control: steers the run from other threads.
+        observer: is told what the run does, for metrics.
     """
 
     make_runner: MakeRunner
@@ -109,6 +122,7 @@ class Environment:
     run_commit_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
     control: RunControl = attrs.field(factory=RunControl)
+    observer: Observer | None = None
 
 
 @attrs.frozen
@@ -129,6 +143,7 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
+    observer: Observer | None = None,
 ) -> RunReport: ...
 
 
@@ -141,6 +156,7 @@ def run(
     on_progress: Callable[[PlainReport], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
+    observer: Observer | None = None,
 ) -> PlainReport: ...
 
 
@@ -153,6 +169,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     on_progress: Callable[[Any], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
     control: RunControl | None = None,
+    observer: Observer | None = None,
 ) -> RunReport | PlainReport:
     """Run a topology until its spouts are exhausted, ``until`` is committed, or a stop is requested.
 
@@ -167,6 +184,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
         on_progress: called with the progress several times a second, in the calling thread.
         on_stage: called before that with the name of each step: ``looking at the input``, ``recovering`` …
         control: deactivates, activates and stops the run from other threads.
+        observer: is told what the run does; a :class:`txtopo.engine.metrics.RunMetrics` makes metrics of it.
 
     Returns:
         The result of the run.
@@ -182,6 +200,8 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
 
     config = config if isinstance(config, Config) else Config(config)
     control = control or RunControl()
+    if observer is not None:
+        on_stage, on_progress = _both(on_stage, observer.entered), _both(on_progress, observer.progressed)
     if isinstance(topology, PlainTopology):
         if until is not None:
             raise ConfigError(
@@ -211,7 +231,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
             finally:
                 runner.close()
 
-    environment = Environment(spark_runner, on_stage=on_stage or _ignore_stage, control=control)
+    environment = Environment(spark_runner, on_stage=on_stage or _ignore_stage, control=control, observer=observer)
     return run_with(topology, config, environment, until=until, on_progress=on_progress)
 
 
@@ -304,11 +324,12 @@ def assembled(
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
             dead_letters=dead_letters,
             run_phases=environment.run_commit_phases,
+            on_write=None if environment.observer is None else environment.observer.wrote,
         )
         core = environment.make_coordinator(limits)
         snapshots = _snapshots(header, plan, config) if environment.make_journal is None else None
         parts = Parts(plan.topology_id, threads, core, source, planner, runner, committer, coordinator_state, snapshots)
-        run_loop = RunLoop(parts, on_progress)
+        run_loop = RunLoop(attrs.evolve(parts, observer=environment.observer), on_progress)
         start = Recovered(
             coordinator_state.epoch,
             recovered.committed.txid,

@@ -57,6 +57,8 @@ class Source:
         self._committed = -1
         self.total: int | None = None
         """The approximate txid of the last transaction; None if the coordinator does not know it."""
+        self.lag: int | None = None
+        """The records of the source that no transaction has taken; None if the coordinator does not know them."""
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
@@ -145,9 +147,10 @@ class Source:
             self._committed = committed
 
     def _look_ahead(self, txid: int, metadata: Any) -> None:
-        """Ask how many transactions are left, for displays."""
+        """Ask how much is left, for displays and metrics."""
         remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
         self.total = None if remaining is None else txid + remaining
+        self.lag = call_if_there(self._coordinator, "lag")
 
     def _status(self) -> SourceStatus:
         if call_if_there(self._coordinator, "is_exhausted", default=False):

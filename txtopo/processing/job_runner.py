@@ -41,6 +41,10 @@ class JobRunner(ABC):
         """Return an error of a component that acted after its batch was over; None if there is no new one."""
         return None
 
+    def executors_lost(self) -> int:
+        """Return how many executors are gone since the start, as far as it is known; called on any thread."""
+        return 0
+
     @abstractmethod
     def cancel(self, job_id: int) -> None:
         """Stop a running job; do nothing if it is not running."""

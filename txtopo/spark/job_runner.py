@@ -56,6 +56,7 @@ class SparkJobRunner(JobRunner):
         self._context = spark.sparkContext
         self._plan = plan
         self._run_key = uuid.uuid4().bytes
+        self._executors_lost = 0
         self.slots = max(1, self._context.defaultParallelism)
         import_paths = make_importable(self._context)
         host = DriverHost.of(self._context)
@@ -134,6 +135,14 @@ class SparkJobRunner(JobRunner):
     def take_late(self) -> TxtopoError | None:
         """Return an error of a component that acted after its batch was over; None if there is no new one."""
         return self._progress.take_late()
+
+    def executors_lost(self) -> int:
+        """Return how many executors Spark has removed: lost ones, and idle ones of dynamic allocation."""
+        with contextlib.suppress(Py4JError, OSError, AttributeError):  # the session may have ended
+            store = self._context._jsc.sc().statusStore()  # noqa: SLF001 - the public API only knows live ones
+            all_executors, live = (int(store.executorList(is_live_only).size()) for is_live_only in (False, True))
+            self._executors_lost = max(self._executors_lost, all_executors - live)
+        return self._executors_lost
 
     def cancel(self, job_id: int) -> None:
         """Stop a running job."""

@@ -261,6 +261,13 @@ class KafkaSpout(Spout):
                 self._report(error)
         return self._metrics()
 
+    def lag(self) -> int | None:
+        """Return how many offsets this task's committed ones are behind the log ends, as they were last asked for."""
+        known = {partition: held for partition, held in self._held.items() if partition in self._ranges}
+        if not known:
+            return None
+        return sum(max(0, self._ranges[each].end - held.offsets.committed_offset) for each, held in known.items())
+
     # The assignment. As an AssignmentListener these are called in the client's poll.
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,0 +1,512 @@
+"""Metrics of a run in Prometheus' format: what they are, how they are collected, and two ways out.
+
+A :class:`RunMetrics` is the observer of one run. The run loop tells it actions and events, and it keeps the moments of
+the transactions in the window, the histograms and the last progress: a few operations of dictionaries and floats for
+each transaction, none for a tuple. Everything else is done when somebody asks.
+
+:func:`serving` answers ``/metrics`` and ``/health`` over HTTP, for ``txtopo run --metrics``. A driver of a cluster has
+no port: :func:`written` writes the same text to a file every few seconds, and its supervisor serves it.
+
+Nothing in it is taken from settings, metadata, tuples or messages of errors, so no secret can be.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import attrs
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.config import TopologyKind
+from txtopo.core.actions import Action, Commit, DeadLetter, Process
+from txtopo.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
+from txtopo.engine.plain_run import PlainReport
+from txtopo.engine.report import Progress
+from txtopo.errors import ConfigError
+from txtopo.topology.topology import Topology, TransactionalTopology
+
+_LOG = logging.getLogger(__name__)
+
+SILENT_SECS = 30.0
+"""After so long without a report of its progress, a run is not well: reports come several times a second."""
+
+WRITE_SECS = 5.0
+"""How often :func:`written` writes."""
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+_LATENCY_POWERS = (8, 26)
+"""Complete latencies have bounds from 0.256 ms to 67 s, each twice the one before."""
+
+_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+
+_BOTH = frozenset(TopologyKind)
+_TRANSACTIONAL = frozenset({TopologyKind.TRANSACTIONAL})
+_PLAIN = frozenset({TopologyKind.PLAIN})
+
+
+@attrs.frozen
+class RunMetric:
+    """A metric of a run.
+
+    Args:
+        name: without the ending ``_total`` of counters.
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        words: what it counts or measures.
+        of: the kinds of topologies that have it.
+        labels: besides ``topology``.
+    """
+
+    name: str
+    kind: str
+    words: str
+    of: frozenset[TopologyKind]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def shown_name(self) -> str:
+        """The name that Prometheus shows."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+RUN_METRICS: Mapping[str, RunMetric] = {
+    metric.name.removeprefix("txtopo_"): metric
+    for metric in (
+        RunMetric(
+            "txtopo_transactions",
+            "gauge",
+            "begun transactions that are not committed, by phase: ready, processing, processed, committing",
+            _TRANSACTIONAL,
+            ("phase",),
+        ),
+        RunMetric("txtopo_committed_txid", "gauge", "the last committed transaction", _TRANSACTIONAL),
+        RunMetric("txtopo_transactions_committed", "counter", "committed transactions", _TRANSACTIONAL),
+        RunMetric(
+            "txtopo_dead_letters", "counter", "transactions given up and written to the dead letters", _TRANSACTIONAL
+        ),
+        RunMetric("txtopo_attempts", "counter", "attempts whose processing phase began", _TRANSACTIONAL),
+        RunMetric("txtopo_attempts_failed", "counter", "failed attempts, in either phase", _TRANSACTIONAL),
+        RunMetric(
+            "txtopo_attempts_replayed", "counter", "attempts after the first one of their transaction", _TRANSACTIONAL
+        ),
+        RunMetric("txtopo_tuples", "counter", "tuples of the spout in committed transactions", _TRANSACTIONAL),
+        RunMetric("txtopo_jobs", "counter", "jobs that began", _TRANSACTIONAL),
+        RunMetric("txtopo_jobs_lost", "counter", "jobs that Spark lost", _TRANSACTIONAL),
+        RunMetric(
+            "txtopo_executors_lost",
+            "counter",
+            "executors that Spark removed: lost ones, and idle ones of dynamic allocation",
+            _TRANSACTIONAL,
+        ),
+        RunMetric(
+            "txtopo_processing_seconds",
+            "histogram",
+            "duration of a successful processing phase, from the start of its job",
+            _TRANSACTIONAL,
+        ),
+        RunMetric(
+            "txtopo_commit_seconds",
+            "histogram",
+            "duration of a committed transaction's commit group: commit phases and writes",
+            _TRANSACTIONAL,
+        ),
+        RunMetric(
+            "txtopo_end_to_end_seconds", "histogram", "from the begin of a transaction to its commit", _TRANSACTIONAL
+        ),
+        RunMetric("txtopo_group_transactions", "histogram", "committed transactions of a commit group", _TRANSACTIONAL),
+        RunMetric(
+            "txtopo_write_seconds",
+            "histogram",
+            "duration of a Delta write, or of another state's",
+            _TRANSACTIONAL,
+            ("state",),
+        ),
+        RunMetric(
+            "txtopo_source_remaining_transactions",
+            "gauge",
+            "about how many transactions are left, if the spout knows",
+            _TRANSACTIONAL,
+        ),
+        RunMetric("txtopo_roots_emitted", "counter", "roots and untracked tuples that spouts emitted", _PLAIN),
+        RunMetric("txtopo_roots_acked", "counter", "roots that were acked", _PLAIN),
+        RunMetric("txtopo_roots_failed", "counter", "roots that failed", _PLAIN),
+        RunMetric("txtopo_roots_pending", "gauge", "roots that are neither", _PLAIN),
+        RunMetric("txtopo_complete_latency_seconds", "histogram", "from the emission of a root to its ack", _PLAIN),
+        RunMetric(
+            "txtopo_component_emitted", "counter", "tuples that a component emitted", _PLAIN, ("component", "stream")
+        ),
+        RunMetric(
+            "txtopo_component_executed",
+            "counter",
+            "tuples that a bolt executed, or messages for ackers",
+            _PLAIN,
+            ("component",),
+        ),
+        RunMetric("txtopo_component_acked", "counter", "of a bolt tuples, of a spout roots", _PLAIN, ("component",)),
+        RunMetric("txtopo_component_failed", "counter", "of a bolt tuples, of a spout roots", _PLAIN, ("component",)),
+        RunMetric("txtopo_errors_reported", "counter", "errors that components reported", _PLAIN),
+        RunMetric("txtopo_workers", "gauge", "workers that there should be", _PLAIN),
+        RunMetric("txtopo_workers_running", "gauge", "workers that run", _PLAIN),
+        RunMetric("txtopo_worker_restarts", "counter", "workers that were started again", _PLAIN),
+        RunMetric("txtopo_worker_cpu_seconds", "counter", "processor time of workers", _PLAIN),
+        RunMetric(
+            "txtopo_source_lag_records",
+            "gauge",
+            "records between what is taken (plain topologies: committed) and the end of the source, if the spout knows",
+            _BOTH,
+            ("component",),
+        ),
+        RunMetric("txtopo_run_seconds", "gauge", "time since the run began", _BOTH),
+    )
+}
+"""All metrics of runs, by name without the prefix ``txtopo_``."""
+
+
+class _Histogram:
+    """Counts values in buckets; one thread adds."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect.bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def show(self) -> _Buckets:
+        total, counts, seen = self._total, self._counts.copy(), 0
+        upto = []
+        for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
+            seen += count
+            upto.append((bound, seen))
+        return _Buckets(tuple(upto), total)
+
+
+@attrs.frozen
+class _Buckets:
+    """A histogram as it is shown: how many values are not larger than each bound, up to infinity, and their sum."""
+
+    upto: tuple[tuple[float, int], ...]
+    total: float
+
+
+Samples = Mapping[tuple[str, ...], "float | _Buckets"]
+"""Values by labels."""
+
+
+class RunMetrics(Collector):
+    """The metrics of one run: its :class:`~txtopo.engine.run_loop.Observer`, and a collector for Prometheus.
+
+    The run loop's thread calls the methods of an observer; any thread collects.
+
+    Args:
+        topology: the value of the label ``topology``.
+        spout: the spout's component, for its lag; of a transactional topology only.
+        now_secs: returns the time in seconds.
+    """
+
+    def __init__(self, topology: str, spout: str = "", now_secs: Callable[[], float] = time.monotonic) -> None:
+        self.topology = topology
+        self._spout = spout
+        self._now_secs = now_secs
+        self._stage = "starting"
+        self._progress: Progress | PlainReport | None = None
+        self._progressed_at = 0.0
+        self._executors_lost: Callable[[], int] = lambda: 0
+        self._begun_at: dict[int, float] = {}
+        """When each transaction of the window was begun."""
+        self._starts: dict[int, tuple[TransactionAttempt, float]] = {}
+        """The last attempt at each transaction of the window, and when it began."""
+        self._group_at: float | None = None
+        """When the commit group in flight began; None if it is a dead letter's."""
+        self._jobs = self._jobs_lost = self._replayed = 0
+        self._processing, self._commit, self._end_to_end = (_Histogram(_SECONDS) for _ in range(3))
+        self._groups = _Histogram(_SIZES)
+        self._writes: dict[str, _Histogram] = {}
+
+    @classmethod
+    def of(cls, topology: Topology, name: str | None = None) -> RunMetrics:
+        """Return the metrics of a topology that will run.
+
+        Args:
+            topology: the topology.
+            name: the value of the label ``topology``; None: its id.
+        """
+        spout = topology.plan.spout.id if isinstance(topology, TransactionalTopology) else ""
+        return cls(name or topology.id, spout)
+
+    # The observer of a run.
+
+    def entered(self, stage: str) -> None:
+        """Take in a step that is done before the run begins."""
+        self._stage = stage
+
+    def began(self, executors_lost: Callable[[], int]) -> None:
+        """Take in that the run loop begins."""
+        self._executors_lost = executors_lost
+
+    def acted(self, action: Action) -> None:
+        """Take in an action."""
+        match action:
+            case Process():
+                now = self._now_secs()
+                self._jobs += 1
+                for assigned in action.attempts:
+                    txid = assigned.attempt.txid
+                    self._replayed += txid in self._starts
+                    self._starts[txid] = (assigned.attempt, now)
+            case Commit():
+                self._group_at = self._now_secs()
+            case DeadLetter():
+                self._group_at = None
+
+    def happened(self, event: Event) -> None:
+        """Take in an event."""
+        match event:
+            case MetadataCreated() | Recovered() if event.begun:
+                now = self._now_secs()
+                for begun in event.begun:
+                    self._begun_at[begun.txid] = now
+            case Processed():
+                attempt, started_at = self._starts.get(event.attempt.txid, (None, 0.0))
+                if attempt == event.attempt:  # a late answer of an earlier attempt is none of the live one
+                    self._processing.add(self._now_secs() - started_at)
+            case Committed():
+                self._committed(event)
+            case JobLost():
+                self._jobs_lost += 1
+
+    def _committed(self, event: Committed) -> None:
+        now = self._now_secs()
+        if self._group_at is not None:
+            commit_secs = now - self._group_at
+            self._groups.add(len(event.attempts))
+            for attempt in event.attempts:
+                self._commit.add(commit_secs)
+                self._end_to_end.add(now - self._begun_at.get(attempt.txid, now))
+        for attempt in event.attempts:
+            self._begun_at.pop(attempt.txid, None)
+            self._starts.pop(attempt.txid, None)
+
+    def wrote(self, state: str, secs: float) -> None:
+        """Take in that a state was written."""
+        if state not in self._writes:
+            self._writes[state] = _Histogram(_SECONDS)
+        self._writes[state].add(secs)
+
+    def progressed(self, progress: Progress | PlainReport) -> None:
+        """Take in how far the run is."""
+        self._progress, self._progressed_at = progress, self._now_secs()
+
+    # What it shows.
+
+    def health(self) -> tuple[bool, Mapping[str, str]]:
+        """Return whether the run is well, and what to say of it."""
+        if self._progress is None:
+            return True, {"status": "ok", "topology": self.topology, "stage": self._stage}
+        silent_secs = self._now_secs() - self._progressed_at
+        is_well = silent_secs < SILENT_SECS
+        status = "ok" if is_well else f"no sign of life for {silent_secs:.0f} s"
+        return is_well, {"status": status, "topology": self.topology, "stage": "running"}
+
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry())
+
+    def registry(self) -> CollectorRegistry:
+        """Return a registry of nothing but these metrics."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return registry
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics; those that the run does not have, or not yet, are left out."""
+        progress = self._progress
+        match progress:
+            case None:
+                return
+            case Progress():
+                values = self._of_transactions(progress)
+            case PlainReport():
+                values = _of_roots(progress)
+        for name, metric in RUN_METRICS.items():
+            if name in values:
+                yield _family(metric, self.topology, values[name])
+
+    def _of_transactions(self, progress: Progress) -> Mapping[str, Samples]:
+        phases = ("ready", "processing", "processed", "committing")
+        values: dict[str, Samples] = {
+            "transactions": {(phase,): getattr(progress, phase) for phase in phases},
+            "processing_seconds": {(): self._processing.show()},
+            "commit_seconds": {(): self._commit.show()},
+            "end_to_end_seconds": {(): self._end_to_end.show()},
+            "group_transactions": {(): self._groups.show()},
+            "write_seconds": {(state,): histogram.show() for state, histogram in self._writes.copy().items()},
+        }
+        single: dict[str, float] = {
+            "committed_txid": progress.committed_txid,
+            "transactions_committed": progress.transactions,
+            "dead_letters": progress.dead_letters,
+            "attempts": progress.attempts,
+            "attempts_failed": progress.failures,
+            "attempts_replayed": self._replayed,
+            "tuples": progress.tuples,
+            "jobs": self._jobs,
+            "jobs_lost": self._jobs_lost,
+            "executors_lost": self._executors_lost(),
+            "run_seconds": progress.elapsed_secs,
+        }
+        if progress.total is not None:
+            single["source_remaining_transactions"] = max(0, progress.total - progress.committed_txid)
+        if progress.lag is not None:
+            values["source_lag_records"] = {(self._spout,): progress.lag}
+        return values | {name: {(): value} for name, value in single.items()}
+
+
+def _of_roots(report: PlainReport) -> Mapping[str, Samples]:
+    components = report.components.items()
+    latencies = report.latencies.doublings(*_LATENCY_POWERS)
+    upto = (*latencies, (float("inf"), report.latencies.buckets.total()))
+    values: dict[str, Samples] = {
+        "complete_latency_seconds": {(): _Buckets(upto, report.latencies.total_secs)},
+        "component_emitted": {
+            (component, stream): emitted
+            for component, counts in components
+            for stream, emitted in counts.emitted.items()
+        },
+        "component_executed": {(component,): counts.executed for component, counts in components},
+        "component_acked": {(component,): counts.acked for component, counts in components},
+        "component_failed": {(component,): counts.failed for component, counts in components},
+        "source_lag_records": {(spout,): records for spout, records in report.lag.items()},
+    }
+    single: dict[str, float] = {
+        "roots_emitted": report.emitted,
+        "roots_acked": report.acked,
+        "roots_failed": report.failed,
+        "roots_pending": report.pending,
+        "errors_reported": report.reported_errors,
+        "workers": report.workers,
+        "workers_running": report.workers_running,
+        "worker_restarts": report.restarts,
+        "worker_cpu_seconds": report.worker_cpu_secs,
+        "run_seconds": report.elapsed_secs,
+    }
+    return values | {name: {(): value} for name, value in single.items()}
+
+
+def _family(metric: RunMetric, topology: str, samples: Samples) -> Metric:
+    family: Any = _FAMILIES[metric.kind](
+        metric.name, metric.words[0].upper() + metric.words[1:], labels=("topology", *metric.labels)
+    )
+    for labels, value in samples.items():
+        if isinstance(value, _Buckets):
+            buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in value.upto]
+            family.add_metric((topology, *labels), buckets, value.total)
+        else:
+            family.add_metric((topology, *labels), value)
+    assert isinstance(family, Metric)
+    return family
+
+
+# The ways out.
+
+
+@contextlib.contextmanager
+def written(metrics: RunMetrics, path: Path, every_secs: float = WRITE_SECS) -> Iterator[None]:
+    """Write the metrics to a file every few seconds, and at the end; a reader never sees a part of it."""
+    ended = threading.Event()
+    draft = path.with_name(f".{path.name}")
+
+    def write() -> None:
+        try:
+            draft.write_bytes(metrics.text())
+            draft.replace(path)
+        except OSError as error:
+            _LOG.warning("the metrics cannot be written to %s: %s", path, error)
+
+    def run() -> None:
+        while not ended.wait(every_secs):
+            write()
+
+    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(every_secs)
+        write()
+
+
+class _SilentHandler(WSGIRequestHandler):
+    """Logs no request."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing."""
+
+
+class _ServerOfIPv6(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
+
+
+@contextlib.contextmanager
+def serving(metrics: RunMetrics, host: str, port: int) -> Iterator[str]:
+    """Serve ``/metrics`` and ``/health`` over HTTP.
+
+    Args:
+        metrics: what to serve.
+        host: the address to listen on.
+        port: the port; 0: a free one.
+
+    Yields:
+        The URL of the metrics.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
+    show = make_wsgi_app(metrics.registry())
+
+    def app(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        match environ["PATH_INFO"]:
+            case "/metrics":
+                answer: Iterable[bytes] = show(environ, start_response)
+                return answer
+            case "/health":
+                is_well, content = metrics.health()
+                status = "200 OK" if is_well else "503 Service Unavailable"
+            case _:
+                status, content = "404 Not Found", {"error": "there are /metrics and /health"}
+        start_response(status, [("Content-Type", "application/json")])
+        return [json.dumps(content).encode()]
+
+    kind: type[WSGIServer] = _ServerOfIPv6 if ":" in host else ThreadingWSGIServer
+    try:
+        server = make_server(host, port, app, kind, _SilentHandler)
+    except OSError as error:
+        raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
