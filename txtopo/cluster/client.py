@@ -105,29 +105,41 @@ class ClusterClient:
         return found
 
     def log(self, name: str, *, follows: bool = False) -> Iterator[bytes]:
-        """Give the end of the log of a topology's drivers; with ``follows`` all that is added, until the caller ends.
+        """Give the end of the log of a topology's drivers.
+
+        Args:
+            name: the topology.
+            follows: whether to go on with all that is added, on whatever supervisor the topology runs, until the
+                topology is gone or the caller ends. On a supervisor that it comes back to, its log goes on where it was
+                left.
 
         Raises:
             NotAlive: no topology has that name, or no driver of it has run on a live supervisor.
         """
         topology = self.topology(name)
-        place, start = self._log_place(topology), -_LOG_TAIL_BYTES
+        place, starts = self._log_place(topology), dict[str, int]()
         if place is None and not follows:
             raise NotAlive(f"no live supervisor has a log of {name!r}; has a driver of it run yet?")
+        goes_on = follows
         while True:
-            part = None if place is None else self._log_part(place, topology["id"], start)
-            if part is not None:
-                start = int(part.headers["X-Log-Next"])
-                if part.content:
-                    yield part.content
-                    continue
-            if not follows:
+            if place is not None:
+                yield from self._log_parts(place, topology["id"], starts)
+            if not goes_on:
                 return
             time.sleep(_FOLLOW_SECS)
-            topology = self.topology(topology["id"])
-            now = self._log_place(topology)
-            if now is not None and now != place:
-                place, start = now, -_LOG_TAIL_BYTES
+            try:
+                topology = self.topology(topology["id"])
+                place = self._log_place(topology) or place
+            except NotAlive:
+                goes_on = False
+
+    def _log_parts(self, place: str, topology: str, starts: dict[str, int]) -> Iterator[bytes]:
+        """Give what a supervisor's log has from its place in ``starts`` on, and note there how far that is."""
+        while (part := self._log_part(place, topology, starts.get(place, -_LOG_TAIL_BYTES))) is not None:
+            starts[place] = int(part.headers["X-Log-Next"])
+            if not part.content:
+                return
+            yield part.content
 
     def _log_place(self, topology: Mapping[str, Any]) -> str | None:
         """Return the address of the supervisor that runs the topology, or of one that has its log."""

@@ -45,6 +45,7 @@ import attrs
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
+from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.config import Config, TopologyKind
@@ -56,7 +57,6 @@ from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.runner import run
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError, Unreachable
 from txtopo.records import DAMAGE, from_json, to_json
-from txtopo.tasks.user_output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 
 _LOG = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ class Launch:
         supervisor: the id of the supervisor that starts it.
         heartbeat_secs: from one heartbeat to the next.
         isolation_secs: how long it goes on without ZooKeeper.
+        log_format: ``text`` or ``json``.
     """
 
     id: str
@@ -96,6 +97,7 @@ class Launch:
     supervisor: str = ""
     heartbeat_secs: float = 3.0
     isolation_secs: float = 20.0
+    log_format: str = "text"
 
 
 @attrs.frozen
@@ -206,8 +208,8 @@ def run_driver(folder: Path, load: Load) -> int:
         _LOG.error("there is no launch.json in %s", folder)
         return DriverExit.ERROR
     place.write_pid()
-    _log()
-    end = _Driver(launch, place, load).run()
+    with driver_log(launch.log_format):
+        end = _Driver(launch, place, load).run()
     place.write_end(end)
     return end.status
 
@@ -255,19 +257,6 @@ def child_environment() -> dict[str, str]:
 def driver_command(*arguments: str) -> list[str]:
     """Return the command of a driver process; the working folder is not on its search path."""
     return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
-
-
-def _log() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    # py4j logs connections that a stop closes, with the root logger.
-    handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    logging.getLogger("txtopo").setLevel(logging.INFO)
-    logging.getLogger(USER_LOGGER).setLevel(PRINT)
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
 
 
 class _Driver:

@@ -36,7 +36,15 @@ def _to_wait(value: Any) -> float:
     return number
 
 
+def _to_log_format(value: Any) -> str | None:
+    if value not in {None, "none", "text", "json"}:
+        raise ValueError
+    return None if value in {None, "none"} else str(value)
+
+
 _wait = Kind("a number of seconds; 0: do not wait; -1: wait for ever", _to_wait)
+
+_log_format = Kind("text or json, or none", _to_log_format)
 
 CLUSTER_SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
@@ -80,6 +88,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("supervisor.address", None, TEXT_OR_NONE, "host:port by which others reach it; none: as it listens"),
         Setting("supervisor.work.dir", ".", TEXT, "the working folder of drivers, from which relative paths go"),
         Setting("supervisor.stops.drivers", False, FLAG, "whether SIGTERM to a supervisor ends its drivers, too"),
+        Setting("supervisor.driver.log.format", None, _log_format, "of drivers' logs; none: as the supervisor's own"),
         Setting("supervisor.isolation.secs", 20.0, SECONDS, "how long a supervisor without ZooKeeper keeps drivers"),
     )
 }

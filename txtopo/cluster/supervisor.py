@@ -65,6 +65,7 @@ from txtopo.cluster.driver import (
     child_environment,
     driver_command,
 )
+from txtopo.cluster.logs import rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
@@ -385,6 +386,7 @@ class Supervisor:
             supervisor=self.id,
             heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
             isolation_secs=config["supervisor.isolation.secs"],
+            log_format=config["supervisor.driver.log.format"] or "text",
         )
         log = self._folder / "logs" / assignment.topology / "driver.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -429,11 +431,7 @@ class Supervisor:
             if path.parent.name not in used:
                 shutil.rmtree(path.parent, ignore_errors=True)
         for path in logs:
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_size > _LOG_BYTES_MAX:
-                    # The driver writes at the end of the file, wherever that is. Lines written just now may be lost.
-                    shutil.copyfile(path, path.with_name("driver.log.1"))
-                    os.truncate(path, 0)
+            rotate(path, _LOG_BYTES_MAX)
 
     def _end_drivers(self) -> None:
         """End all drivers: in good order, or after the time for that by force."""

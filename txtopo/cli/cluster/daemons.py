@@ -62,17 +62,20 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
     try:
         from txtopo.cluster import daemon  # noqa: PLC0415 - the extra's packages are imported when they are needed
         from txtopo.cluster.api import NimbusApi  # noqa: PLC0415
+        from txtopo.cluster.logs import log_to  # noqa: PLC0415
         from txtopo.cluster.nimbus import Nimbus  # noqa: PLC0415
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
         from txtopo.cluster.supervisor import Supervisor  # noqa: PLC0415
         from txtopo.cluster.supervisor_api import SupervisorApi  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandLineError(f"{error}; daemons need more packages: pip install 'txtopo[cluster]'") from error
-    daemon.log_to(log_file, log_format)
+    log_to(log_file, log_format)
     log = logging.getLogger(f"txtopo.{kind}")
     with contextlib.ExitStack() as stack:
         try:
             config = ClusterConfig.read(path, parse_pairs(pairs))
+            if config["supervisor.driver.log.format"] is None:
+                config = ClusterConfig({**config.given, "supervisor.driver.log.format": log_format})
             token = cluster_token(Path(config["cluster.token.file"]))
             host, port = config[f"{kind}.host"], config[f"{kind}.port"]
             listener = stack.enter_context(daemon.listen(host, port))
