@@ -1,0 +1,171 @@
+"""``txtopo run --metrics``: what Prometheus sees while a topology runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import examples
+from tests.engine.test_metrics import values_of
+
+ROOT = Path(examples.__file__).parent.parent
+SCRAPES_SECS = 180.0
+
+PACED = """
+import time
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from txtopo import BatchBolt, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.attempts import epoch_and_try
+
+class Count(BatchBolt, ICommitter):
+    def __init__(self, password):
+        self.password = password
+
+    def prepare(self, config, context, collector, attempt):
+        self.attempt, self.count = attempt, 0
+        self.state = context.state("counts")
+
+    def execute(self, tuple):
+        self.count += 1
+
+    def finish_batch(self):
+        time.sleep(0.05)
+        if self.attempt.txid == 3 and epoch_and_try(self.attempt.attempt)[1] == 1:
+            raise FailedException(f"the database refuses {self.password}")
+        self.state.update("all", lambda old: (old or 0) + self.count)
+
+def topology(password: str, output: str = "out"):
+    rows = [[number] for number in range(20_000)]
+    builder = TransactionalTopologyBuilder("paced", "numbers", MemoryTransactionalSpout(rows, Fields("n: long"), 10))
+    count = builder.set_committer_bolt("count", Count(password), 1).global_grouping("numbers")
+    count.add_configuration("database.password", password)
+    builder.set_state("counts", DeltaState(output, key=Fields("name: string"), value=Fields("n: long")))
+    return builder.build()
+"""
+
+
+@contextlib.contextmanager
+def run(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a topology with metrics; give the process and the address."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "txtopo.cli", "run", *arguments, "--metrics", "0"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        said = re.fullmatch(r"metrics: (http://127\.0\.0\.1:\d+)/metrics\n", process.stdout.readline())
+        assert said is not None, (folder / "errors").read_text()
+        yield process, said[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def scraped_until(address: str, process: subprocess.Popen[str], is_right: Callable[[dict[str, float]], bool]) -> str:
+    """Scrape until a page is as it must be; return it."""
+    deadline, waits = time.monotonic() + SCRAPES_SECS, threading.Event()
+    while process.poll() is None and time.monotonic() < deadline:
+        page = httpx.get(f"{address}/metrics", trust_env=False).text
+        with contextlib.suppress(KeyError):  # not there yet
+            if is_right(values_of(page)):
+                return page
+        waits.wait(0.05)
+    raise AssertionError(f"no page is right; the last one:\n{page}")
+
+
+@pytest.mark.slow
+def test_transactional_topology(tmp_path: Path) -> None:
+    """It is followed while it runs; no secret of it is shown; the port is closed when it ends."""
+    (tmp_path / "paced.py").write_text(PACED)
+    with run(tmp_path, "paced", "--set", "password=hunter2", "--set", "max_spout_pending=4") as (process, address):
+        health = httpx.get(f"{address}/health", trust_env=False).json()
+        assert (health["status"], health["topology"]) == ("ok", "paced")
+        page = scraped_until(address, process, lambda found: found["txtopo_transactions_committed_total"] >= 8)
+        found = values_of(page)
+        assert 'topology="paced"' in page
+        committed = found["txtopo_transactions_committed_total"]
+        assert found["txtopo_attempts_failed_total"] == found["txtopo_attempts_replayed_total"] == 1
+        assert found["txtopo_attempts_total"] > committed
+        assert found["txtopo_tuples_total"] == committed * 10
+        assert 0 < sum(value for name, value in found.items() if name.startswith("txtopo_transactions{")) <= 4
+        for name in ("commit_seconds", "end_to_end_seconds"):
+            assert found[f"txtopo_{name}_count"] >= committed
+        assert found["txtopo_processing_seconds_count"] >= committed + 1
+        # Each commit phase sleeps 50 ms; what is begun waits for those before it.
+        assert 0.05 * committed <= found["txtopo_commit_seconds_sum"] < found["txtopo_end_to_end_seconds_sum"]
+        assert found["txtopo_group_transactions_sum"] >= committed
+        assert found["txtopo_write_seconds_count{state=counts}"] == found["txtopo_group_transactions_count"]
+        assert found["txtopo_source_remaining_transactions"] > 1900
+        assert found["txtopo_executors_lost_total"] == 0
+        assert httpx.get(f"{address}/health", trust_env=False).json()["stage"] == "running"
+        assert "hunter2" not in page
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{address}/metrics", trust_env=False)
+
+
+@pytest.mark.slow
+def test_plain_topology(tmp_path: Path) -> None:
+    """Roots, components, workers and latencies of a topology of which some roots fail."""
+    with run(tmp_path, "examples.word_count", "--set", "sentences=2000000", "--set", "failing=1") as (process, address):
+        is_right = lambda found: found["txtopo_roots_failed_total"] > 0 < found["txtopo_roots_acked_total"]
+        found = values_of(scraped_until(address, process, is_right))
+        assert found["txtopo_workers"] == found["txtopo_workers_running"]
+        assert found["txtopo_worker_restarts_total"] == 0
+        acked = found["txtopo_roots_acked_total"]
+        assert found["txtopo_complete_latency_seconds_count"] == acked
+        assert found["txtopo_complete_latency_seconds_bucket{le=67.108864}"] == acked
+        assert 0 < found["txtopo_complete_latency_seconds_sum"] < acked * 60
+        assert found["txtopo_component_executed_total{component=split}"] > 0
+        assert found["txtopo_component_acked_total{component=sentences}"] == acked
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+
+
+@pytest.mark.parametrize("address", ["http", "1:2:x", "127.0.0.1", "70000", "-1", "[::1]"])
+def test_bad_addresses(command_line, address: str) -> None:
+    """They are mistakes in the command line."""
+    result = command_line("run", "examples.global_count", "--metrics", address)
+    assert result.exit_code == 2
+    assert "is neither PORT nor HOST:PORT" in result.stderr
+
+
+def test_port_that_is_taken(command_line) -> None:
+    """It is found before Spark is started."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = command_line("run", "examples.global_count", "--metrics", f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert f"cannot serve metrics on 127.0.0.1:{port}: Address already in use" in result.stderr
+
+
+def test_package_that_is_missing(command_line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra."""
+    for name in [each for each in sys.modules if each.startswith(("prometheus_client", "txtopo.engine.metrics"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    result = command_line("run", "examples.global_count", "--metrics", "0")
+    assert result.exit_code == 2
+    assert "pip install 'txtopo[metrics]'" in result.stderr

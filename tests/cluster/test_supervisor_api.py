@@ -1,0 +1,132 @@
+"""What a supervisor shows of its drivers: metrics, and logs that are followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.cluster.nimbuses import ROOT, next_root
+from tests.cluster.supervisors import DriverCluster
+from tests.engine.test_metrics import PROGRESS, REPORT, values_of
+from txtopo.cluster.driver import DriverFolder
+from txtopo.cluster.supervisor_api import DriverMetrics
+from txtopo.engine.metrics import RunMetrics, written
+from txtopo.testing import ZooKeeperServer
+
+
+def driver(folder: Path, topology: str, progress: object) -> Path:
+    """Write the metrics of a driver as it does; return the file."""
+    folder.mkdir()
+    metrics = RunMetrics(topology, "numbers")
+    metrics.progressed(progress)
+    with written(metrics, DriverFolder(folder).metrics):
+        pass
+    return DriverFolder(folder).metrics
+
+
+def page_of(files: dict[int, Path]) -> str:
+    """Return the page of these files."""
+    registry = CollectorRegistry()
+    registry.register(DriverMetrics(lambda: files))
+    return generate_latest(registry).decode()
+
+
+def test_drivers_share_a_page(tmp_path: Path) -> None:
+    """Each metric is described once, and has the values of all drivers with their topology and slot."""
+    one = driver(tmp_path / "0", "words", PROGRESS)
+    other = driver(tmp_path / "1", "more words", attrs.evolve(PROGRESS, committed_txid=99))
+    plain = driver(tmp_path / "3", "plain", REPORT)
+    page = page_of({0: one, 1: other, 3: plain})
+    described = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+    assert len(described) == len(set(described))
+    assert 'txtopo_committed_txid{slot="0",topology="words"} 12.0' in page
+    assert 'txtopo_committed_txid{slot="1",topology="more words"} 99.0' in page
+    assert 'txtopo_roots_acked_total{slot="3",topology="plain"} 4.0' in page
+    assert 'txtopo_commit_seconds_bucket{le="+Inf",slot="1",topology="more words"} 0.0' in page
+
+
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+    """Those of dead drivers, damaged ones and missing ones are left out; the others are shown all the same."""
+    good = driver(tmp_path / "0", "good", PROGRESS)
+    old = driver(tmp_path / "1", "old", PROGRESS)
+    an_hour_ago = time.time() - 3600
+    os.utime(old, (an_hour_ago, an_hour_ago))
+    damaged = driver(tmp_path / "2", "damaged", PROGRESS)
+    damaged.write_bytes(b'txtopo_committed_txid{topology="damaged} twelve\n\xff')
+    large = driver(tmp_path / "3", "large", PROGRESS)
+    large.write_text('x{a="b"} 1\n' * 1_000_000)
+    page = page_of({0: good, 1: old, 2: damaged, 3: large, 4: tmp_path / "4" / "metrics.prom"})
+    assert {name for name in ("good", "old", "damaged", "large") if f'topology="{name}"' in page} == {"good"}
+    assert "x{" not in page
+
+
+@pytest.fixture
+def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[DriverCluster]:
+    """Two supervisors whose drivers log JSON."""
+    with DriverCluster(zookeeper.hosts, next_root(), tmp_path, 2, supervisor_driver_log_format="json") as made:
+        yield made.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_topology_that_moves(cluster: DriverCluster, tmp_path: Path) -> None:
+    """Metrics of its run, without secrets; JSON logs; followed from one supervisor to the other, until it is gone."""
+    topology = cluster.submit(total=4000, pause=0.3)
+    cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
+    number = cluster.cluster.state.assignments()[topology].supervisor
+    [first] = [each for each in cluster.supervisors if each.id == number]
+    [second] = [each for each in cluster.supervisors if each is not first]
+    address = f"http://127.0.0.1:{first.port}/metrics"
+    committed = 'txtopo_transactions_committed_total{slot="0",topology="counting"}'
+    cluster.wait_for("metrics are there", lambda: committed in httpx.get(address).text)
+    page = httpx.get(address).text
+    found = values_of(page)
+    assert found["txtopo_transactions_committed_total{slot=0}"] >= 1
+    assert found["txtopo_end_to_end_seconds_count{slot=0}"] >= 1
+    assert found["txtopo_supervisor_slots{state=running}"] == 1
+    assert str(cluster.output) not in page, "settings of the topology are not shown"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["TXTOPO_CLUSTER_CONFIG"] = str(cluster.cluster.folder / "cluster.toml")
+    followed = tmp_path / "followed"
+    with followed.open("wb") as out:
+        following = [
+            subprocess.Popen(
+                [sys.executable, "-m", "txtopo.cli", "logs", "counting", "-f"], cwd=ROOT, env=environment, stdout=each
+            )
+            for each in (out, subprocess.DEVNULL)
+        ]
+    begun = [f"driver {pid} begins" for pid in first.drivers().values()]
+    try:
+        cluster.wait_for("it is followed", lambda: begun[0] in followed.read_text())
+        first.lose_machine()
+        cluster.wait_for("the other one runs it", lambda: topology in second.drivers())
+        begun += [f"driver {second.drivers()[topology]} begins"]
+        cluster.wait_for("it is followed there", lambda: begun[1] in followed.read_text())
+        pid = second.drivers()[topology]
+        os.killpg(pid, signal.SIGKILL)
+        cluster.wait_for("it runs again", lambda: second.drivers().get(topology, pid) != pid)
+        begun += [f"driver {second.drivers()[topology]} begins"]
+        cluster.wait_for("it is followed again", lambda: begun[2] in followed.read_text())
+        following[1].send_signal(signal.SIGINT)
+        assert following[1].wait(60) == 130
+        cluster.command("kill", "counting", "--wait", "0")
+        assert following[0].wait(120) == 0
+    finally:
+        for process in following:
+            process.kill()
+            process.wait()
+    lines = followed.read_text().splitlines()
+    messages = [json.loads(line)["message"] for line in lines]
+    assert [sum(each in message for message in messages) for each in begun] == [1, 1, 1]
+    assert len(lines) == len(set(lines)), "no line is shown twice"
