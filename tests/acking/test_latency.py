@@ -52,3 +52,15 @@ def test_size():
     for number in range(100_000):
         made.add(1e-3 * (1 + number / 100_000))
     assert len(made.buckets) <= 17
+
+
+def test_doublings():
+    """Bounds are powers of 2, in microseconds, and what is counted below each is exact; the sum is so to 2.2 %."""
+    rng = random.Random(5)
+    durations = [rng.lognormvariate(-5, 3) for _ in range(5000)]
+    made = histogram(*durations)
+    for secs, count in made.doublings(-1, 30):
+        assert count == sum(max(each, 1e-6) < secs for each in durations)
+    assert [secs for secs, _ in made.doublings(10, 12)] == pytest.approx([0.001024, 0.002048, 0.004096])
+    assert made.total_secs == pytest.approx(sum(durations), rel=0.022)
+    assert histogram().doublings(0, 1) == [(1e-6, 0), (2e-6, 0)]

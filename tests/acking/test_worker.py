@@ -50,6 +50,13 @@ class Fed(Spout):
         self.waiting.extend((f"word {each}", each) for each in message_ids)
 
 
+class Behind(Fed):
+    """Knows how far it is behind its source, once it is open."""
+
+    def lag(self):
+        return len(self.waiting)
+
+
 class Hold(RichBolt):
     """Keeps every tuple."""
 
@@ -453,3 +460,15 @@ def test_status():
     counts = dict(status.counts)
     assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
     assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
+
+
+def test_lag():
+    """A worker says how far each spout task is behind, if it is open and knows."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("behind", Behind(), 2)
+    builder.set_spout("blind", Fed())
+    running = Alone(builder.build())
+    assert running.workers[0].status().lag == ()
+    running.activate()
+    running.objects["behind"][0].feed(1, 2, 3)
+    assert running.workers[0].status().lag == (("behind", 3), ("behind", 0))

@@ -123,3 +123,41 @@ def test_asking_what_is_left_harms_nothing() -> None:
     begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)
     assert source.total == 5
+
+
+class Behind(Spoiling):
+    """Knows how many records are left."""
+
+    def lag(self) -> int:
+        return 30
+
+
+def test_lag() -> None:
+    """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
+    for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
+        source = Source("spout", coordinator, REPEATABLE)
+        assert source.lag is None
+        source.create(CreateMetadata(1, 1, None), committed=0)
+        assert source.lag == lag
+
+
+class _Bare:
+    """A coordinator as a plain class with the one method that it needs."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+
+def test_lag_of_a_partitioned_spout() -> None:
+    """The adapter passes it on."""
+
+    class Knowing(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.lag = lambda: 7
+            return coordinator
+
+    for spout, lag in ((Knowing(Log({0: ["a"]})), 7), (LogSpout(Log({0: ["a"]})), None)):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        source.create(CreateMetadata(1, 1, None), committed=0)
+        assert source.lag == lag

@@ -28,6 +28,7 @@ from tests.spark_cluster.seen import JobsSeen, executors_alive, jobs_of_packs, l
 from tests.spark_cluster.standalone import HOST, StandaloneCluster, java_options, running_cluster
 from tests.spark_cluster.topology import LARGE_TRANSACTIONS, Lines, topology_of
 from txtopo import Config, run
+from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.report import Progress, RunReport
 from txtopo.errors import TxtopoError
 from txtopo.spark.session import spark_session
@@ -96,8 +97,11 @@ class Comparison:
             self._run("cluster", session)
             if kill:
                 killer = Killer(cluster, self.console, self.lines.transactions)
-                self._run("cluster, a worker killed", session, killer.look)
+                metrics = RunMetrics("lines")
+                self._run("cluster, a worker killed", session, killer.look, metrics)
                 alive = executors_alive(session.sparkContext)
+                if b'txtopo_executors_lost_total{topology="lines"} 1.0' not in metrics.text():
+                    raise Violation(f"the metrics do not show that an executor was lost: {metrics.text().decode()}")
                 if killer.killed_at is None or alive != WORKERS - 1:
                     raise Violation(f"nothing was killed in the middle of the run: {alive} executors are alive")
 
@@ -129,11 +133,17 @@ class Comparison:
             table.add_row(outcome.name, *map(str, numbers + seen), f"{report.elapsed_secs:.1f}")
         self.console.print(table)
 
-    def _run(self, name: str, session: SparkSession, look: Callable[[Progress], None] | None = None) -> None:
+    def _run(
+        self,
+        name: str,
+        session: SparkSession,
+        look: Callable[[Progress], None] | None = None,
+        metrics: RunMetrics | None = None,
+    ) -> None:
         output = self.folder / "tables" / name.replace(", ", "-").replace(" ", "-")
         before = jobs_of_packs(session.sparkContext)
         config = self._config(session.sparkContext.master)
-        report = run(topology_of(self.lines, output), config, spark=session, on_progress=look)
+        report = run(topology_of(self.lines, output), config, spark=session, on_progress=look, observer=metrics)
         jobs = jobs_of_packs(session.sparkContext) - before
         if report.transactions != self.lines.transactions:
             raise SystemExit(f"{name}: {report.transactions} transactions were committed: {report.reason}")

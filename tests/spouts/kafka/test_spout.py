@@ -287,6 +287,20 @@ def test_it_may_end_with_what_was_there(world):
     assert not Driven(world, until_end=True, txid=2, metadata=driven.metadata).coordinator.is_exhausted()
 
 
+def test_lag(world):
+    """It is what no transaction has taken, of all partitions, as the last look has shown."""
+    world.produce("t", [b"x"] * 15, 0)
+    world.produce("t", [b"x"] * 2, 1)
+    driven = Driven(world)
+    assert driven.coordinator.lag() is None
+    assert driven.coordinator.is_ready()
+    assert driven.coordinator.lag() == 17
+    driven.begin()
+    assert driven.coordinator.lag() == 5
+    driven.begin()
+    assert driven.coordinator.lag() == 0
+
+
 def test_offsets_are_published_after_their_commit(world):
     """For Kafka's own tools; at most once a second, and the last ones when the coordinator is closed."""
     world.produce("t", [b"x"] * 25, 0)
@@ -356,7 +370,9 @@ def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):
         opaque.emit()
     assert opaque.emit(tries=2) == [("t", 1, 0), ("t", 1, 1)]
     world.set_led("t", 0, is_led=True)
+    assert opaque.coordinator.lag() == 2
     assert opaque.emit() == [("t", 0, 0), ("t", 0, 1)]
+    assert opaque.coordinator.lag() == 0
 
 
 def test_opaque_goes_on_where_the_log_begins(world, caplog):

@@ -458,6 +458,7 @@ def test_metrics_of_the_log():
     rig = Rig(filled(3))
     rig.ack(rig.call(2))
     rig.commit_step()
+    assert rig.spout.lag() is None, "the log end was not asked for yet"
     assert rig.spout.metrics() == {
         "test/partition_0/spoutLag": 1,
         "test/partition_0/earliestTimeOffset": 0,
@@ -472,6 +473,8 @@ def test_metrics_of_the_log():
         "test/totalLatestCompletedOffset": 2,
         "test/totalRecordsInPartitions": 3,
     }
+    assert rig.spout.lag() == 1
     rig.log.is_down = True
     assert rig.spout.metrics()["test/totalSpoutLag"] == 1, "the ranges of last time"
+    assert rig.spout.lag() == 1
     assert rig.spout._ranges == {P1: LogRange(0, 3)}
