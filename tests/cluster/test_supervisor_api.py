@@ -82,6 +82,10 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[DriverCluste
 @pytest.mark.timeout(900)
 def test_topology_that_moves(cluster: DriverCluster, tmp_path: Path) -> None:
     """Metrics of its run, without secrets; JSON logs; followed from one supervisor to the other, until it is gone."""
+    long_log = next(cluster.supervisors[1].folder.glob("supervisor/*/code")).parent / "logs" / "other" / "driver.log"
+    long_log.parent.mkdir(parents=True)
+    with long_log.open("wb") as file:
+        file.truncate(65 << 20)
     topology = cluster.submit(total=4000, pause=0.3)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
     number = cluster.cluster.state.assignments()[topology].supervisor
@@ -126,6 +130,8 @@ def test_topology_that_moves(cluster: DriverCluster, tmp_path: Path) -> None:
         for process in following:
             process.kill()
             process.wait()
+    sizes = [each.stat().st_size for each in (long_log, long_log.with_name("driver.log.1"))]
+    assert sizes == [0, 65 << 20], "its supervisor has rotated it"
     lines = followed.read_text().splitlines()
     messages = [json.loads(line)["message"] for line in lines]
     assert [sum(each in message for message in messages) for each in begun] == [1, 1, 1]
