@@ -48,6 +48,7 @@ class SupervisorProcess:
             listener.bind(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
         self.log = cluster.folder / f"supervisor-{number}.log"
+        self.options: list[str] = []
         self._cluster = cluster
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,6 +74,7 @@ class SupervisorProcess:
                     "-m",
                     "txtopo.cli",
                     "supervisor",
+                    *self.options,
                     *(f"--set={name}={value}" for name, value in values.items()),
                 ],
                 cwd=ROOT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -23,6 +24,8 @@ from txtopo.cluster.driver import DriverFolder
 from txtopo.cluster.supervisor_api import DriverMetrics
 from txtopo.engine.metrics import RunMetrics, written
 from txtopo.testing import ZooKeeperServer
+
+NAME = "counting"
 
 
 def driver(folder: Path, topology: str, progress: object) -> Path:
@@ -72,67 +75,86 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[DriverCluster]:
-    """Two supervisors whose drivers log JSON."""
-    with DriverCluster(zookeeper.hosts, next_root(), tmp_path, 2, supervisor_driver_log_format="json") as made:
+def cluster(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[DriverCluster]:
+    """Some supervisors that log JSON, by default one."""
+    with DriverCluster(zookeeper.hosts, next_root(), tmp_path, getattr(request, "param", 1)) as made:
+        for supervisor in made.supervisors:
+            supervisor.options = ["--log-format", "json"]
         yield made.start()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_topology_that_moves(cluster: DriverCluster, tmp_path: Path) -> None:
-    """Metrics of its run, without secrets; JSON logs; followed from one supervisor to the other, until it is gone."""
-    long_log = next(cluster.supervisors[1].folder.glob("supervisor/*/code")).parent / "logs" / "other" / "driver.log"
+def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
+    """It has the metrics of the run, and none of its settings; logs are JSON, and a long one is rotated."""
+    [supervisor] = cluster.supervisors
+    long_log = next(supervisor.folder.glob("supervisor/*/code")).parent / "logs" / "other" / "driver.log"
     long_log.parent.mkdir(parents=True)
     with long_log.open("wb") as file:
         file.truncate(65 << 20)
+    cluster.submit()
+    address = f"http://127.0.0.1:{supervisor.port}/metrics"
+    committed = "txtopo_transactions_committed_total{slot=0}"
+    cluster.wait_for("metrics are there", lambda: values_of(httpx.get(address).text).get(committed, 0) >= 1)
+    page = httpx.get(address).text
+    assert values_of(page)["txtopo_end_to_end_seconds_count{slot=0}"] >= 1
+    assert f'txtopo_transactions_committed_total{{slot="0",topology="{NAME}"}}' in page
+    assert str(cluster.output) not in page
+    cluster.wait_until_counted()
+    cluster.wait_for("the long log is short", lambda: long_log.stat().st_size == 0)
+    assert long_log.with_name("driver.log.1").stat().st_size == 65 << 20
+    messages = messages_of(cluster.command("logs", NAME))
+    assert any("the run has ended: the spout is exhausted" in each for each in messages)
+    assert any("is process" in each for each in messages_of(supervisor.log.read_text()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+def test_log_is_followed(cluster: DriverCluster, tmp_path: Path) -> None:
+    """To another supervisor, and to the next driver there; until the topology is gone, or Ctrl-C."""
     topology = cluster.submit(total=4000, pause=0.3)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
-    number = cluster.cluster.state.assignments()[topology].supervisor
-    [first] = [each for each in cluster.supervisors if each.id == number]
-    [second] = [each for each in cluster.supervisors if each is not first]
-    address = f"http://127.0.0.1:{first.port}/metrics"
-    committed = 'txtopo_transactions_committed_total{slot="0",topology="counting"}'
-    cluster.wait_for("metrics are there", lambda: committed in httpx.get(address).text)
-    page = httpx.get(address).text
-    found = values_of(page)
-    assert found["txtopo_transactions_committed_total{slot=0}"] >= 1
-    assert found["txtopo_end_to_end_seconds_count{slot=0}"] >= 1
-    assert found["txtopo_supervisor_slots{state=running}"] == 1
-    assert str(cluster.output) not in page, "settings of the topology are not shown"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["TXTOPO_CLUSTER_CONFIG"] = str(cluster.cluster.folder / "cluster.toml")
+    where = cluster.cluster.state.assignments()[topology].supervisor
+    [second] = [each for each in cluster.supervisors if each.id != where]
+    [first] = [each for each in cluster.supervisors if each.id == where]
     followed = tmp_path / "followed"
-    with followed.open("wb") as out:
-        following = [
-            subprocess.Popen(
-                [sys.executable, "-m", "txtopo.cli", "logs", "counting", "-f"], cwd=ROOT, env=environment, stdout=each
-            )
-            for each in (out, subprocess.DEVNULL)
-        ]
-    begun = [f"driver {pid} begins" for pid in first.drivers().values()]
-    try:
+    with Following(cluster, followed) as following, Following(cluster, tmp_path / "shortly") as interrupted:
+        begun = [f"driver {first.drivers()[topology]} begins"]
         cluster.wait_for("it is followed", lambda: begun[0] in followed.read_text())
         first.lose_machine()
         cluster.wait_for("the other one runs it", lambda: topology in second.drivers())
-        begun += [f"driver {second.drivers()[topology]} begins"]
-        cluster.wait_for("it is followed there", lambda: begun[1] in followed.read_text())
         pid = second.drivers()[topology]
+        begun += [f"driver {pid} begins"]
+        cluster.wait_for("it is followed there", lambda: begun[1] in followed.read_text())
         os.killpg(pid, signal.SIGKILL)
         cluster.wait_for("it runs again", lambda: second.drivers().get(topology, pid) != pid)
         begun += [f"driver {second.drivers()[topology]} begins"]
         cluster.wait_for("it is followed again", lambda: begun[2] in followed.read_text())
-        following[1].send_signal(signal.SIGINT)
-        assert following[1].wait(60) == 130
-        cluster.command("kill", "counting", "--wait", "0")
-        assert following[0].wait(120) == 0
-    finally:
-        for process in following:
-            process.kill()
-            process.wait()
-    sizes = [each.stat().st_size for each in (long_log, long_log.with_name("driver.log.1"))]
-    assert sizes == [0, 65 << 20], "its supervisor has rotated it"
+        interrupted.process.send_signal(signal.SIGINT)
+        assert interrupted.process.wait(60) == 130
+        cluster.command("kill", NAME, "--wait", "0")
+        assert following.process.wait(120) == 0
     lines = followed.read_text().splitlines()
-    messages = [json.loads(line)["message"] for line in lines]
-    assert [sum(each in message for message in messages) for each in begun] == [1, 1, 1]
+    assert [sum(each in message for message in messages_of("\n".join(lines))) for each in begun] == [1, 1, 1]
     assert len(lines) == len(set(lines)), "no line is shown twice"
+
+
+def messages_of(log: str) -> list[str]:
+    """Return the messages of a log, of which each line is an object."""
+    return [json.loads(line)["message"] for line in log.splitlines()]
+
+
+class Following(contextlib.AbstractContextManager["Following"]):
+    """``txtopo logs -f``, which writes to a file."""
+
+    def __init__(self, cluster: DriverCluster, path: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["TXTOPO_CLUSTER_CONFIG"] = str(cluster.cluster.folder / "cluster.toml")
+        command = [sys.executable, "-m", "txtopo.cli", "logs", NAME, "-f"]
+        with path.open("wb") as out:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out)
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()

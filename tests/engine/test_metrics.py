@@ -313,7 +313,7 @@ def test_host_that_does_not_exist(metrics: RunMetrics) -> None:
 
 
 def test_file(metrics: RunMetrics, tmp_path: Path) -> None:
-    """It is written again and again while the run goes on, for its owner, and once more at the end."""
+    """It is written again and again while the run goes on, and once more at the end."""
     path = tmp_path / "metrics.prom"
     metrics.progressed(PROGRESS)
     with written(metrics, path, every_secs=0.01):
