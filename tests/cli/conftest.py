@@ -34,5 +34,6 @@ def command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield CommandLine(tmp_path)
     for name in set(sys.modules) - modules:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+        module = sys.modules[name]
+        if str(tmp_path) in str([getattr(module, "__file__", None), *getattr(module, "__path__", ())]):
             del sys.modules[name]
