@@ -112,7 +112,7 @@ def test_page_of_a_real_driver(cluster: DriverCluster) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_log_is_followed(cluster: DriverCluster, tmp_path: Path) -> None:
-    """To another supervisor, and to the next driver there; until the topology is gone, or Ctrl-C."""
+    """To another supervisor, and to the next driver there, also without nimbus; until it is gone, or Ctrl-C."""
     topology = cluster.submit(total=4000, pause=0.3)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 2)
     where = cluster.cluster.state.assignments()[topology].supervisor
@@ -127,10 +127,13 @@ def test_log_is_followed(cluster: DriverCluster, tmp_path: Path) -> None:
         pid = second.drivers()[topology]
         begun += [f"driver {pid} begins"]
         cluster.wait_for("it is followed there", lambda: begun[1] in followed.read_text())
+        cluster.nimbus.kill()
         os.killpg(pid, signal.SIGKILL)
         cluster.wait_for("it runs again", lambda: second.drivers().get(topology, pid) != pid)
         begun += [f"driver {second.drivers()[topology]} begins"]
         cluster.wait_for("it is followed again", lambda: begun[2] in followed.read_text())
+        cluster.nimbus.start()
+        cluster.nimbus.wait_until_up()
         interrupted.process.send_signal(signal.SIGINT)
         assert interrupted.process.wait(60) == 130
         cluster.command("kill", NAME, "--wait", "0")

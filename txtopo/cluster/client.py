@@ -128,8 +128,10 @@ class ClusterClient:
                 return
             time.sleep(_FOLLOW_SECS)
             try:
-                topology = self.topology(topology["id"])
+                topology = self._ask_any(f"topology/{quote(topology['id'], safe='')}")
                 place = self._log_place(topology) or place
+            except NoLeader:
+                continue  # nothing moves while no nimbus answers
             except NotAlive:
                 goes_on = False
 
