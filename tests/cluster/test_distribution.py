@@ -88,6 +88,9 @@ class Place(DistributorPlace, contextlib.ExitStack):
     def hold(self, nimbus: DistributorNimbus, topology: str) -> None:
         assert self.state.hold(topology, nimbus.address)
 
+    def leave(self, nimbus: DistributorNimbus) -> None:
+        self.state.remove_nodes(self.state.node("nimbuses", nimbus.address))
+
 
 class TestLocalCodeDistributor(CodeDistributorConformance):
     """Files over HTTP keep all promises."""

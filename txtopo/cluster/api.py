@@ -224,7 +224,8 @@ class NimbusApi:
 
     def _topologies(self, _request: Request) -> Response:
         view, holders, beats = self._nimbus.view(), self._nimbus.state.holders(), self._nimbus.state.heartbeats()
-        found = [_shown(each, view, holders, beats) for each in view.topologies.values()]
+        live = frozenset(self._nimbus.state.nimbuses())
+        found = [_shown(each, view, holders, live, beats) for each in view.topologies.values()]
         return JSONResponse({"topologies": found})
 
     def _topology(self, request: Request) -> Response:
@@ -333,7 +334,7 @@ class NimbusApi:
         if assignment is not None:
             beat = state.heartbeat(topology.id, assignment.number)
             beats = {} if beat is None else {(topology.id, assignment.number): beat}
-        return _shown(topology, view, holders, beats)
+        return _shown(topology, view, holders, frozenset(state.nimbuses()), beats)
 
     def _on_error(self, request: Request, error: Exception) -> Response:
         leader = getattr(error, "leader", None)
@@ -419,6 +420,7 @@ def _shown(
     topology: Topology,
     view: ClusterView,
     holders: Mapping[str, frozenset[str]],
+    live: frozenset[str],
     beats: Mapping[tuple[str, int], Heartbeat],
 ) -> dict[str, Any]:
     """Return a topology as JSON; values of settings whose names look like secrets are hidden."""
@@ -434,7 +436,7 @@ def _shown(
         "settings": {n: _HIDDEN if _SECRET_NAME.search(n) else v for n, v in topology.settings.items()},
         "reason": topology.reason,
         "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
-        "replicationCount": len(holders.get(topology.id, ())),
+        "replicationCount": len(holders.get(topology.id, frozenset()) & live),
         "holders": sorted(holders.get(topology.id, ())),
         "assignment": None
         if assignment is None

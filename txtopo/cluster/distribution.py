@@ -15,7 +15,7 @@ import httpx
 import pyarrow as pa
 from pyarrow import fs
 
-from txtopo.cluster.code import CodeFile, Manifest
+from txtopo.cluster.code import CodeFile, CodeStore, Manifest
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.durable import sync_path
@@ -79,7 +79,10 @@ class CodeDistributor(ABC):
 
     @abstractmethod
     def get_replication_count(self, topology: str) -> int:
-        """Return how many copies of a topology's whole code there are, the leader's among them; 0 if none."""
+        """Return how many copies of a topology's whole code there are, the leader's among them; 0 if none.
+
+        A copy of a nimbus that is away does not count: that nimbus may never return.
+        """
 
     @abstractmethod
     def cleanup(self, topology: str) -> None:
@@ -93,8 +96,8 @@ class CodeDistributor(ABC):
 class LocalCodeDistributor(CodeDistributor):
     """Files on the disks of the nimbuses, which serve them over HTTP: ``/api/v1/code/ID/FILE``. The default.
 
-    A copy counts when its holder has said in ZooKeeper that it has checked it. A holder that is away for a moment still
-    counts, for its disk does.
+    A copy counts when its holder has said in ZooKeeper that it has checked it, and is alive. A holder that is away
+    stays recorded, for its disk may come back with it.
     """
 
     def prepare(self, access: CodeAccess) -> None:
@@ -114,8 +117,8 @@ class LocalCodeDistributor(CodeDistributor):
         return [self._fetch(manifest.topology, file, folder, order) for file in manifest.files]
 
     def get_replication_count(self, topology: str) -> int:
-        """Return how many nimbuses hold it."""
-        return len(self._access.state.holders_of(topology))
+        """Return how many live nimbuses hold it."""
+        return len(self._access.state.live_holders_of(topology))
 
     def cleanup(self, topology: str) -> None:
         """Do nothing: each nimbus removes its own files."""
@@ -181,8 +184,8 @@ class SharedFolderCodeDistributor(CodeDistributor):
         return paths
 
     def get_replication_count(self, topology: str) -> int:
-        """Return how many nimbuses hold a copy."""
-        return len(self._access.state.holders_of(topology))
+        """Return how many live nimbuses hold a copy."""
+        return len(self._access.state.live_holders_of(topology))
 
     def cleanup(self, topology: str) -> None:
         """Remove the topology's folder."""
@@ -232,3 +235,46 @@ def distributor_of(config: ClusterConfig) -> CodeDistributor:
         return SharedFolderCodeDistributor(folder)
     own: CodeDistributor = config.made("nimbus.code.distributor", CodeDistributor)
     return own
+
+
+@attrs.frozen
+class Opened:
+    """What a daemon works with.
+
+    Args:
+        state: the state of the cluster; the daemon closes it.
+        folder: the daemon's own, for this cluster.
+        store: the code that is here.
+        distributor: prepared; the daemon closes it.
+    """
+
+    state: ClusterState
+    folder: Path
+    store: CodeStore
+    distributor: CodeDistributor
+
+
+def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:
+    """Connect a daemon to the cluster that its settings name.
+
+    Args:
+        config: its settings.
+        home: its folder; what belongs to this cluster is below, so that one with another ZooKeeper finds none of it.
+        address: the ``host:port`` by which others reach it.
+        token: the cluster's.
+
+    Raises:
+        ConfigError: a setting does not fit.
+        Unreachable: ZooKeeper does not answer.
+        StopError: the nodes in ZooKeeper have a layout that this version does not know.
+    """
+    distributor = distributor_of(config)
+    state = ClusterState(
+        config.zookeeper_hosts,
+        config["storm.zookeeper.root"],
+        config["storm.zookeeper.session.timeout.secs"],
+        config["storm.zookeeper.auth"],
+    )
+    folder = home / state.cluster_id
+    distributor.prepare(CodeAccess(state, address, token))
+    return Opened(state, folder, CodeStore(folder / "code"), distributor)

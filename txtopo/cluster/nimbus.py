@@ -41,7 +41,7 @@ from urllib.parse import quote
 import attrs
 import httpx
 
-from txtopo.cluster.code import CodeStore, Manifest, describe
+from txtopo.cluster.code import Manifest, describe
 from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
@@ -51,17 +51,11 @@ from txtopo.cluster.decisions.assignment import (
     Unassign,
     decide,
 )
-from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Event, Request, Status, Topology, applied, due
-from txtopo.cluster.distribution import CodeAccess, distributor_of
+from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topology, applied, due, looked_after
+from txtopo.cluster.distribution import open_cluster
 from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import (
-    ClusterState,
-    LeaderWrites,
-    Nimbus as NimbusRecord,
-    lacking,
-    live_holders,
-)
+from txtopo.cluster.state import LeaderWrites, Nimbus as NimbusRecord, lacking, live_holders
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.errors import (
     AlreadyAlive,
@@ -97,8 +91,6 @@ class _Lead:
 
     writes: LeaderWrites
     heartbeats: HeartbeatCache = attrs.field(factory=HeartbeatCache)
-    code_lost_since: dict[str, float] = attrs.field(factory=dict)
-    """When nobody live was first found to hold a topology's code, by this process' monotonic clock."""
 
 
 class Nimbus:
@@ -126,16 +118,8 @@ class Nimbus:
     ) -> None:
         self.config = config
         self.address = address
-        self.state = ClusterState(
-            config.zookeeper_hosts,
-            config["storm.zookeeper.root"],
-            config["storm.zookeeper.session.timeout.secs"],
-            config["storm.zookeeper.auth"],
-        )
-        folder = Path(config["storm.local.dir"]).expanduser() / "nimbus" / self.state.cluster_id / "code"
-        self.store = CodeStore(folder)
-        self.distributor = distributor_of(config)
-        self.distributor.prepare(CodeAccess(self.state, address, token))
+        opened = open_cluster(config, Path(config["storm.local.dir"]).expanduser() / "nimbus", address, token)
+        self.state, self.store, self.distributor = opened.state, opened.store, opened.distributor
         self.elector: LeaderElector = (
             ZooKeeperLeaderElector(on_failure, self.wake)
             if config["nimbus.leader.elector"] == "zookeeper"
@@ -286,19 +270,14 @@ class Nimbus:
 
     def _look_after_code(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
         """Let topologies fail whose code nobody live has held for long, and come back when somebody does."""
-        lost_secs, now = self.config["nimbus.code.lost.secs"], time.monotonic()
-        since: dict[str, float] = {}
+        lost_secs = self.config["nimbus.code.lost.secs"]
         for topology in self.state.topologies().values():
-            if live.get(topology.id):
-                self._apply(lead, topology, Request(Event.CODE_BACK))
-            elif topology.status in NEEDS_CODE:
-                since[topology.id] = lead.code_lost_since.get(topology.id, now)
-                if now - since[topology.id] >= lost_secs:
-                    reason = (
-                        f"no live nimbus has held its code for {lost_secs:g} s: start one that does, or submit again"
-                    )
-                    self._apply(lead, topology, Request(Event.CODE_LOST, reason=reason))
-        lead.code_lost_since = since
+            marked = looked_after(topology, is_held=bool(live.get(topology.id)), now=time.time(), lost_secs=lost_secs)
+            if marked is not topology:
+                if marked.status is not topology.status:
+                    _LOG.info("%s: %s -> %s", topology.id, topology.status.value, marked.status.value)
+                with durable_step("nimbus.store"):
+                    lead.writes.store(marked)
 
     def _assign(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
         view, now = self.state.view(), time.monotonic()

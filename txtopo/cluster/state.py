@@ -198,6 +198,10 @@ class ClusterState:
         """Return the addresses of the nimbuses that hold the code of a topology, dead ones too."""
         return frozenset(self.session.children(self.node("code-distributor", topology)))
 
+    def live_holders_of(self, topology: str) -> frozenset[str]:
+        """Return the addresses of the live nimbuses that hold the code of a topology."""
+        return self.holders_of(topology) & frozenset(self.session.children(self.node("nimbuses")))
+
     def heartbeat(self, topology: str, number: int) -> Heartbeat | None:
         """Return the last heartbeat of the driver of an assignment."""
         node = self.node("workerbeats", topology, str(number))

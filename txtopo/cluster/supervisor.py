@@ -40,7 +40,6 @@ from typing import Any
 
 import attrs
 
-from txtopo.cluster.code import CodeStore
 from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
@@ -57,7 +56,7 @@ from txtopo.cluster.decisions.slots import (
     adopted,
     step,
 )
-from txtopo.cluster.distribution import CodeAccess, distributor_of
+from txtopo.cluster.distribution import open_cluster
 from txtopo.cluster.driver import (
     STARTING,
     DriverFolder,
@@ -67,7 +66,6 @@ from txtopo.cluster.driver import (
 )
 from txtopo.cluster.logs import rotate
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import ClusterState
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
 from txtopo.failpoints import durable_step
 
@@ -116,16 +114,9 @@ class Supervisor:
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        self.distributor = distributor_of(config)
-        self.state = ClusterState(
-            config.zookeeper_hosts,
-            config["storm.zookeeper.root"],
-            config["storm.zookeeper.session.timeout.secs"],
-            config["storm.zookeeper.auth"],
-        )
-        self._folder = home / self.state.cluster_id
-        self.store = CodeStore(self._folder / "code")
-        self.distributor.prepare(CodeAccess(self.state, address, token))
+        opened = open_cluster(config, home, address, token)
+        self.state, self.store, self.distributor = opened.state, opened.store, opened.distributor
+        self._folder = opened.folder
         self._record = SupervisorRecord(self.id, address, config["supervisor.slots"], time.time(), version)
         self._on_failure = on_failure
         self._slots: dict[int, _Slot] = {}

@@ -16,6 +16,7 @@ from txtopo.cluster.decisions.lifecycle import (
     Topology,
     applied,
     due,
+    looked_after,
 )
 from txtopo.errors import TransitionError
 from txtopo.records import from_json, to_json
@@ -147,6 +148,34 @@ def test_lost_code_comes_back(status: Status) -> None:
     back = applied(lost, Request(Event.CODE_BACK), NOW)
     calm = Status.INACTIVE if status is Status.REBALANCING else status
     assert back == attrs.evolve(WORDS, status=calm)
+
+
+def test_time_without_code() -> None:
+    """It is counted from the first look on, by whichever leader: the moment is in the record, and goes with a holder."""
+    marked = looked_after(WORDS, is_held=False, now=NOW, lost_secs=10.0)
+    assert marked == attrs.evolve(WORDS, code_lost_at=NOW)
+    assert looked_after(marked, is_held=False, now=NOW + 9.9, lost_secs=10.0) is marked
+    assert looked_after(marked, is_held=True, now=NOW + 9.9, lost_secs=10.0) == WORDS
+    lost = looked_after(marked, is_held=False, now=NOW + 10.0, lost_secs=10.0)
+    assert (lost.status, lost.is_code_lost) == (Status.FAILED, True)
+    assert lost.reason == "no live nimbus has held its code for 10 s: start one that does, or submit again"
+    assert looked_after(lost, is_held=False, now=NOW + 99.0, lost_secs=10.0) is lost
+    assert looked_after(lost, is_held=True, now=NOW + 99.0, lost_secs=10.0) == WORDS
+    assert looked_after(WORDS, is_held=True, now=NOW, lost_secs=10.0) is WORDS
+
+
+@pytest.mark.parametrize("status", [Status.KILLED, Status.FINISHED, Status.FAILED])
+def test_code_that_nobody_needs(status: Status) -> None:
+    """Without code, what has ended stays as it is."""
+    record = _record(status)
+    assert looked_after(record, is_held=False, now=NOW, lost_secs=0.0) is record
+
+
+def test_record_of_the_version_before() -> None:
+    """A record without the time at which the code was lost is read; an unknown name in it is no error, either way."""
+    written = to_json(WORDS)
+    del written["code_lost_at"]
+    assert from_json({**written, "of_a_later_version": 1}, Topology) == WORDS
 
 
 def test_who_holds_the_name() -> None:

@@ -147,6 +147,8 @@ class Topology:
         rebalance_settings: the settings that REBALANCING will put in force.
         reason: why it FAILED.
         is_code_lost: whether it FAILED because nobody live held its code.
+        code_lost_at: the wall-clock time at which a leader first found that nobody live held its code; None while
+            somebody does. The next leader counts on from there.
         revision: rises with every rebalance that is carried out: a driver of an earlier one is ended.
     """
 
@@ -163,6 +165,7 @@ class Topology:
     reason: str | None = None
     is_code_lost: bool = False
     revision: int = 0
+    code_lost_at: float | None = None
 
     @property
     def holds_name(self) -> bool:
@@ -227,6 +230,32 @@ def due(topology: Topology, now: float) -> Event | None:
     if topology.deadline is None or now < topology.deadline:
         return None
     return Event.REMOVE if topology.status is Status.KILLED else Event.DO_REBALANCE
+
+
+def looked_after(topology: Topology, *, is_held: bool, now: float, lost_secs: float) -> Topology:
+    """Return the record after a look at who holds the code; the same object if it changes nothing.
+
+    Args:
+        topology: the record.
+        is_held: whether a live nimbus holds the topology's code.
+        now: the leader's wall-clock time, in seconds.
+        lost_secs: after which time without a live holder the topology has failed.
+    """
+    if is_held:
+        topology = attrs.evolve(topology, code_lost_at=None) if topology.code_lost_at is not None else topology
+        back = applied(topology, Request(Event.CODE_BACK), now)
+        assert back is not None, "it removes nothing"
+        return back
+    if topology.status not in NEEDS_CODE:
+        return topology
+    if topology.code_lost_at is None:
+        return attrs.evolve(topology, code_lost_at=now)
+    if now - topology.code_lost_at < lost_secs:
+        return topology
+    reason = f"no live nimbus has held its code for {lost_secs:g} s: start one that does, or submit again"
+    failed = applied(topology, Request(Event.CODE_LOST, reason=reason), now)
+    assert failed is not None, "it removes nothing"
+    return failed
 
 
 def _entered(topology: Topology, status: Status, request: Request, now: float) -> Topology:

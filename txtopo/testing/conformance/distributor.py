@@ -52,6 +52,10 @@ class DistributorPlace(ABC):
     def hold(self, nimbus: DistributorNimbus, topology: str) -> None:
         """Say that a nimbus holds the code of a topology."""
 
+    @abstractmethod
+    def leave(self, nimbus: DistributorNimbus) -> None:
+        """Let a nimbus be away: it is announced no more, and what it has said stays."""
+
 
 class CodeDistributorConformance:
     """The promises of :class:`~txtopo.cluster.CodeDistributor`, as tests.
@@ -82,12 +86,14 @@ class CodeDistributorConformance:
         assert damage(manifest, tmp_path) is None
 
     def test_replication_count(self, place: DistributorPlace, leader: DistributorNimbus) -> None:
-        """It counts the leader, and everyone who says that it holds the code; 0 for what nobody holds."""
+        """It counts the leader, and everyone alive who says that it holds the code; 0 for what nobody holds."""
         other = place.nimbus()
         assert other.distributor.get_replication_count("unknown-2-900") == 0
         assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [1, 1]
         place.hold(other, TOPOLOGY)
         assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [2, 2]
+        place.leave(leader)
+        assert [each.distributor.get_replication_count(TOPOLOGY) for each in (leader, other)] == [1, 1]
 
     def test_download_of_what_has_another_content(
         self, place: DistributorPlace, leader: DistributorNimbus, tmp_path: Path
