@@ -155,12 +155,25 @@ class DriverFolder:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared, as below: those who look do not take each other for the process.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:
             os.close(lock)
         return False
+
+    def wait_until_unlocked(self) -> None:
+        """Wait until the process has ended.
+
+        Raises:
+            FileNotFoundError: there is no such process, and none is recorded.
+        """
+        lock = os.open(self.path / "lock", os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        finally:
+            os.close(lock)
 
     def pid(self) -> int | None:
         """Return the process id; None if the process has not written it yet."""
@@ -364,6 +377,7 @@ class _Pulse:
         self._count = 0
         self._stage = STARTING
         self._progress: Progress | PlainReport | None = None
+        self._has_committed = False
         self._must_end_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
@@ -392,7 +406,11 @@ class _Pulse:
             return
         is_first, self._progress = not self.has_run, progress
         if is_first:
+            _LOG.info("the topology runs")
             self._news.set()
+        elif not self._has_committed and isinstance(progress, Progress) and progress.transactions:
+            self._has_committed = True
+            _LOG.info("transaction %d is committed, the first one of this driver", progress.committed_txid)
 
     def _run(self) -> None:
         while not self._closed.is_set():

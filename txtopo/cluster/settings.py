@@ -85,6 +85,12 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("supervisor.worker.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is ended"),
         Setting("supervisor.worker.shutdown.sleep.secs", 3.0, SECONDS, "from SIGTERM to SIGKILL"),
         Setting("supervisor.worker.start.retries", 3, whole(1), "failed starts in a row before nimbus is told"),
+        Setting(
+            "supervisor.worker.backoff.reset.secs",
+            30.0,
+            SECONDS,
+            "after how long a run a driver that ends is started again at once; sooner, after 1 s, 2 s … 10 s",
+        ),
         Setting("supervisor.address", None, TEXT_OR_NONE, "host:port by which others reach it; none: as it listens"),
         Setting("supervisor.work.dir", ".", TEXT, "the working folder of drivers, from which relative paths go"),
         Setting("supervisor.stops.drivers", False, FLAG, "whether SIGTERM to a supervisor ends its drivers, too"),

@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,10 +258,17 @@ class Supervisor:
                 self._news.clear()
                 is_settled = self._look()
                 if is_settled:
-                    self._news.wait(self.config["supervisor.monitor.frequency.secs"])
+                    self._news.wait(self._pause_secs())
         except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
             if not self._stopped.is_set():
                 self._on_failure(error)
+
+    def _pause_secs(self) -> float:
+        """Return the time to the next look: the usual one, or less if a backoff is over sooner."""
+        period_secs: float = self.config["supervisor.monitor.frequency.secs"]
+        now = time.monotonic()
+        waits = [slot.now.until - now for slot in self._slots.values() if slot.now.state is SlotState.WAITING]
+        return min([period_secs, *(secs for secs in waits if secs > 0)])  # what is overdue waits for ZooKeeper
 
     def _look(self) -> bool:
         """Look at all slots once; return whether nothing has changed."""
@@ -272,7 +280,7 @@ class Supervisor:
         if cut_off_secs:
             self._cluster.is_away = True
         for number in sorted(numbers):
-            slot = self._slots.setdefault(number, _Slot(number, self._folder / "drivers" / str(number)))
+            slot = self._slots.setdefault(number, _Slot(number, self._folder / "drivers" / str(number), self.wake))
             before = slot.now
             self._step(slot, cut_off_secs)
             if slot.unsent and not cut_off_secs:
@@ -362,6 +370,7 @@ class Supervisor:
             shutdown_secs=config["supervisor.worker.shutdown.sleep.secs"],
             retries_max=config["supervisor.worker.start.retries"],
             isolation_secs=config["supervisor.isolation.secs"],
+            backoff_reset_secs=config["supervisor.worker.backoff.reset.secs"],
         )
 
     def _launch(self, slot: _Slot, assignment: Assignment) -> None:
@@ -403,7 +412,7 @@ class Supervisor:
             if not folder.name.isdecimal() or launch is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
-            slot = _Slot(int(folder.name), folder)
+            slot = _Slot(int(folder.name), folder, self.wake)
             beat = self.state.heartbeat(launch.assignment.topology, launch.assignment.number)
             slot.adopt(launch, None if beat is None else {launch.assignment.topology: beat})
             self._slots[slot.now.number] = slot
@@ -452,8 +461,9 @@ class _Cluster:
 class _Slot:
     """A slot, its state, and its process."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, on_end: Callable[[], None]) -> None:
         self.now = DriverSlot(number)
+        self._on_end = on_end
         self.has_run = False
         self.unsent: tuple[Assignment, Ending] | None = None
         """A report that ZooKeeper has not got yet."""
@@ -487,12 +497,24 @@ class _Slot:
                 )
         finally:
             os.close(lock)
+        self._watch(partial(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT))
 
     def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat] | None) -> None:
         """Take over what an earlier supervisor has started."""
         self._launch = launch
         self.take_beat(beats or {}, time.monotonic(), is_new_time=True)
         self.now = adopted(self.now.number, launch.assignment, self.has_run, time.monotonic())
+        self._watch(self._folder.wait_until_unlocked)
+
+    def _watch(self, wait: Callable[[], object]) -> None:
+        """Let the supervisor look as soon as the process has ended, rather than at its next look."""
+
+        def watch() -> None:
+            with contextlib.suppress(OSError):  # somebody else has seen it, and cleaned up
+                wait()
+            self._on_end()
+
+        threading.Thread(target=watch, name=f"slot-{self.now.number}", daemon=True).start()
 
     def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
         """Take in the last heartbeat; ``is_new_time``: silence counts from now, for nobody could hear it before."""

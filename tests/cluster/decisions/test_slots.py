@@ -63,13 +63,15 @@ def test_way_to_a_running_driver() -> None:
 
 
 def test_killed_driver_is_launched_again() -> None:
-    """A driver that a signal ends is launched again after the backoff, for the same assignment."""
+    """A driver that a signal ends is launched again for the same assignment: at once, a second time after the backoff."""
     slot, actions = _run({"now": 20.0, "exit_status": -9, "has_run": True}, slot=_running())
     assert (slot.state, actions) == (SlotState.WAITING, [CleanUp()])
-    assert slot.until == pytest.approx(20.0 + LIMITS.backoff_secs)
-    slot, actions = _run({"now": 20.4}, slot=slot)
-    assert actions == []
-    slot, actions = _run({"now": 20.5}, slot=slot)
+    slot, actions = _run({"now": 20.0}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
+    slot, actions = _run({"now": 21.0, "exit_status": -9, "has_run": True}, slot=slot)
+    assert slot.until == pytest.approx(21.0 + 2 * LIMITS.backoff_secs)
+    assert _run({"now": 21.9}, slot=slot) == (slot, [])
+    slot, actions = _run({"now": 22.0}, slot=slot)
     assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
 
 
@@ -81,7 +83,17 @@ def test_backoff_grows_to_a_bound() -> None:
         slot, _ = _run({"now": 20.0, "exit_status": 1, "has_run": True}, slot=slot)
         waits.append(slot.until - 20.0)
         slot = attrs.evolve(slot, state=SlotState.RUNNING)
-    assert waits == [0.5, 1, 2, 4, 8, 10, 10, 10]
+    assert waits == [0, 1, 2, 4, 8, 10, 10, 10]
+
+
+def test_long_run_ends_the_backoff() -> None:
+    """After a run of ``backoff_reset_secs`` a driver that ends is launched at once again, however often it has before."""
+    alive = {"is_process_alive": True, "has_run": True, "beat_age_secs": 0.1}
+    slot = _running(failures=5)
+    assert _run({"now": 10.0 + LIMITS.backoff_reset_secs, **alive}, slot=slot) == (slot, [])
+    slot, _ = _run({"now": 10.1 + LIMITS.backoff_reset_secs, **alive}, slot=slot)
+    slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=slot)
+    assert (slot.state, slot.until) == (SlotState.WAITING, 99.0)
 
 
 def test_driver_that_never_runs_is_reported() -> None:

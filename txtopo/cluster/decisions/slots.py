@@ -23,8 +23,9 @@ Who does what:
 - *Nimbus* reads the :class:`~txtopo.cluster.decisions.assignment.Ending` that the action :class:`Report` writes. The
   slot then waits (ENDED) until its assignment is taken away.
 
-A driver that ends by losing its lead or ZooKeeper, by a signal or by any other error is started again in the same slot,
-each time a little later. One that does so ``retries_max`` times in a row without ever having run is reported:
+A driver that ends by losing its lead or ZooKeeper, by a signal or by any other error is started again in the same slot:
+the first time at once if its topology has run, then each time a little later, until it has run for
+``backoff_reset_secs``. One that ends ``retries_max`` times in a row without ever having run is reported:
 KEEPS_FAILING.
 """
 
@@ -76,8 +77,10 @@ class SlotLimits:
         start_timeout_secs: ``supervisor.worker.start.timeout.secs``: from launch until the topology runs.
         silence_secs: ``supervisor.worker.timeout.secs``: how long a driver that has beaten may be silent.
         shutdown_secs: ``supervisor.worker.shutdown.sleep.secs``: from SIGTERM to SIGKILL.
-        backoff_secs: the first wait before a restart; it doubles up to ``backoff_max_secs``.
+        backoff_secs: the first wait before a restart; it doubles up to ``backoff_max_secs``. A driver whose topology
+            has run is started again without it the first time.
         backoff_max_secs: the longest.
+        backoff_reset_secs: ``supervisor.worker.backoff.reset.secs``: after so long a run, earlier ends are forgotten.
         retries_max: ``supervisor.worker.start.retries``: launches in a row that may end before the topology runs.
         isolation_secs: how long the supervisor may be cut off from ZooKeeper before it stops its drivers; less than
             ``nimbus.task.timeout.secs``, so that they end before nimbus starts them elsewhere.
@@ -88,6 +91,7 @@ class SlotLimits:
     shutdown_secs: float = 3.0
     backoff_secs: float = 0.5
     backoff_max_secs: float = 10.0
+    backoff_reset_secs: float = 30.0
     retries_max: int = 3
     isolation_secs: float = 20.0
 
@@ -245,7 +249,7 @@ def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[Dri
         return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now), [Terminate()]
     if slot.state is SlotState.STARTING and seen.has_run:
         return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
-    if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.start_timeout_secs:
+    if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.backoff_reset_secs:
         return attrs.evolve(slot, failures=0), []
     return slot, []
 
@@ -271,11 +275,14 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
     if seen.exit_status == DriverExit.BROKEN_RULE:
         return ended, [Report(assignment, Ending(EndingKind.FAILED, seen.error)), CleanUp()]
     failures = slot.failures + 1
-    failed_starts = 0 if seen.has_run or slot.state is SlotState.RUNNING else slot.failed_starts + 1
+    has_run = seen.has_run or slot.state is SlotState.RUNNING
+    failed_starts = 0 if has_run else slot.failed_starts + 1
     if failed_starts >= limits.retries_max:
         reason = seen.error or f"it exited with status {seen.exit_status}"
         return ended, [Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason)), CleanUp()]
     backoff_secs = min(limits.backoff_secs * 2 ** (failures - 1), limits.backoff_max_secs)
+    if has_run and failures == 1:
+        backoff_secs = 0.0
     waiting = attrs.evolve(
         slot,
         state=SlotState.WAITING,
