@@ -1,47 +1,118 @@
-"""The soaks of a cluster, on a real ensemble of three ZooKeepers.
+"""The soaks of a cluster, on a real ensemble of three ZooKeepers: ``python -m tests.cluster SCENARIO``.
 
-``python -m tests.cluster --rounds 50`` plays the loss of a leader with its disk again and again, and prints how long the
-cluster was without a leader. ``python -m tests.cluster --kills 20`` kills drivers, supervisors and whole machines while a
-topology commits, and prints how long it was until the next commit. Both end with an error in the first round in which
-anything does not hold.
+Each scenario is described in a file of ``tests/cluster/scenarios``. All end with an error in the first round in which
+anything does not hold, and print their seeds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from tests.cluster import killed_drivers, lost_leader
-from txtopo.testing import running_ensemble
+from tests.cluster.scenarios import (
+    closed_nodes,
+    failing_starts,
+    killed_drivers,
+    lost_leader,
+    lost_zookeeper,
+    rolling_restart,
+    standalone_spark,
+)
+from txtopo.testing import ZooKeeperEnsemble, running_ensemble
+
+SEED = click.option(
+    "--seed", type=int, default=lambda: random.SystemRandom().randrange(1 << 32), help="Drawn if not given."
+)
 
 
-@click.command()
-@click.option("--rounds", type=int, help="How often the leader is lost; 50 if nothing is asked for.")
-@click.option("--kills", default=0, show_default=True, help="How often a driver, supervisor or machine is killed.")
-@click.option("--seed", type=int, help="Of the kills; drawn if not given.")
-def main(rounds: int | None, kills: int, seed: int | None) -> None:
-    """Lose leaders, or kill drivers, again and again."""
-    rounds = (0 if kills else 50) if rounds is None else rounds
-    with tempfile.TemporaryDirectory() as folder, running_ensemble(Path(folder) / "zookeeper") as ensemble:
+@click.group()
+def main() -> None:
+    """Kill parts of a cluster while it works."""
+
+
+@contextlib.contextmanager
+def _ensemble(tick_time_ms: int = 100) -> Iterator[tuple[ZooKeeperEnsemble, Path]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with running_ensemble(folder / "zookeeper", tick_time_ms=tick_time_ms) as ensemble:
+            yield ensemble, folder
+
+
+@main.command("lost-leader")
+@click.option("--rounds", default=50, show_default=True, help="How often the leader is lost.")
+def _lost_leader(rounds: int) -> None:
+    """Lose the leader and its disk; print how long the cluster was without one."""
+    with _ensemble() as (ensemble, folder):
         outcomes = []
         for number in range(1, rounds + 1):
-            outcomes.append(lost_leader.play(ensemble.hosts, Path(folder) / str(number)))
+            outcomes.append(lost_leader.play(ensemble.hosts, folder / str(number)))
             print(f"round {number}: {outcomes[-1]}", flush=True)
-        if outcomes:
-            times = sorted(each.leader_after_secs for each in outcomes)
-            print(f"{rounds} rounds: a new leader after {statistics.median(times):.1f} s, at most {times[-1]:.1f} s")
-        if kills:
-            seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-            print(f"seed {seed}", flush=True)
-            done = []
-            for each in killed_drivers.play(ensemble.hosts, Path(folder) / "drivers", kills, seed):
-                done.append(each)
-                print(f"kill {len(done)}: {each}", flush=True)
-            print(killed_drivers.report(done))
+        times = sorted(each.leader_after_secs for each in outcomes)
+        print(f"{rounds} rounds: a new leader after {statistics.median(times):.1f} s, at most {times[-1]:.1f} s")
+
+
+@main.command("killed-drivers")
+@click.option("--kills", default=20, show_default=True, help="How often a driver, supervisor or machine is killed.")
+@SEED
+def _killed_drivers(kills: int, seed: int) -> None:
+    """Kill drivers, supervisors and machines while a topology commits; print the time until the next commit."""
+    print(f"seed {seed}", flush=True)
+    with _ensemble() as (ensemble, folder):
+        done = []
+        for each in killed_drivers.play(ensemble.hosts, folder / "drivers", kills, seed):
+            done.append(each)
+            print(f"kill {len(done)}: {each}", flush=True)
+        print(killed_drivers.report(done))
+
+
+@main.command("rolling-restart")
+@click.option(
+    "--rounds", default=3, show_default=True, help="How often each nimbus, supervisor and server is restarted."
+)
+@SEED
+def _rolling_restart(rounds: int, seed: int) -> None:
+    """Restart everything in turn while topologies commit and others are submitted."""
+    print(f"seed {seed}", flush=True)
+    with _ensemble(rolling_restart.TICK_MS) as (ensemble, folder):
+        for number, each in enumerate(rolling_restart.play(ensemble, folder / "cluster", rounds, seed), start=1):
+            print(f"restart {number}: {each}", flush=True)
+        print("all tables are exact, and nothing that was submitted is lost")
+
+
+@main.command("lost-zookeeper")
+@click.option("--secs", default=60.0, show_default=True, help="How long ZooKeeper is away.")
+def _lost_zookeeper(secs: float) -> None:
+    """Take all of ZooKeeper away while a topology commits, killed and then stopped."""
+    for how in ("killed", "stopped"):
+        with _ensemble() as (ensemble, folder):
+            print(lost_zookeeper.play(ensemble, folder / "cluster", secs, how), flush=True)
+
+
+@main.command("failing-starts")
+def _failing_starts() -> None:
+    """Let drivers keep failing at their start."""
+    with _ensemble() as (ensemble, folder):
+        print(failing_starts.play(ensemble.hosts, folder / "cluster"))
+
+
+@main.command("standalone-spark")
+def _standalone_spark() -> None:
+    """Run tasks on a standalone Spark cluster, and kill the driver."""
+    with _ensemble() as (ensemble, folder):
+        print(standalone_spark.play(ensemble.hosts, folder / "cluster"))
+
+
+@main.command("closed-nodes")
+def _closed_nodes() -> None:
+    """Run a cluster with credentials, and try to get at its nodes without."""
+    with _ensemble() as (ensemble, folder):
+        print(closed_nodes.play(ensemble.hosts, folder / "cluster"))
 
 
 if __name__ == "__main__":

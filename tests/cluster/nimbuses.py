@@ -177,7 +177,7 @@ class Cluster(contextlib.ExitStack):
         for nimbus in self.nimbuses:
             self.callback(nimbus.client.close)
             self.callback(nimbus.kill)
-        self.state = ClusterState(hosts, root, 10.0)
+        self.state = ClusterState(hosts, root, 10.0, self.settings.get("storm.zookeeper.auth"))
         self.callback(self.state.close)
 
     def start(self, failpoints: str = "") -> Cluster:

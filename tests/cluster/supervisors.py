@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,10 @@ class SupervisorProcess:
         self._cluster = cluster
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, failpoints: str = "", **settings: object) -> SupervisorProcess:
-        """Start it, and wait until it is announced."""
+    def start(
+        self, failpoints: str = "", environment: Mapping[str, str] | None = None, **settings: object
+    ) -> SupervisorProcess:
+        """Start it; do not wait for anything."""
         values = {
             **QUICK,
             **self._cluster.settings,
@@ -65,8 +68,10 @@ class SupervisorProcess:
             "supervisor.work.dir": self._cluster.folder / "work",
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment["TXTOPO_FAILPOINTS"] = failpoints
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(
+            environment or {}
+        )
+        variables["TXTOPO_FAILPOINTS"] = failpoints
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -78,7 +83,7 @@ class SupervisorProcess:
                     *(f"--set={name}={value}" for name, value in values.items()),
                 ],
                 cwd=ROOT,
-                env=environment,
+                env=variables,
                 stdout=log,
                 stderr=log,
             )
@@ -134,9 +139,11 @@ class SupervisorProcess:
 
 
 class DriverCluster(contextlib.ExitStack):
-    """One nimbus, some supervisors, and a table."""
+    """Some nimbuses, some supervisors, and a table."""
 
-    def __init__(self, hosts: str, root: str, folder: Path, supervisors: int, **settings: object) -> None:
+    def __init__(
+        self, hosts: str, root: str, folder: Path, supervisors: int, nimbuses: int = 1, **settings: object
+    ) -> None:
         super().__init__()
         quick = {
             "nimbus.task.timeout.secs": 6,
@@ -145,22 +152,26 @@ class DriverCluster(contextlib.ExitStack):
             "supervisor.isolation.secs": 4,
             "supervisor.monitor.frequency.secs": 0.3,
         }
-        self.cluster = self.enter_context(Cluster(hosts, root, folder, 1))
-        self.cluster.settings |= quick | {name.replace("_", "."): value for name, value in settings.items()}
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        self.cluster = self.enter_context(Cluster(hosts, root, folder, nimbuses, **{**quick, **given}))
+        self._counted: dict[Path, tuple[str, int]] = {}
         self.output = folder / "out"
         self.nimbus = self.cluster.nimbuses[0]
         self.supervisors = [SupervisorProcess(self.cluster, number) for number in range(1, supervisors + 1)]
         for supervisor in self.supervisors:
             self.callback(supervisor.lose_machine)
-        config = [f'"nimbus.seeds" = ["{self.nimbus.address}"]', f'"cluster.token.file" = "{folder / "token"}"']
+        seeds = json.dumps([each.address for each in self.cluster.nimbuses])
+        config = [f'"nimbus.seeds" = {seeds}', f'"cluster.token.file" = "{folder / "token"}"']
         (folder / "cluster.toml").write_text("\n".join(config))
 
     def start(self) -> DriverCluster:
         """Start all."""
-        self.nimbus.start()
+        for nimbus in self.cluster.nimbuses:
+            nimbus.start()
         for supervisor in self.supervisors:
             supervisor.start()
-        self.nimbus.wait_until_up()
+        for nimbus in self.cluster.nimbuses:
+            nimbus.wait_until_up()
         for supervisor in self.supervisors:
             supervisor.wait_until_up()
         self.cluster.leader()
@@ -210,9 +221,28 @@ class DriverCluster(contextlib.ExitStack):
         self.wait_for("it has finished", lambda: self.status() == "FINISHED")
         assert counts_in(self.output) == expected(total)
 
-    def counted(self) -> int:
-        """Return how many transactions the table holds."""
-        return sum(counts_in(self.output).values()) // ROWS
+    def counted(self, output: Path | None = None) -> int:
+        """Return how many transactions the table holds; it is read only when it has changed."""
+        output = output or self.output
+        log = output / "counts" / "_delta_log"
+        last = max((path.name for path in log.glob("*.json")), default="") if log.is_dir() else ""
+        if last and self._counted.get(output, ("", 0))[0] != last:
+            self._counted[output] = (last, sum(counts_in(output).values()) // ROWS)
+        return self._counted.get(output, ("", 0))[1]
+
+    def wait_until_committing(self, *outputs: Path) -> None:
+        """Wait until each table holds more transactions than now."""
+        before = {output: self.counted(output) for output in outputs or (self.output,)}
+        self.wait_for("all commit", lambda: all(self.counted(each) > before[each] for each in before))
+
+    def end(self, name: str = "counting", output: Path | None = None) -> int:
+        """Kill a topology in good order, and see that its table is exact; return how many transactions it holds."""
+        self.command("kill", name, "--wait", "60")
+        topology = next((each.id for each in self.cluster.state.topologies().values() if each.name == name), None)
+        self.wait_for("its driver ends", lambda: not any(topology in each.drivers() for each in self.supervisors))
+        counted = self.counted(output)
+        assert counts_in(output or self.output) == expected(counted), f"the table of {name} is wrong"
+        return counted
 
     def figures(self) -> dict[str, float]:
         """Return the figures of the only driver's last heartbeat."""
@@ -224,8 +254,9 @@ class DriverCluster(contextlib.ExitStack):
 
     def logs(self) -> str:
         """Return all logs."""
-        nimbus = self.nimbus.log.read_text()[-3000:] if self.nimbus.log.exists() else ""
-        return f"== nimbus\n{nimbus}\n" + "\n".join(each.logs() for each in self.supervisors)
+        logs = [each.log for each in self.cluster.nimbuses if each.log.exists()]
+        nimbuses = "\n".join(f"== {log}\n{log.read_text()[-3000:]}" for log in logs)
+        return f"{nimbuses}\n" + "\n".join(each.logs() for each in self.supervisors)
 
     def copy_of_code(self, **changes: str) -> Path:
         """Return a folder with the submitted code, changed: texts by the texts that replace them."""

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tests.cluster.conftest import Make
-from tests.cluster.lost_leader import Drivers, play
 from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
+from tests.cluster.scenarios.lost_leader import Drivers, play
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
@@ -208,6 +208,26 @@ def test_code_that_is_lost(make: Make) -> None:
     holder.start().wait_until_up()
     wait_for("it is back", lambda: cluster.statuses() == {"lost": "ACTIVE", "words": "INACTIVE"})
     wait_for("both hold both", lambda: holder.codes() == other.codes() == sorted([lost, words]))
+
+
+def test_time_without_code_survives_leaders(make: Make) -> None:
+    """H11: the moment at which the code was lost stays what it was when other leaders follow; they count from there."""
+    cluster = make(2, nimbus_code_lost_secs=15)
+    holder, other = cluster.nimbuses
+    holder.start().wait_until_up()
+    wait_for("it leads", lambda: holder.leads)
+    [lost] = submitted(holder, "lost")
+    holder.kill()
+    other.start().wait_until_up()
+    wait_for("the moment is recorded", lambda: cluster.state.topologies()[lost].code_lost_at)
+    lost_at = cluster.state.topologies()[lost].code_lost_at
+    for _ in range(2):
+        other.kill()
+        other.start().wait_until_up()
+        wait_for("it leads again", lambda: other.leads)
+    assert cluster.state.topologies()[lost].code_lost_at == lost_at
+    wait_for("it has failed", lambda: cluster.statuses() == {"lost": "FAILED"})
+    assert cluster.state.topologies()[lost].code_lost_at == lost_at
 
 
 def test_lost_topology_is_submitted_again(make: Make) -> None:

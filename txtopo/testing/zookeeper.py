@@ -107,6 +107,10 @@ class ZooKeeperServer:
         """Send a signal, for example SIGSTOP, to the process."""
         self._server.signal(number)
 
+    def stop(self) -> None:
+        """Ask the process to end, and wait for it; kill it if it takes too long."""
+        self._server.stop()
+
     def kill(self) -> None:
         """Kill the process, as ``kill -9`` does."""
         self._server.kill()

@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from tests.cluster.nimbuses import next_root
-from tests.cluster.supervisors import DriverCluster, SupervisorProcess, counts_in, expected
+from tests.cluster.supervisors import DriverCluster, SupervisorProcess
 
 VICTIMS = ("driver", "driver", "supervisor", "machine")
 PAUSE_SECS = 0.05
@@ -39,8 +39,7 @@ def play(hosts: str, folder: Path, kills: int, seed: int) -> Iterator[Kill]:
         cluster.start()
         topology = cluster.submit(total=1_000_000, pause=PAUSE_SECS)
         for _ in range(kills):
-            counted = cluster.counted()
-            cluster.wait_for("it commits", lambda counted=counted: cluster.counted() > counted)
+            cluster.wait_until_committing()
             time.sleep(draw.random() * 2)  # so that kills come at any moment
             victim = draw.choice(VICTIMS)
             host = _host(cluster, topology)
@@ -50,10 +49,7 @@ def play(hosts: str, folder: Path, kills: int, seed: int) -> Iterator[Kill]:
             yield Kill(victim, time.monotonic() - killed)
             if victim != "driver":
                 host.start().wait_until_up()
-        cluster.command("kill", "counting", "--wait", "60")
-        cluster.wait_for("its driver ends", lambda: not any(each.drivers() for each in cluster.supervisors))
-        counted = cluster.counted()
-        assert counts_in(cluster.output) == expected(counted), f"the table is wrong; seed {seed}"
+        cluster.end()
 
 
 def report(kills: list[Kill]) -> str:

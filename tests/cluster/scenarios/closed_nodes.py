@@ -1,0 +1,98 @@
+"""A cluster with credentials: its topologies run, and a client without them can neither read nor change its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
+from kazoo.security import make_digest_acl
+
+from tests.cluster.nimbuses import next_root
+from tests.cluster.supervisors import DriverCluster
+from txtopo.cluster.state import ClusterState
+from txtopo.errors import StopError
+
+USER, PASSWORD = "cluster", "a-word-that-nobody-knows"
+CREDENTIALS = f"{USER}:{PASSWORD}"
+
+
+@attrs.frozen
+class Outcome:
+    """What it came to."""
+
+    nodes: int
+    """The nodes that were tried."""
+
+
+def play(hosts: str, folder: Path) -> Outcome:
+    """Run a topology, and try to get at its nodes meanwhile."""
+    with DriverCluster(hosts, next_root(), folder, 1, storm_zookeeper_auth=CREDENTIALS) as cluster:
+        cluster.start()
+        topology = cluster.submit(total=1_000_000, pause=0.1)
+        cluster.wait_until_committing()
+        state = cluster.cluster.state
+        nodes = list(_below(state.session.client, state.root))
+        kinds = {node.removeprefix(state.root).split("/")[1] for node in nodes if node != state.root}
+        assert kinds >= {"storms", "assignments", "workerbeats", "code-distributor", "supervisors", "leader", "state"}
+        _try_without(hosts, nodes)
+        for wrong in (None, f"{USER}:wrong", f"other:{PASSWORD}"):
+            with pytest.raises(StopError, match="refuses access"):
+                ClusterState(hosts, state.root, 10.0, wrong)
+        _look_for_the_password(cluster, folder)
+        cluster.wait_until_committing()
+        assert topology in state.topologies()
+        cluster.end()
+        return Outcome(len(nodes))
+
+
+def _below(client: Any, node: str) -> Iterator[str]:
+    yield node
+    with contextlib.suppress(NoNodeError):
+        for name in client.get_children(node):
+            yield from _below(client, f"{node}/{name}")
+
+
+def _try_without(hosts: str, nodes: list[str]) -> None:
+    """See that a client that has not logged in is refused at every node, whatever it tries."""
+    client = KazooClient(hosts=hosts)
+    client.start(30.0)
+    other = [make_digest_acl("other", "other", all=True)]
+    try:
+        for node in nodes:
+            assert _is_refused(lambda node=node: client.get(node)), node
+            assert _is_refused(lambda node=node: client.get_children(node)), node
+            assert _is_refused(lambda node=node: client.set(node, b"changed")), node
+            assert _is_refused(lambda node=node: client.create(f"{node}/mine", b"")), node
+            assert _is_refused(lambda node=node: client.set_acls(node, other)), node
+            # Whether a node may be deleted is its parent's business; the root's belongs to everybody.
+            assert _is_refused(lambda node=node: client.delete(node)), node
+    finally:
+        client.stop()
+        client.close()
+
+
+def _is_refused(attempt: Callable[[], Any]) -> bool:
+    """Whether it is refused; also if the node, an ephemeral one, is gone, or has nodes below it that are refused."""
+    try:
+        attempt()
+    except (NoAuthError, NoNodeError, NotEmptyError):
+        return True
+    return False
+
+
+def _look_for_the_password(cluster: DriverCluster, folder: Path) -> None:
+    """See that it is in no file but those that only their owner can read, and in no answer."""
+    for path in folder.rglob("*"):
+        if path.is_file() and PASSWORD.encode() in path.read_bytes():
+            assert path.name == "launch.json", path
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert PASSWORD not in cluster.command("list", "--format", "json")
+    for address in ("cluster/summary", "nimbus/summary", "supervisor/summary", "topology/summary", "topology/counting"):
+        assert PASSWORD not in cluster.nimbus.client.get(f"/api/v1/{address}").text
