@@ -7,15 +7,23 @@ import stat
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
+from tests.cluster.nimbuses import next_root, wait_for
+from tests.cluster.relay import Relay
 from txtopo.cluster.decisions.assignment import Assignment
-from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, Loaded, build
+from txtopo.cluster.decisions.lifecycle import Status, Topology
+from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, Loaded, _Pulse, build
+from txtopo.cluster.state import ClusterState, LeaderWrites
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.config import Config
+from txtopo.engine.control import RunControl
 from txtopo.errors import SubmissionError
+from txtopo.testing import ZooKeeperServer
 
 LAUNCH = Launch("l1", Assignment("words-1-1", 3, "s1", 2), "/code", "h:1", "/root", "user:secret")
 
@@ -102,3 +110,85 @@ def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
         build(code, tmp_path / "unpacked", lambda *_: pytest.fail("it was built"))
     assert not (tmp_path / "unpacked").exists()
     assert not (tmp_path / "words.py").exists()
+
+
+WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0)
+
+
+class Steered:
+    """A leader, and the pulse of a driver that it steers; ZooKeeper can be cut off from the pulse."""
+
+    def __init__(self, hosts: str, relay: Relay) -> None:
+        self.state = ClusterState(hosts, next_root(), 2.0)
+        term = self.state.begin_term("127.0.0.1:1", self.state.epoch_version())
+        assert term is not None
+        self.writes = LeaderWrites(self.state, term)
+        self.writes.start(WORDS)
+        assignment = Assignment(WORDS.id, 1, "s1", 0)
+        self.writes.assign(assignment)
+        self.control = RunControl()
+        self.own_state = ClusterState(relay.address, self.state.root, 2.0)
+        launch = Launch("l1", assignment, "/code", hosts, self.state.root, heartbeat_secs=0.1, isolation_secs=0.5)
+        self.pulse = _Pulse(self.own_state, launch, self.control)
+
+    def count(self) -> int:
+        """Return the number of beats."""
+        beat = self.state.heartbeat(WORDS.id, 1)
+        return 0 if beat is None else beat.count
+
+
+@pytest.fixture
+def steered(zookeeper: ZooKeeperServer) -> Iterator[tuple[Steered, Relay]]:
+    """A pulse that has begun."""
+    relay = Relay(zookeeper.hosts)
+    steered = Steered(zookeeper.hosts, relay)
+    with steered.pulse:
+        yield steered, relay
+    relay.heal()
+    steered.own_state.close()
+    steered.state.close()
+    relay.close()
+
+
+@pytest.mark.slow
+def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
+    """It beats again and again; only while the topology is ACTIVE may transactions begin; KILLED is an orderly stop."""
+    leader, _ = steered
+    wait_for("it beats", lambda: leader.count() > 2)
+    assert leader.control.is_active
+    for status in (Status.INACTIVE, Status.REBALANCING):
+        leader.writes.store(attrs.evolve(WORDS, status=status))
+        wait_for("nothing begins", lambda: not leader.control.is_active)
+        leader.writes.store(WORDS)
+        wait_for("transactions begin", lambda: leader.control.is_active)
+    assert not leader.control.is_stopping
+    leader.writes.store(attrs.evolve(WORDS, status=Status.KILLED))
+    wait_for("it stops", lambda: leader.control.is_stopping)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["moved", "taken away", "gone", "failed"])
+def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) -> None:
+    """The run ends when the topology is assigned anew, or to nobody, or is gone, or has failed."""
+    leader, _ = steered
+    wait_for("it beats", lambda: leader.count() > 1)
+    assert not leader.control.is_stopping
+    match what:
+        case "moved":
+            leader.writes.assign(Assignment(WORDS.id, 2, "s2", 0))
+        case "taken away":
+            leader.writes.unassign(WORDS.id)
+        case "gone":
+            leader.writes.remove(WORDS.id)
+        case _:
+            leader.writes.store(attrs.evolve(WORDS, status=Status.FAILED))
+    wait_for("it stops", lambda: leader.control.is_stopping)
+
+
+@pytest.mark.slow
+def test_pulse_without_zookeeper(steered: tuple[Steered, Relay]) -> None:
+    """The run ends after ``supervisor.isolation.secs`` without ZooKeeper, whether a supervisor is there or not."""
+    leader, relay = steered
+    wait_for("it beats", lambda: leader.count() > 1)
+    relay.cut()
+    wait_for("it stops", lambda: leader.control.is_stopping)
