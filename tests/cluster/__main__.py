@@ -7,6 +7,7 @@ anything does not hold, and print their seeds.
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import statistics
 import tempfile
@@ -34,6 +35,7 @@ SEED = click.option(
 @click.group()
 def main() -> None:
     """Kill parts of a cluster while it works."""
+    logging.getLogger("kazoo").setLevel(logging.ERROR)  # it tells of each attempt to connect
 
 
 @contextlib.contextmanager

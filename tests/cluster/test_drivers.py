@@ -37,7 +37,7 @@ def make_cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[MakeClu
 
 
 def test_killed_driver(make_cluster: MakeCluster) -> None:
-    """H8: a driver that is killed is started again in its slot, goes on, and the table is exact."""
+    """F5, H8: a driver that is killed is started again in its slot, without a nimbus, too; the table is exact."""
     cluster = make_cluster()
     [supervisor] = cluster.supervisors
     topology = cluster.submit()
@@ -48,6 +48,9 @@ def test_killed_driver(make_cluster: MakeCluster) -> None:
         os.kill(pid, signal.SIGKILL)
         cluster.wait_for("it is started again", lambda pid=pid: supervisor.drivers().get(topology, pid) != pid)
         assert cluster.cluster.state.assignments()[topology] == before
+        cluster.nimbus.kill()
+    cluster.wait_for("it commits", lambda: cluster.counted() > seen)
+    cluster.nimbus.start()
     cluster.wait_until_counted()
 
 
