@@ -3,7 +3,8 @@
 These rules ensure that nothing is lost or read twice:
 
 1. A partition that is there when the topology takes its first look begins where ``first_poll`` says. One that appears
-   later begins at its beginning: its records were written while the topology existed.
+   later begins at its beginning: its records were written while the topology existed. "The latest" is another place
+   the next time, so a transaction without records makes it durable before there are any.
 2. Offsets mean nothing in a topic that was deleted and made anew, so its id is kept with them and checked, in the
    driver at each look and on the executors after each read.
 3. A log can look shorter for a moment, while its partition changes its leader. If it stays shorter than what was taken
@@ -155,6 +156,16 @@ class Intake:
         self._first_kept: Mapping[TopicPartition, int] = {}
         """If lost records are skipped, the first offset that each partition still has."""
         self._shorter_since: dict[TopicPartition, float] = {}
+        self._has_begun = options.first_poll.place != "latest"
+
+    @property
+    def must_begin(self) -> bool:
+        """Whether a transaction is needed that makes durable where partitions begin, be there records or not."""
+        return not self._has_begun and bool(self._partitions)
+
+    def begun(self) -> None:
+        """Learn that there is such a transaction."""
+        self._has_begun = True
 
     def resume(self, taken: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
         """Set how far the partitions are taken, and the ids of their topics."""
@@ -202,7 +213,7 @@ class Intake:
         if self._last is None:
             self.left()
         assert self._last is not None, "a look has set it"
-        return all(self.taken.get(partition, 0) >= end for partition, end in self._last.items())
+        return not self.must_begin and all(self.taken.get(partition, 0) >= end for partition, end in self._last.items())
 
     def transactions_left(self) -> int:
         """Return how many transactions the known ends make."""

@@ -69,7 +69,8 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
         """Return the offsets that the transaction took by ``topic-partition``."""
         previous = previous_metadata or {}
         moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
-        return {_name(key): (taken["start"], taken["end"]) for key, taken in moved.items()}
+        spans = {_name(key): (taken["start"], taken["end"]) for key, taken in moved.items()}
+        return {name: (start, end) for name, (start, end) in spans.items() if start < end}
 
 
 class _OpaqueCoordinator(PartitionedCoordinator):
@@ -99,11 +100,13 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self.intake.resume(taken, {})
         self._begun = 0
         if metadata:
+            self.intake.begun()
             self._publisher.begun(txid, taken)
 
     def partitions(self) -> list[Any]:
         self._begun += 1
-        return [self._named(partition) for partition in sorted(self.intake.left())]
+        left = self.intake.left()
+        return [self._named(partition) for partition in sorted(self.intake.taken if self.intake.must_begin else left)]
 
     def cleanup_before(self, txid: int) -> None:
         self._publisher.committed_before(txid)
@@ -111,7 +114,8 @@ class _OpaqueCoordinator(PartitionedCoordinator):
     def is_ready(self) -> bool:
         if self._now_secs() < self._ready_at_secs:
             return False
-        return self._begun < self.intake.transactions_left()
+        left = self.intake.transactions_left()
+        return self._begun < (max(1, left) if self.intake.must_begin else left)
 
     def is_exhausted(self) -> bool:
         return self.intake.is_exhausted()
@@ -167,7 +171,8 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             return None
         end = min(end, start + self._spout.options.records_max)
         if end <= start:
-            return None
+            # Where it begins is durable, even if there is nothing yet.
+            return {"start": start, "end": start} if previous_metadata is None else None
         share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)

@@ -280,6 +280,8 @@ class _KafkaCoordinator(Coordinator):
     def resume(self, txid: int, metadata: Metadata) -> None:
         taken, ids = _taken(metadata)
         self.intake.resume(taken, ids)
+        if taken:
+            self.intake.begun()
         self._publisher.begun(txid, taken)
 
     def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
@@ -294,13 +296,14 @@ class _KafkaCoordinator(Coordinator):
             held["partitions"].append([partition.partition, start, end])
             self.intake.taken[partition] = end
         self._publisher.begun(txid, self.intake.taken)
+        self.intake.begun()
         return {"topics": topics}
 
     def cleanup_before(self, txid: int) -> None:
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
-        return bool(self.intake.left())
+        return bool(self.intake.left()) or self.intake.must_begin
 
     def is_exhausted(self) -> bool:
         return self.intake.is_exhausted()

@@ -111,6 +111,7 @@ def test_partitions_added_later_begin_at_their_beginning(world):
     """Whatever ``first_poll`` says of those that were there; in the same run and in a later one."""
     world.produce("t", [b"x"] * 3, 0)
     driven = Driven(world, first_poll="latest")
+    assert driven.begin() == {}
     assert not driven.coordinator.is_ready()
     world.produce("t", [b"x"], 0)
     world.add_partitions("t", 3)
@@ -174,6 +175,19 @@ def test_where_the_first_run_begins(world, first_poll, start):
     world.produce("t", [b"x"], 0)
     later = Driven(world, first_poll=first_poll, txid=1, metadata=driven.metadata)
     assert later.begin() == {"t-0": (9, 10)}
+
+
+def test_the_latest_is_what_it_was_at_the_first_look(world):
+    """An empty transaction makes it durable: what comes while the topology is down after that belongs to it."""
+    world.produce("t", [b"x"] * 3, 0)
+    driven = Driven(world, first_poll="latest", until_end=True)
+    assert not driven.coordinator.is_exhausted()
+    assert driven.begin() == {}
+    assert driven.emit() == []
+    assert driven.coordinator.is_exhausted()
+    world.produce("t", [b"x"] * 2, 0)
+    later = Driven(world, first_poll="latest", txid=1, metadata=driven.metadata)
+    assert later.begin() == {"t-0": (3, 5)}
 
 
 def test_a_range_without_records_is_a_batch(world):
@@ -414,6 +428,21 @@ def test_opaque_pauses_while_nothing_can_be_read(world):
     assert opaque.coordinator.is_ready()
     assert len(opaque.emit()) == 10
     assert opaque.coordinator.is_ready()
+
+
+def test_opaque_begins_once(world):
+    """With the latest, too: an empty transaction makes durable where that was."""
+    world.produce("t", [b"x"] * 3, 0)
+    opaque = Opaque(world, first_poll="latest")
+    assert opaque.coordinator.is_ready()
+    assert opaque.emit() == []
+    assert not opaque.coordinator.is_ready()
+    world.produce("t", [b"x"] * 2, 0)
+    later = Opaque(world, first_poll="latest")
+    later.metadata = opaque.metadata
+    later.coordinator.resume(1, opaque.metadata)
+    assert later.coordinator.is_ready()
+    assert later.emit() == [("t", 0, 3), ("t", 0, 4)]
 
 
 def test_opaque_refuses_a_topic_made_anew(world):
