@@ -27,7 +27,8 @@ RECORD_FIELDS = Fields(
     "timestamp: timestamp",
     "headers: array<struct<key:string,value:binary>>",
 )
-"""A record's own columns. The timestamp is the producer's or the broker's, as the topic says; null if there is none."""
+"""A record's own columns. The timestamp is the producer's or the broker's, as the topic says; null if there is none, or
+one after the year 9999."""
 
 BAD_RECORDS = "bad-records"
 """The stream of bad records, and the name of their table."""
@@ -40,6 +41,8 @@ BAD_RECORDS_FIELDS = Fields(
 _SHOWN_BYTES = 200
 _NO_TIMESTAMP = 0
 """The client's type of a missing timestamp."""
+_TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999; a producer may write any number, microseconds say, if the topic lets it."""
 _ROWS_WAITING_MAX = 4096
 _BYTES_WAITING_MAX = 4 * 1024 * 1024
 
@@ -361,8 +364,7 @@ def _own_table(messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
     arrays = []
     for field in schema:
         if field.name == "timestamp":
-            times = [message.timestamp() for message in messages]
-            milliseconds = [None if kind == _NO_TIMESTAMP else at for kind, at in times]
+            milliseconds = [_timestamp_ms(message) for message in messages]
             arrays.append(pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(field.type))
         elif field.name == "headers":
             arrays.append(pa.array([_headers_as_rows(message) for message in messages], field.type))
@@ -412,8 +414,13 @@ def record_of(message: Message) -> KafkaRecord:
 
 
 def _timestamp(message: Message) -> dt.datetime | None:
+    at_ms = _timestamp_ms(message)
+    return None if at_ms is None else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+
+
+def _timestamp_ms(message: Message) -> int | None:
     kind, at_ms = message.timestamp()
-    return None if kind == _NO_TIMESTAMP else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    return None if kind == _NO_TIMESTAMP or not 0 <= at_ms <= _TIMESTAMP_MS_MAX else at_ms
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:

@@ -81,6 +81,16 @@ def test_a_record_has_fields_of_its_own():
     ]
 
 
+@pytest.mark.parametrize("fields", [Fields("timestamp: timestamp"), Fields("timestamp")])
+def test_a_time_that_is_none(fields):
+    """Microseconds for milliseconds, say: it is null, and a bad record has none in the table."""
+    messages = [Sent(b"x", sent_time=(1, at)) for at in (1_700_000_000_123_456, 2**62, -5)]
+    assert emitted(fields, messages) == [(None,)] * 3
+    letters: list = []
+    assert emitted(PAGES, messages, letters=letters) == []
+    assert [letter["timestamp"] for letter in letters] == [None] * 3
+
+
 def test_some_of_them_in_any_order():
     """With or without types; key and value may be texts."""
     messages = [Sent("ä".encode(), b"k", 5)]
