@@ -7,6 +7,7 @@ that nothing more can be read, and never by counting records.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -34,7 +35,10 @@ from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
 
 CHUNK_RECORDS = 10_000
-"""The number of records that are emitted together."""
+"""The maximum number of records that are emitted together."""
+
+CHUNK_BYTES = 32 * 1024 * 1024
+"""How many bytes of values are enough to be emitted together."""
 
 GROUP_OFFSETS = 100_000
 """The number of offsets that are fetched at the same time; records that are not their span's turn wait in memory."""
@@ -171,6 +175,7 @@ class BrokerLog(KafkaLog):
             ("stored", group, *partitions),
             lambda admin: admin.list_consumer_group_offsets(question, **self._within()),
         ).topic_partitions
+        self._check(found)
         return {TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
@@ -180,7 +185,8 @@ class BrokerLog(KafkaLog):
         places = [self._place(each, at) for each, at in offsets.items()]
         question = [ConsumerGroupTopicPartitions(group, places)]
         key = ("store", group, *sorted(offsets.items()))
-        self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
+        answer = self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
+        self._check(answer.topic_partitions)
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""
@@ -201,11 +207,10 @@ class BrokerLog(KafkaLog):
             for span in spans:
                 turn = reading[span.partition.topic, span.partition.partition]
                 while not turn.is_done or turn.waiting:
-                    while len(turn.waiting) < CHUNK_RECORDS and not turn.is_done:
+                    while not turn.has_chunk:
                         self._fetch(consumer, reading, on_lost)
-                    chunk, turn.waiting = turn.waiting[:CHUNK_RECORDS], turn.waiting[CHUNK_RECORDS:]
-                    if chunk:
-                        yield span, chunk
+                    if turn.waiting:
+                        yield span, turn.take_chunk()
             is_over = True
         finally:
             if is_over or not self._has_come:  # it connects again by itself
@@ -237,8 +242,7 @@ class BrokerLog(KafkaLog):
             if offset >= each.span.end:
                 each.next = each.span.end
             elif offset >= each.next:
-                each.waiting.append(message)
-                each.next = offset + 1
+                each.add(message)
 
     def _handle_error(
         self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], message: Any, on_lost: OnLost
@@ -343,6 +347,12 @@ class BrokerLog(KafkaLog):
         except self._client.KafkaException as error:
             raise self._failure(error) from None
 
+    def _check(self, places: Sequence[Any]) -> None:
+        """Raise the error of a partition whose answer is one."""
+        for place in places:
+            if place.error is not None:
+                raise self._failure(self._client.KafkaException(place.error))
+
     def _place(self, partition: TopicPartition, offset: int | None = None) -> Any:
         given = () if offset is None else (offset,)
         return self._client.TopicPartition(partition.topic, partition.partition, *given)
@@ -380,7 +390,9 @@ class BrokerLog(KafkaLog):
             codes.UNSUPPORTED_SASL_MECHANISM,
             codes._AUTHENTICATION,  # noqa: SLF001 - the client's name
         }
-        if reason.code() in never:
+        # Other trouble with TLS may pass, for example when a broker ends in the middle of a handshake.
+        is_untrusted = reason.code() == codes._SSL and "certificate verify failed" in message  # noqa: SLF001 - as above
+        if reason.code() in never or is_untrusted:
             return InputError(f"Kafka at {self._servers} refuses: {message}; see the spout's properties")
         return self._unreachable(message)
 
@@ -408,11 +420,32 @@ class _Reading:
 
     span: Span
     next: int
-    waiting: list[Message] = attrs.field(factory=list)
+    waiting: list[Any] = attrs.field(factory=list)
+    _bytes: int = 0
 
     @property
     def is_done(self) -> bool:
         return self.next >= self.span.end
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether the next chunk is fetched, or all is."""
+        return self.is_done or len(self.waiting) >= CHUNK_RECORDS or self._bytes >= CHUNK_BYTES
+
+    def add(self, message: Any) -> None:
+        self.waiting.append(message)
+        self._bytes += len(message)  # its value's
+        self.next = message.offset() + 1
+
+    def take_chunk(self) -> list[Message]:
+        """Return the next chunk, which depends on the records alone, however many are fetched already."""
+        count = CHUNK_RECORDS
+        if self._bytes > CHUNK_BYTES:
+            sums = itertools.accumulate(len(message) for message in self.waiting[:count])
+            count = next((number for number, total in enumerate(sums, 1) if total >= CHUNK_BYTES), count)
+        chunk, self.waiting = self.waiting[:count], self.waiting[count:]
+        self._bytes -= sum(map(len, chunk))
+        return chunk
 
 
 class _Logs(threading.local):

@@ -119,8 +119,17 @@ def test_offsets(place):
     assert place.log.ends(both) == {both[0]: 5, both[1]: 0}
     assert place.log.at(both, 1) == {both[0]: 2 if place.is_real else 0, both[1]: 0}
     assert place.log.at(both, 2**42) == {both[0]: 5, both[1]: 0}
-    place.log.store({both[0]: 3}, place.topic)
+    wait_until(lambda: _stores(place, {both[0]: 3}), "the coordinator of groups is missing")
     assert place.log.stored(both, place.topic) == {both[0]: 3}
+
+
+@pytest.mark.slow
+def test_offsets_that_cannot_be_stored(kafka):
+    """Are an error, although Kafka has answered: each partition has an answer of its own."""
+    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    with pytest.raises(SourceFailure, match="nknown topic"):
+        log.store({TopicPartition(f"log-{next(_numbers)}", 0): 3}, "log-none")
+    log.close()
 
 
 def test_a_span_is_read_exactly(place):
@@ -177,6 +186,19 @@ def test_chunks_depend_on_the_records_alone(place):
     place.world.produce(place.topic, [b"x"] * 25_000, 0)
     chunks = place.log.read([Span(place.partition(), 1_000, 24_500)], place.refuse)
     assert [len(messages) for _, messages in chunks] == [10_000, 10_000, 3_500]
+
+
+@pytest.mark.slow
+def test_large_records_come_in_smaller_chunks(kafka):
+    """Some dozens of MiB at a time; that depends on the records alone, too."""
+    topic = f"log-{next(_numbers)}"
+    kafka.create_topic(topic)
+    kafka.produce(topic, [b"x" * 900_000] * 80, 0)
+    log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
+    for start, sizes in ((0, [38, 38, 4]), (40, [38, 2]), (79, [1])):
+        chunks = log.read([Span(TopicPartition(topic, 0), start, 80)], Place.refuse)
+        assert [len(messages) for _, messages in chunks] == sizes
+    log.close()
 
 
 def test_lost_records_are_told(place):
@@ -239,6 +261,15 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path):
         broker.start()
         wait_until(lambda: place.is_real and _reads(place), "it can't be read")
         log.close()
+
+
+def _stores(place: Place, offsets: dict[TopicPartition, int]) -> bool:
+    """Store offsets, unless the broker has just started and has no coordinator of groups yet."""
+    try:
+        place.log.store(offsets, place.topic)
+    except SourceFailure:
+        return False
+    return True
 
 
 def _reads(place: Place) -> bool:
