@@ -51,6 +51,9 @@ _LATE_SECS = 5.0
 _STUCK_SECS = 1.0
 """How long the next reads wait after one in vain, so that the many transactions of a job do not wait one by one."""
 
+_SILENCE_SECS = 1.0
+"""How long a client that has lost a broker may be silent until another one is asked."""
+
 DRIVER_ANSWER_SECS = 0.5
 """How long the driver waits for an answer before it does something else."""
 _LIBRDKAFKA_QUIET = 2
@@ -121,6 +124,10 @@ class BrokerLog(KafkaLog):
         self._refusal: Exception | None = None
         """What the client said when it was refused; it goes on trying, in vain if it was never let in."""
         self._was_let_in = False
+        self._is_doubtful = False
+        """Whether the client that asks questions has lost a broker since the last answer."""
+        self._is_replaced = False
+        """Whether it has been replaced since the last answer; once must do, or slow answers would never come."""
         self._has_come = True
         """Whether the last read got what it waited for."""
 
@@ -146,7 +153,7 @@ class BrokerLog(KafkaLog):
             except self._client.KafkaException as error:
                 if error.args[0].code() == self._client.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise self._failure(error) from None
+                raise self._unanswered(error) from None
             found.append(Topic(name, _id_of(answer), len(answer.partitions)))
         return found
 
@@ -297,7 +304,6 @@ class BrokerLog(KafkaLog):
                 if not isinstance(last, SourceFailure):
                     raise last from None
         if last is not None:
-            # Its idea of who leads a partition may be old, and nothing else would make it look again.
             self._drop_admin()
         if not found and last is not None:
             raise last
@@ -328,16 +334,23 @@ class BrokerLog(KafkaLog):
     def _answers(self, key: Any, question: Any, answer_secs: float | None = None) -> Mapping[Any, Future[Any]]:
         """Return the answers to a question once they have come; whoever asks too early asks again."""
         patience = self._answer_secs if answer_secs is None else answer_secs
-        answers = self._asked.pop(key, None) or self._ask(question)
-        _, missing = wait(answers.values(), patience)
-        if missing:
+        deadline = time.monotonic() + patience
+        while True:
+            answers = self._asked.pop(key, None) or self._ask(question)
+            _, missing = wait(answers.values(), min(max(0.0, deadline - time.monotonic()), _SILENCE_SECS))
+            if not missing:
+                break
             self._asked[key] = answers
             if self._admin is not None:
                 self._admin.poll(0)  # lets the client complain
             if self._refusal is not None and not self._was_let_in:
                 raise self._refusal
-            raise UnansweredError(self._trouble_with(f"no answer within {patience:g} s"))
+            if self._is_doubtful:
+                self._drop_admin()
+            if time.monotonic() >= deadline:
+                raise UnansweredError(self._trouble_with(f"no answer within {patience:g} s"))
         self._was_let_in = self._was_let_in or any(answer.exception() is None for answer in answers.values())
+        self._is_replaced = self._is_doubtful = False
         return cast("Mapping[Any, Future[Any]]", answers)
 
     def _result(self, key: Any, question: Any) -> Any:
@@ -345,7 +358,7 @@ class BrokerLog(KafkaLog):
         try:
             return answer.result()
         except self._client.KafkaException as error:
-            raise self._failure(error) from None
+            raise self._unanswered(error) from None
 
     def _check(self, places: Sequence[Any]) -> None:
         """Raise the error of a partition whose answer is one."""
@@ -370,6 +383,7 @@ class BrokerLog(KafkaLog):
         failure = self._failure(self._client.KafkaException(error))
         if isinstance(failure, InputError):
             self._refusal = failure
+        self._is_doubtful = not self._is_replaced
 
     def _given(self) -> dict[str, Any]:
         return self._properties.resolved()
@@ -403,7 +417,19 @@ class BrokerLog(KafkaLog):
         trouble = f" ({self._trouble})" if self._trouble else ""
         return f"Kafka at {self._servers} does not answer: {what}{trouble}"
 
+    def _unanswered(self, error: Exception) -> Exception:
+        """Return txtopo's error for an answer that is one; the next question goes to another client."""
+        failure = self._failure(error)
+        if isinstance(failure, SourceFailure):
+            self._drop_admin()
+        return failure
+
     def _drop_admin(self) -> None:
+        """Let another client ask: this one's idea of who leads, or is the controller, may be a broker that is dead.
+
+        It would go on waiting for that broker, and nothing else would make it look again.
+        """
+        self._is_replaced, self._is_doubtful = True, False
         self._admin = None
         self._asked.clear()  # what it was asked will never be answered
 

@@ -93,3 +93,32 @@ def test_a_wrong_format_names_those_of_the_command(command_line):
     result = command_line("show", "examples.ring", "--format", "csv")
     assert result.exit_code == 2
     assert "there is no format 'csv'; there are text, mermaid, dot, json" in result.stderr
+
+
+KAFKA = """
+from spouts.kafka import TransactionalKafkaSpout
+from txtopo import BasicBolt, Fields, TransactionalTopologyBuilder
+
+
+class Drop(BasicBolt):
+    output_fields = Fields("attempt")
+
+    def execute(self, tuple, collector):
+        pass
+
+
+spout = TransactionalKafkaSpout("s:1", "t", properties={"sasl.password": "correct-horse"})
+builder = TransactionalTopologyBuilder("guarded", "spout", spout)
+builder.set_bolt("drop", Drop()).shuffle_grouping("spout")
+topology = builder.build()
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_password_is_not_shown(command_line, form):
+    """Even if it is written into the topology."""
+    command_line.write_module("guarded", KAFKA)
+    shown = command_line("show", "guarded", "--format", form)
+    assert shown.exit_code == 0, shown.output
+    assert "TransactionalKafkaSpout" in shown.output
+    assert "correct-horse" not in shown.output

@@ -1,8 +1,9 @@
 """The soak of KafkaSpout: ``python -m tests.kafka_soak --records 200000``.
 
-Two topics are read by processes of their own, and 5 % of the tuples fail at random. The *manual* one is shared by two
+Topics are read by processes of their own, and 5 % of the tuples fail at random. The *manual* one is shared by two
 tasks of one process, which is killed three times; after the first kill it has three tasks. The *subscribed* one is read
-by two members of a group, which are killed once each; a third one joins meanwhile and leaves again.
+by two members of a group, which are killed once each; a third one joins meanwhile and leaves again. A third topic,
+*leaders*, has three brokers, each of which is killed and comes back.
 
 All the time, every record below the group's committed offset must have been processed. In the end all were, and the
 committed offset is the log end.
@@ -29,7 +30,7 @@ from spouts.kafka.plain.client import ClientSettings
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import SourceFailure
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 PARTITIONS = 6
 TRICKLE = 60
@@ -57,13 +58,13 @@ class Soak:
     """One topic, the processes that read it, and what is known of them.
 
     Args:
-        broker: the broker.
+        broker: the broker, or a cluster.
         topic: the topic, which is also the group.
         folder: for what the processes write down.
         spark: whether they run on Spark.
     """
 
-    def __init__(self, broker: KafkaBroker, topic: str, folder: Path, *, spark: bool) -> None:
+    def __init__(self, broker: KafkaTopics, topic: str, folder: Path, *, spark: bool) -> None:
         self.outcome = Outcome(topic)
         self._broker = broker
         self._topic = topic
@@ -189,7 +190,7 @@ class Soak:
 
 
 @contextlib.contextmanager
-def soaking(broker: KafkaBroker, topic: str, folder: Path, *, spark: bool) -> Iterator[Soak]:
+def soaking(broker: KafkaTopics, topic: str, folder: Path, *, spark: bool) -> Iterator[Soak]:
     """Soak one topic; whatever happens, no process stays."""
     made = Soak(broker, topic, folder / topic, spark=spark)
     began = time.monotonic()
@@ -236,17 +237,38 @@ def soak_subscribed(broker: KafkaBroker, records: int, folder: Path, *, spark: b
     return soak.outcome
 
 
+def soak_leaders(cluster: KafkaCluster, records: int, folder: Path, *, spark: bool = False) -> Outcome:
+    """Read a topic by manual assignment, while each broker in turn is killed and comes back later."""
+    with soaking(cluster, "leaders", folder, spark=spark) as soak:
+        soak.append(records // 4)
+        soak.start("manual", "two", tasks=2)
+        for kill, broker in enumerate(cluster.brokers, 1):
+            soak.wait_for(0.3 * kill)
+            broker.kill()
+            soak.append(records // 4)
+            soak.wait_for(0.25 + 0.2 * kill)
+            cluster.start()
+        soak.append(records - 4 * (records // 4))
+        soak.wait_for_end()
+        soak.outcome.kills += len(cluster.brokers)
+    return soak.outcome
+
+
 @click.command()
 @click.option("--records", default=200_000, show_default=True, type=click.IntRange(100), help="Of each topic.")
 @click.option("--spark", is_flag=True, help="Run the topologies on Spark rather than in a process alone.")
-@click.option("--only", type=click.Choice(["manual", "subscribed"]), help="Soak one of the topics.")
+@click.option("--only", type=click.Choice(["manual", "subscribed", "leaders"]), help="Soak one of the topics.")
 def main(records: int, only: str | None, *, spark: bool) -> None:
-    """Read two topics under kills, rebalances and failures."""
-    soaks: dict[str, Any] = {"manual": soak_manual, "subscribed": soak_subscribed}
-    with tempfile.TemporaryDirectory(prefix="txtopo-kafka-soak-") as name, KafkaBroker(Path(name)) as broker:
-        for topic, soak in soaks.items():
-            if only in {None, topic}:
-                outcome = soak(broker, records, Path(name), spark=spark)
+    """Read topics under kills, rebalances and failures."""
+    soaks: dict[str, tuple[Callable[[Path], Any], Any]] = {
+        "manual": (KafkaBroker, soak_manual),
+        "subscribed": (KafkaBroker, soak_subscribed),
+        "leaders": (KafkaCluster, soak_leaders),
+    }
+    for topic, (kind, soak) in soaks.items():
+        if only in {None, topic}:
+            with tempfile.TemporaryDirectory(prefix="txtopo-kafka-soak-") as name, kind(Path(name)) as servers:
+                outcome = soak(servers, records, Path(name), spark=spark)
                 again = outcome.processed - outcome.records
                 click.echo(
                     f"{outcome.topic}: {outcome.records:,} records processed and committed in {outcome.secs:.0f} s; "

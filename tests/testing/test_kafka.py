@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +63,23 @@ def test_it_can_be_held(own_kafka):
     own_kafka.wait_until_ready()
 
 
+def test_a_cluster_goes_on_without_one_of_its_brokers(kafka, tmp_path):
+    """Another one leads the partitions of one that is killed, with all that was acknowledged; then it comes back."""
+    del kafka
+    with KafkaCluster(tmp_path) as cluster:
+        cluster.create_topic("kept", 2)
+        cluster.produce("kept", [b"x"] * 10, 0)
+        first = cluster.leader("kept", 0)
+        assert first is not None
+        first.kill()
+        _wait_until(lambda: cluster.leader("kept", 0) not in {None, first}, "nobody leads it")
+        cluster.produce("kept", [b"x"] * 10, 0)
+        assert cluster.end_offsets("kept") == {0: 20, 1: 0}
+        cluster.start()
+        assert all(broker.is_running for broker in cluster.brokers)
+        assert [broker.end_offsets("kept") for broker in cluster.brokers] == [{0: 20, 1: 0}] * 3
+
+
 def test_a_broker_that_ends_says_why(kafka, tmp_path):
     """The error has the end of its log."""
     del kafka
@@ -103,7 +120,7 @@ def test_the_command_keeps_its_data(kafka, tmp_path):
             [sys.executable, "-m", "txtopo.cli", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
         ) as child:
             assert f"Kafka serves on 127.0.0.1:{port}" in child.stdout.readline()
-            client = KafkaBroker(tmp_path, port=port)
+            client = KafkaTopics(f"127.0.0.1:{port}")
             found = {
                 name: len(topic.partitions) for name, topic in client.admin().list_topics(timeout=10).topics.items()
             }

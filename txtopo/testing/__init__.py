@@ -4,8 +4,8 @@
 time that a test moves; ``FeederSpout`` feeds them, and ``complete_topology`` returns all that was emitted.
 ``simulation`` runs a topology through seeded disasters, and ``checkers`` check every promise in them. ``Scenario``
 tests a coordinator event by event. To test your own spout, state or store against its contract, subclass a conformance
-class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives. ``running_zookeeper`` and
-``KafkaBroker`` start real servers.
+class. ``RecordingCollector`` and ``PlainContext`` replace the objects that a bolt receives. ``running_zookeeper``,
+``KafkaBroker`` and ``KafkaCluster`` start real servers.
 """
 
 from typing import TYPE_CHECKING
@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.kafka import (
         KafkaBroker as KafkaBroker,
+        KafkaCluster as KafkaCluster,
+        KafkaTopics as KafkaTopics,
     )
     from txtopo.testing.memory_log import (
         LogCall as LogCall,
@@ -139,7 +141,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "InlineCluster",
             "InlineTopology",
         ),
-        "txtopo.testing.kafka": ("KafkaBroker",),
+        "txtopo.testing.kafka": ("KafkaBroker", "KafkaCluster", "KafkaTopics"),
         "txtopo.testing.memory_log": ("LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogSender"),
         "txtopo.testing.redelivering_queue": ("QueueReader", "QueueSpout", "RedeliveringQueue"),
         "txtopo.testing.scenario": ("Scenario",),

@@ -1,7 +1,7 @@
-"""Start a real Kafka broker for tests: one node, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
+"""Start real Kafka brokers for tests: one or three, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
 
-It needs confluent-kafka (``pip install 'txtopo[kafka]'``), Java 17 and, the first time, Maven Central or a mirror of it
-that Spark is told of.
+They need confluent-kafka (``pip install 'txtopo[kafka]'``), Java 17 and, the first time, Maven Central or a mirror of
+it that Spark is told of.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_ja
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["KafkaBroker", "missing_for_kafka", "shared_kafka"]
+__all__ = ["KafkaBroker", "KafkaCluster", "KafkaTopics", "missing_for_kafka", "shared_kafka"]
 
 _KAFKA = "org.apache.kafka:kafka_2.13:4.1.0"
 _UNUSED = (
@@ -69,7 +69,6 @@ _SETTINGS: Mapping[str, object] = {
     "process.roles": "broker,controller",
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": 1,
@@ -94,129 +93,51 @@ _SETTINGS: Mapping[str, object] = {
     "log.initial.task.delay.ms": 500,
 }
 
+_REPLICAS = 3
+_REPLICATED_SETTINGS: Mapping[str, object] = {
+    **{
+        f"{name}.replication.factor": _REPLICAS
+        for name in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    },
+    # What was acknowledged is on two of them, so one may die.
+    "min.insync.replicas": 2,
+    "transaction.state.log.min.isr": 2,
+    "share.coordinator.state.topic.min.isr": 2,
+}
 
-class KafkaBroker:
-    """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
 
-    As a context manager it is started, and killed at the end. It dies with this process, too. Methods that talk to it
-    raise ``confluent_kafka.KafkaException`` if it refuses.
+class KafkaTopics:
+    """The topics of a cluster and their records. Methods raise ``confluent_kafka.KafkaException`` if it refuses.
 
     Args:
-        folder: the folder of its data and log; created if it does not exist. None: a temporary one, removed when this
-            process ends.
-        port: the port to listen on; None for a free one.
-        heap_mb: its heap in MiB.
-        settings: the broker's settings by name, besides and before those for a small broker of tests.
+        servers: ``host:port`` of its brokers, with commas between them.
+        replicas: how many brokers keep a topic's records unless :meth:`create_topic` is told otherwise.
     """
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        port: int | None = None,
-        heap_mb: int = 256,
-        settings: Mapping[str, object] | None = None,
-    ) -> None:
-        self.folder = _temporary_folder() if folder is None else Path(folder)
-        self.port = port or free_port()
-        self.servers = f"127.0.0.1:{self.port}"
+    def __init__(self, servers: str, replicas: int = 1) -> None:
+        self.servers = servers
         """What clients take as ``bootstrap.servers``."""
-        self.log = self.folder / "broker.log"
-        self.data = self.folder / "data"
-        self._settings = settings or {}
-        self._controller_port = free_port()
-        self._server = JavaServer(self.log, heap_mb)
+        self._replicas = replicas
         self._admin: AdminClient | None = None
 
-    def __enter__(self) -> Self:
-        """Start it."""
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replicas: int | None = None,
     ) -> None:
-        """Kill it."""
-        self.kill()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process was started and has not ended."""
-        return self._server.is_running
-
-    def start(self) -> None:
-        """Start the process, and wait until it serves requests.
-
-        Raises:
-            ConfigError: confluent-kafka is missing, or a JAR can't be fetched.
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
-        """
-        self.launch()
-        self.wait_until_ready()
-
-    def launch(self) -> None:
-        """Start the process without waiting for it.
-
-        Raises:
-            ConfigError: as for :meth:`start`.
-        """
-        _client()
-        class_path = _class_path()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        settings = self.folder / "server.properties"
-        settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
-        if not (self.data / "meta.properties").exists():
-            self._server.run(
-                class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
-            )
-        self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings))
-
-    def wait_until_ready(self) -> None:
-        """Wait until it serves requests and leads all partitions.
-
-        Raises:
-            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
-        """
-        self._server.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
-
-    def is_ready(self) -> bool:
-        """Return whether it serves requests and leads all partitions."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra of the installation
-
-        try:
-            seen = self.admin().list_topics(timeout=1)
-        except KafkaException:
-            return False
-        led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
-        return bool(seen.brokers) and all(led)
-
-    def signal(self, number: int) -> None:
-        """Send a signal, for example SIGSTOP, to the process."""
-        self._server.signal(number)
-
-    def stop(self) -> None:
-        """Stop it in an orderly way, and wait until its process has ended."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """Kill the process, as ``kill -9`` does."""
-        self._server.kill()
-
-    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, and wait until its partitions can be written.
 
         Args:
             topic: its name.
             partitions: their number.
             config: the topic's settings, for example ``{"cleanup.policy": "compact"}``.
+            replicas: how many brokers keep its records; None for as many as always.
         """
         from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - as above
 
-        new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+        new = NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
         self._done(self.admin().create_topics([new]))
         self._wait(lambda: self._serves(topic, partitions), f"topic {topic!r} is not served")
 
@@ -321,16 +242,6 @@ class KafkaBroker:
         except KafkaException:
             return False
 
-    def _all_settings(self) -> dict[str, object]:
-        return {
-            **_SETTINGS,
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": self.data,
-            **self._settings,
-        }
-
     @staticmethod
     def _done(answers: Mapping[Any, Future[Any]]) -> None:
         for answer in answers.values():
@@ -343,6 +254,212 @@ class KafkaBroker:
             if time.monotonic() > deadline:
                 raise RuntimeError(what)
             time.sleep(_POLL_SECS)
+
+
+class KafkaBroker(KafkaTopics):
+    """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
+
+    As a context manager it is started, and killed at the end. It dies with this process, too.
+
+    Args:
+        folder: the folder of its data and log; created if it does not exist. None: a temporary one, removed when this
+            process ends.
+        port: the port to listen on; None for a free one.
+        heap_mb: its heap in MiB.
+        settings: the broker's settings by name, besides and before those for a small broker of tests.
+        listeners: ports to listen on besides, by their security protocol, for example ``{"SASL_SSL": 9093}``. What the
+            protocol needs, such as certificates, is part of the settings.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        port: int | None = None,
+        heap_mb: int = 256,
+        settings: Mapping[str, object] | None = None,
+        listeners: Mapping[str, int] | None = None,
+    ) -> None:
+        self.folder = _temporary_folder() if folder is None else Path(folder)
+        self.port = port or free_port()
+        super().__init__(f"127.0.0.1:{self.port}")
+        self.log = self.folder / "broker.log"
+        self.data = self.folder / "data"
+        self._settings = settings or {}
+        self._ports = {"PLAINTEXT": self.port, **(listeners or {})}
+        self._controller_port = free_port()
+        self._server = JavaServer(self.log, heap_mb)
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill it."""
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started and has not ended."""
+        return self._server.is_running
+
+    def start(self) -> None:
+        """Start the process, and wait until it serves requests.
+
+        Raises:
+            ConfigError: confluent-kafka is missing, or a JAR can't be fetched.
+            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
+        """
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process without waiting for it.
+
+        Raises:
+            ConfigError: as for :meth:`start`.
+        """
+        _client()
+        class_path = _class_path()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = self.folder / "server.properties"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
+        if not (self.data / "meta.properties").exists():
+            self._server.run(
+                class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
+            )
+        self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings))
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves requests and leads all partitions.
+
+        Raises:
+            RuntimeError: it ended, or does not serve in time; the message has the end of its log.
+        """
+        self._server.wait_until(self.is_ready, f"Kafka does not serve on {self.servers}")
+
+    def is_ready(self) -> bool:
+        """Return whether it serves requests and leads all partitions."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra of the installation
+
+        try:
+            seen = self.admin().list_topics(timeout=1)
+        except KafkaException:
+            return False
+        led = (each.leader >= 0 for topic in seen.topics.values() for each in topic.partitions.values())
+        return bool(seen.brokers) and all(led)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, for example SIGSTOP, to the process."""
+        self._server.signal(number)
+
+    def stop(self) -> None:
+        """Stop it in an orderly way, and wait until its process has ended."""
+        self._server.stop()
+
+    def kill(self) -> None:
+        """Kill the process, as ``kill -9`` does."""
+        self._server.kill()
+
+    def _all_settings(self) -> dict[str, object]:
+        listeners = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in self._ports.items())
+        protocols = ",".join(f"{protocol}:{protocol}" for protocol in self._ports)
+        return {
+            **_SETTINGS,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocols}",
+            "log.dirs": self.data,
+            **self._settings,
+        }
+
+
+class KafkaCluster(KafkaTopics):
+    """Three Kafka brokers on 127.0.0.1, one of which at a time may be stopped, killed and restarted.
+
+    Each of them keeps the records of all topics. As a context manager it is started, and killed at the end.
+
+    Args:
+        folder: the folder of its brokers' folders. None: a temporary one, removed when this process ends.
+        heap_mb: the heap of each broker in MiB.
+        settings: settings of all brokers by name, besides and before those for small brokers of tests.
+    """
+
+    def __init__(
+        self, folder: Path | str | None = None, *, heap_mb: int = 256, settings: Mapping[str, object] | None = None
+    ) -> None:
+        folder = _temporary_folder() if folder is None else Path(folder)
+        ports = {node: (free_port(), free_port()) for node in range(1, _REPLICAS + 1)}
+        shared = {
+            **_REPLICATED_SETTINGS,
+            "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{at}" for node, (_, at) in ports.items()),
+            **(settings or {}),
+        }
+        self._by_node = {
+            node: KafkaBroker(
+                folder / f"broker-{node}",
+                port=port,
+                heap_mb=heap_mb,
+                settings={
+                    **shared,
+                    "node.id": node,
+                    "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+                },
+            )
+            for node, (port, controller_port) in ports.items()
+        }
+        super().__init__(",".join(broker.servers for broker in self.brokers), _REPLICAS)
+
+    def __enter__(self) -> Self:
+        """Start its brokers."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill its brokers."""
+        self.kill()
+
+    @property
+    def brokers(self) -> list[KafkaBroker]:
+        """All brokers, whether they run or not."""
+        return list(self._by_node.values())
+
+    def start(self) -> None:
+        """Start the brokers that do not run, and wait until all serve requests.
+
+        Raises:
+            ConfigError: as for :meth:`KafkaBroker.start`.
+            RuntimeError: a broker ended, or does not serve in time; the message has the end of its log.
+        """
+        for broker in self.brokers:
+            if not broker.is_running:
+                broker.launch()
+        for broker in self.brokers:
+            broker.wait_until_ready()
+
+    def kill(self) -> None:
+        """Kill the brokers."""
+        for broker in self.brokers:
+            broker.kill()
+
+    def leader(self, topic: str, partition: int) -> KafkaBroker | None:
+        """Return the broker that leads a partition; None if none does."""
+        found = self.admin().list_topics(topic, timeout=_ANSWER_SECS).topics[topic].partitions[partition]
+        return self._by_node.get(found.leader)
 
 
 @functools.cache

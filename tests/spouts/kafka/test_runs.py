@@ -25,7 +25,7 @@ from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
 from txtopo import Fields
 from txtopo.errors import ConfigError, InputError, StateAccessError
 from txtopo.testing.inline import run_inline
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 _numbers = itertools.count()
@@ -37,7 +37,7 @@ PAGES = 7
 class Clicks:
     """What was produced to a topic, and what the tables must say of it."""
 
-    broker: KafkaBroker
+    broker: KafkaTopics
     topic: str
     made: int = 0
     pages: dict[str, tuple[int, int]] = attrs.field(factory=dict)

@@ -3,75 +3,178 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import attrs
 import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from committers.kafka import KafkaBolt
+from spouts.kafka import KafkaSpout
 from tests.spouts.kafka.run_clicks import topology_of
 from tests.spouts.kafka.test_runs import Clicks, pages_in
+from txtopo import Config, Fields, TopologyBuilder
 from txtopo.errors import InputError
+from txtopo.testing import InlineCluster, KafkaBroker
 from txtopo.testing.inline import run_inline
-from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.servers import free_port
 
 pytestmark = pytest.mark.slow
 
 PASSWORD = "correct-horse-battery"
 VARIABLE = "TXTOPO_TEST_KAFKA_PASSWORD"
+STORE_PASSWORD = "store-password"
+JAAS = "org.apache.kafka.common.security"
+
+
+@attrs.frozen
+class Guarded:
+    """A broker with a listener for everybody, which the test uses, and two for clients with a password."""
+
+    broker: KafkaBroker
+    servers: dict[str, str]
+    """By their security protocol."""
+    certificate: Path
+    password: Path
+
+    def properties(self, protocol: str, secret: str) -> dict[str, str]:
+        """Return what a client needs."""
+        given = {"security.protocol": protocol, "sasl.username": "me", "sasl.password": secret}
+        if protocol == "SASL_PLAINTEXT":
+            return {**given, "sasl.mechanism": "PLAIN"}
+        return {**given, "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(self.certificate)}
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Return a store with a key and a certificate that it has signed itself, and the certificate alone."""
+    store, certificate = folder / "broker.p12", folder / "broker.pem"
+    access = ["-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
+    names = ["-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-ext", "bc:c"]
+    made = ["keytool", "-genkeypair", "-keyalg", "RSA", "-storetype", "PKCS12", *names, *access]
+    subprocess.run(made, check=True, capture_output=True)
+    exported = ["keytool", "-exportcert", "-rfc", *access]
+    certificate.write_bytes(subprocess.run(exported, check=True, capture_output=True).stdout)
+    return store, certificate
+
+
+@pytest.fixture(scope="module")
+def guarded(kafka, tmp_path_factory) -> Iterator[Guarded]:
+    """It asks for the password in plain text on one listener, and over TLS on the other."""
+    del kafka  # which skips if a broker can't be had
+    folder = tmp_path_factory.mktemp("guarded")
+    store, certificate = make_certificate(folder)
+    ports = {protocol: free_port() for protocol in ("SASL_PLAINTEXT", "SASL_SSL")}
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{JAAS}.plain.PlainLoginModule required user_me="{PASSWORD}";'
+        ),
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{JAAS}.scram.ScramLoginModule required;",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": store,
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    password = folder / "password"
+    password.write_text(f"{PASSWORD}\n")
+    servers = {protocol: f"127.0.0.1:{port}" for protocol, port in ports.items()}
+    with KafkaBroker(folder / "kafka", settings=settings, listeners=ports) as broker:
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion("me", how, PASSWORD.encode())
+        for answer in broker.admin().alter_user_scram_credentials([user]).values():
+            answer.result(60)
+        yield Guarded(broker, servers, certificate, password)
 
 
 @pytest.fixture
-def guarded(kafka, tmp_path):
-    """A broker with a second listener, for clients with a password; and that listener's address."""
-    del kafka  # which skips if a broker can't be had
-    broker, port = KafkaBroker(tmp_path / "kafka"), free_port()
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    listeners = {name: f"{broker._all_settings()[name]},SASL_PLAINTEXT://127.0.0.1:{port}" for name in
-                 ("listeners", "advertised.listeners")}  # fmt: skip
-    broker._settings = {
-        **listeners,
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{module} required user_me="{PASSWORD}";',
-    }
-    broker.start()
-    yield broker, f"127.0.0.1:{port}"
-    broker.kill()
+def clicks(guarded, request) -> Clicks:
+    topic = request.node.name.replace("[", "-").replace("]", "")
+    guarded.broker.create_topic(topic, 2)
+    return Clicks(guarded.broker, topic)
 
 
-PROPERTIES = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "me",
-    "sasl.password": f"env:{VARIABLE}",
-}
+PROTOCOLS = ["SASL_PLAINTEXT", "SASL_SSL"]
 
 
-def test_a_password_from_a_variable(guarded, tmp_path, monkeypatch, caplog):
-    """Reads with it; what is written to disk and to the log does not have it."""
-    broker, servers = guarded
-    broker.create_topic("clicks", 2)
-    clicks = Clicks(broker, "clicks")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_password_from_elsewhere(guarded, clicks, tmp_path, monkeypatch, caplog, kind, protocol):
+    """From a variable or a file: what is written to disk and to the log does not have it."""
     clicks.produce(20, 0)
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    output = tmp_path / "out"
+    secret = f"env:{VARIABLE}" if kind == "transactional" else f"file:{guarded.password}"
+    options = {"until_end": True, "properties": guarded.properties(protocol, secret), "publish_group": clicks.topic}
+    topology = topology_of(guarded.servers[protocol], clicks.topic, tmp_path, kind, **options)
     with caplog.at_level(logging.DEBUG):
-        run_inline(topology_of(servers, "clicks", output, "transactional", until_end=True, properties=PROPERTIES))
-    assert pages_in(output) == clicks.pages
+        run_inline(topology)
+    assert pages_in(tmp_path) == clicks.pages
     assert PASSWORD not in caplog.text
-    written = [path for path in output.rglob("*") if path.is_file()]
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written
     assert [path for path in written if PASSWORD.encode() in path.read_bytes()] == []
 
 
-def test_a_wrong_password(guarded, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_wrong_password(guarded, clicks, tmp_path, monkeypatch, caplog, protocol):
     """Ends the run with an error that says so, without the password."""
-    broker, servers = guarded
-    broker.create_topic("clicks", 1)
     monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
-    topology = topology_of(servers, "clicks", tmp_path / "out", "transactional", properties=PROPERTIES)
+    properties = guarded.properties(protocol, f"env:{VARIABLE}")
+    topology = topology_of(guarded.servers[protocol], clicks.topic, tmp_path, "transactional", properties=properties)
     with (
         caplog.at_level(logging.DEBUG),
         pytest.raises(InputError, match=r"refuses: .*see the spout's properties") as caught,
     ):
         run_inline(topology)
     assert PASSWORD not in str(caught.value) + caplog.text
+
+
+def test_a_certificate_that_is_not_trusted(guarded, clicks, tmp_path):
+    """Ends the run with an error that names the setting."""
+    properties = guarded.properties("SASL_SSL", f"file:{guarded.password}")
+    del properties["ssl.ca.location"]
+    topology = topology_of(guarded.servers["SASL_SSL"], clicks.topic, tmp_path, "transactional", properties=properties)
+    with pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"):
+        run_inline(topology)
+
+
+def copying(guarded: Guarded, topic: str, secret: str):
+    """Return a plain topology that copies a topic to another."""
+    servers, properties = guarded.servers["SASL_SSL"], guarded.properties("SASL_SSL", secret)
+    builder = TopologyBuilder("copying")
+    builder.set_spout("in", KafkaSpout(servers, topic, Fields("key", "value"), properties=properties))
+    builder.set_bolt("out", KafkaBolt(servers, f"{topic}-copy", properties=properties)).shuffle_grouping("in")
+    return builder.build()
+
+
+def wait_for_copies(guarded: Guarded, topic: str) -> Callable[[], bool]:
+    return lambda: sum(guarded.broker.end_offsets(f"{topic}-copy").values()) >= 20
+
+
+def test_plain_topologies(guarded, clicks, caplog):
+    """KafkaSpout and KafkaBolt, too, take a password from a file, over TLS."""
+    guarded.broker.create_topic(f"{clicks.topic}-copy")
+    clicks.produce(20, 0)
+    with caplog.at_level(logging.DEBUG), InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(copying(guarded, clicks.topic, f"file:{guarded.password}"), Config())
+        running.wait_for(wait_for_copies(guarded, clicks.topic), "the copies")
+        running.stop()
+    assert PASSWORD not in caplog.text
+
+
+def test_a_wrong_password_of_a_plain_topology(guarded, clicks, monkeypatch, caplog):
+    """Is reported as what it is, without the password."""
+    monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
+    with caplog.at_level(logging.DEBUG), InlineCluster(simulated_time=False) as cluster:
+        running = cluster.submit(copying(guarded, clicks.topic, f"env:{VARIABLE}"), Config())
+        errors: list[str] = []
+
+        def has_said_so() -> bool:
+            errors.extend(status.last_error for status in running.statuses())
+            return any("uthentication" in error for error in errors)
+
+        running.wait_for(has_said_so, "an error")
+        running.stop()
+    assert PASSWORD not in str(errors) + caplog.text

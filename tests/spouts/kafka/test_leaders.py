@@ -1,0 +1,83 @@
+"""A cluster of three brokers, whose leaders die while runs read: every total is what was produced."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.test_audit import audited
+from tests.kafka_soak.__main__ import soak_leaders
+from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
+from txtopo.testing.kafka import KafkaCluster
+
+pytestmark = pytest.mark.slow
+
+_numbers = itertools.count()
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka, tmp_path_factory) -> Iterator[KafkaCluster]:
+    """Each test leaves all brokers running."""
+    del kafka  # which skips if a broker can't be had
+    with KafkaCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("kind", ["transactional", pytest.param("opaque", marks=pytest.mark.long)])
+def test_leaders_that_are_killed(cluster, tmp_path, kind):
+    """Another broker leads their partitions, and the run goes on; so it does when the dead one comes back."""
+    topic = f"leaders-{next(_numbers)}"
+    cluster.create_topic(topic, PARTITIONS)
+    clicks = Clicks(cluster, topic)
+    with endless_child(clicks, tmp_path, kind) as child:
+        for partition in range(PARTITIONS):
+            clicks.produce(40, partition)
+            leader = cluster.leader(topic, partition)
+            assert leader is not None
+            leader.kill()
+            clicks.produce(40, partition)
+            clicks.produce(10, partition, transactional_id=topic)
+            clicks.abort(5, partition)
+            wait_for(clicks, tmp_path, child)
+            cluster.start()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE_SECS) == 0
+    assert audited(tmp_path).findings == []
+
+
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_partition_that_nobody_leads(cluster, tmp_path, kind):
+    """Its only broker is dead: the others are read meanwhile, and it is when that comes back."""
+    topic = f"leaders-{next(_numbers)}"
+    cluster.create_topic(topic, PARTITIONS, {"min.insync.replicas": "1"}, replicas=1)
+    clicks = Clicks(cluster, topic)
+    leaders = [cluster.leader(topic, partition) for partition in range(PARTITIONS)]
+    dead = leaders[0]
+    assert dead is not None
+    others = [partition for partition, leader in enumerate(leaders) if leader is not dead]
+    assert others
+    with endless_child(clicks, tmp_path, kind) as child:
+        for partition in range(PARTITIONS):
+            clicks.produce(20, partition)
+        wait_for(clicks, tmp_path, child)
+        dead.kill()
+        for partition in others:
+            clicks.produce(30, partition)
+        wait_for(clicks, tmp_path, child)
+        cluster.start()
+        clicks.produce(20, 0)
+        wait_for(clicks, tmp_path, child)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE_SECS) == 0
+    assert audited(tmp_path).findings == []
+
+
+def test_a_plain_topology(cluster, tmp_path):
+    """KafkaSpout commits nothing ahead of what was processed, and everything in the end."""
+    outcome = soak_leaders(cluster, 4_000, tmp_path)
+    assert outcome.records >= 4_000
+    assert outcome.kills == PARTITIONS
