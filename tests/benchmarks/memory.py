@@ -62,7 +62,7 @@ class MemorySampler:
     def _take(self) -> None:
         self.secs.append(round(time.perf_counter() - self._started, 2))
         for name, pid in self._pids.items():
-            self.mib[name].append(round(_resident_mib(pid), 1))
+            self.mib[name].append(round(resident_mib(pid), 1))
 
 
 def jvm_heap_mib(spark: SparkSession) -> float:
@@ -73,7 +73,9 @@ def jvm_heap_mib(spark: SparkSession) -> float:
     return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20, 1)
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int | None = None) -> float:
+    """Return the resident memory of a process; None for this one."""
+    pid = pid or os.getpid()
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES / 2**20
 
 

@@ -1,12 +1,14 @@
-"""A short soak of KafkaSpout; ``python -m tests.kafka_soak`` is the long one."""
+"""Short soaks; ``python -m tests.kafka_soak`` and ``python -m tests.kafka_soak.memory`` are the long ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.kafka_soak.__main__ import soak_manual, soak_subscribed
+from tests.kafka_soak.memory import TENTHS, measure
 from txtopo.testing.kafka import KafkaBroker
 
 
@@ -18,3 +20,11 @@ def test_short_soak(soak, kafka: KafkaBroker, tmp_path: Path) -> None:
     assert outcome.records >= 12_000
     assert outcome.kills >= 2
     assert outcome.looks > 3
+
+
+def test_memory(kafka: KafkaBroker, spark: SparkSession, tmp_path: Path) -> None:
+    """Each tenth of a run is measured and told; the totals are right."""
+    told: list[str] = []
+    memory = measure(kafka, spark, tmp_path, 20, 40, told.append)
+    assert len(memory.python_mib) == len(memory.heap_mib) == len(told) == TENTHS
+    assert min(memory.growth.values()) > 0
