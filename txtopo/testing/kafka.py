@@ -11,6 +11,7 @@ import functools
 import shutil
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -256,7 +257,34 @@ class KafkaTopics:
             time.sleep(_POLL_SECS)
 
 
-class KafkaBroker(KafkaTopics):
+class _Started(KafkaTopics, ABC):
+    """Brokers that run within a context: started at its beginning, killed at its end."""
+
+    def __enter__(self) -> Self:
+        """Start them."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill them."""
+        self.kill()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start them, and wait until they serve requests."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill them."""
+
+
+class KafkaBroker(_Started):
     """A Kafka broker on 127.0.0.1 that can be stopped, killed and restarted on the same data.
 
     As a context manager it is started, and killed at the end. It dies with this process, too.
@@ -289,21 +317,6 @@ class KafkaBroker(KafkaTopics):
         self._ports = {"PLAINTEXT": self.port, **(listeners or {})}
         self._controller_port = free_port()
         self._server = JavaServer(self.log, heap_mb)
-
-    def __enter__(self) -> Self:
-        """Start it."""
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Kill it."""
-        self.kill()
 
     @property
     def is_running(self) -> bool:
@@ -382,7 +395,7 @@ class KafkaBroker(KafkaTopics):
         }
 
 
-class KafkaCluster(KafkaTopics):
+class KafkaCluster(_Started):
     """Three Kafka brokers on 127.0.0.1, one of which at a time may be stopped, killed and restarted.
 
     Each of them keeps the records of all topics. As a context manager it is started, and killed at the end.
@@ -417,21 +430,6 @@ class KafkaCluster(KafkaTopics):
             for node, (port, controller_port) in ports.items()
         }
         super().__init__(",".join(broker.servers for broker in self.brokers), _REPLICAS)
-
-    def __enter__(self) -> Self:
-        """Start its brokers."""
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Kill its brokers."""
-        self.kill()
 
     @property
     def brokers(self) -> list[KafkaBroker]:
