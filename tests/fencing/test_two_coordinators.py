@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import signal
 
 import pytest
 
@@ -52,12 +53,15 @@ def test_two_started_at_once(server: ZooKeeperServer, root: str, tmp_path: pathl
 
 
 def test_second_on_one_file(tmp_path: pathlib.Path) -> None:
-    """With SQLite a second process is refused by owner and pid while the first one runs, whose totals are exact."""
+    """With SQLite a second process is refused by owner and pid while the first one lives, whose totals are exact."""
     given = settings(tmp_path / "out")
     with coordinator_process(tmp_path / "first.log", given) as first:
         until(lambda: last_txid(tmp_path / "out") or not first.is_running(), "the first commits")
+        # However long the second one takes to start, the first one can't end before.
+        first.signal(signal.SIGSTOP, to_group=False)
         with coordinator_process(tmp_path / "second.log", given) as second:
             check_refused(second, first)
+        first.signal(signal.SIGCONT, to_group=False)
         assert first.wait() == 0, first.output
     check_epochs(tmp_path / "out", [1])
     check_totals(tmp_path / "out", rows_of(TRANSACTIONS))
