@@ -571,7 +571,14 @@ def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
     check_both(spout, fields, kind)
 
 
-@pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        StateKind.OPAQUE,
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in KEYED_KINDS if kind is not StateKind.OPAQUE),
+    ],
+    ids=lambda kind: kind.value,
+)
 def test_in_delta(kind: StateKind, tmp_path: Path) -> None:
     """So it does over Delta tables, whose values come from a cache."""
     point = {"x": 1, "ys": [1, 2]}

@@ -197,6 +197,7 @@ def test_a_stalled_commit_carries_its_story(tmp_path):
     assert "attempt 1 committing in group 2" in text
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed(tmp_path, command_line):
     """Its snapshot stays, and the process that wrote it is gone: that is said."""
     program = (

@@ -55,6 +55,7 @@ def test_simulate(command_line, target):
         assert kind in result.output
 
 
+@pytest.mark.slow
 def test_a_simulated_schedule_can_be_repeated():
     """The same seed makes the same schedule, in whatever process, with whatever salt of Python's hashes."""
     command = [sys.executable, "-m", "txtopo.cli", "simulate", TARGET, "--seed", "16"]

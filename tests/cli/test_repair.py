@@ -182,7 +182,13 @@ def test_two_ways_at_once_are_refused(command_line, place):
 
 
 @pytest.mark.parametrize(
-    "point", ["repair.begin.after", "delta.write.landed", "repair.journal.after", "repair.end.before"]
+    "point",
+    [
+        pytest.param("repair.begin.after", marks=pytest.mark.slow),
+        "delta.write.landed",
+        pytest.param("repair.journal.after", marks=pytest.mark.slow),
+        pytest.param("repair.end.before", marks=pytest.mark.slow),
+    ],
 )
 def test_a_kill_in_the_middle_is_finished_by_the_next_repair(command_line, place, point):
     """``kill -9`` leaves a topology that no run begins with, and that the same command repairs."""

@@ -125,8 +125,15 @@ def everything_in(folder):
     return {str(path): path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("layout", ["together", "spread"])
-@pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
+@pytest.mark.parametrize(
+    ("opaque", "layout"),
+    [
+        pytest.param(False, "together", id="repeatable-together", marks=pytest.mark.slow),
+        pytest.param(False, "spread", id="repeatable-spread"),
+        pytest.param(True, "together", id="opaque-together"),
+        pytest.param(True, "spread", id="opaque-spread", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
 def test_what_is_deterministic_is_the_same(replayed, tmp_path, layout, opaque, kind):
     """Every transaction comes out the same, in groups of three, whatever the layout, the spout and the state."""

@@ -41,9 +41,8 @@ def staged_in(folder: pathlib.Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.glob("*/_txtopo/staged-*"))
 
 
-@pytest.mark.parametrize(
-    "name", [each if each.endswith("executors") else pytest.param(each, marks=pytest.mark.slow) for each in FOLDERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDERS)
 def test_an_interrupted_folder_goes_on(command_line, tmp_path, name):
     """It is sound though a group is under way; resumed it ends exactly as an undisturbed run, and can be proved."""
     unpack(name, tmp_path)

@@ -72,7 +72,9 @@ def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, befor
     pytest.fail("the run never got through")
 
 
-@pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
+@pytest.mark.parametrize(
+    "opaque", [pytest.param(False, id="repeatable", marks=pytest.mark.slow), pytest.param(True, id="opaque")]
+)
 def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool) -> None:
     """A crash after every few durable steps, recovery included, until the run gets through."""
     for stride in (7, 8, 9, 11, 13):

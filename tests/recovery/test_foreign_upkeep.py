@@ -39,7 +39,10 @@ def run(output, config, handler) -> None:
         run_inline(topology(output, TRANSACTIONS), config)
 
 
-@WAYS
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(CONFIG, id="driver", marks=pytest.mark.slow), pytest.param(EXECUTORS_CONFIG, id="executors")],
+)
 def test_at_every_step_of_a_run(tmp_path, config):
     """Between staging, note, and each Delta write, and between the look at a table and the write to it."""
     reached = Counter()

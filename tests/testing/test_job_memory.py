@@ -110,7 +110,14 @@ def story(world: World) -> tuple:
     return world.struck, world.clock.now_ms, world.random.random(), tables
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("ring", tuple(RATES)), ("orders", tuple(RATES)), ("orders", (Failures,))])
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("ring", tuple(RATES)),
+        pytest.param("orders", tuple(RATES), marks=pytest.mark.slow),
+        ("orders", (Failures,)),
+    ],
+)
 def test_what_is_remembered_changes_no_schedule(name, kinds, tmp_path):
     """The same seeds come to the very same, with what earlier schedules have left and without."""
     made = examples.ring.topology() if name == "ring" else examples.orders.topology(output=str(tmp_path))

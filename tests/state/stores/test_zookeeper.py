@@ -217,6 +217,7 @@ def test_empty_folders_of_a_dead_leader_are_removed(store, plain, root):
     assert store.children("a") == ["kept"]
 
 
+@pytest.mark.slow
 def test_writes_live_through_a_server_restart(tmp_path):
     """The server is killed and started again in the middle of writes: none is lost, none is out of order."""
     with running_zookeeper(tmp_path / "server") as server:
