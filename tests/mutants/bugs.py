@@ -1378,7 +1378,7 @@ BUGS = (
         "return term if term and session.is_connected and",
         "return term if term and",
         subjects=(),
-        tests=("tests/cluster/test_election.py",),
+        tests=("tests/cluster/nimbus/test_election.py",),
     ),
     Bug(
         "a nimbus that leads without the code",
@@ -1386,7 +1386,7 @@ BUGS = (
         "        return not self._lacking()\n",
         "        return True\n",
         subjects=(),
-        tests=("tests/cluster/test_nimbus_kills.py",),
+        tests=("tests/cluster/nimbus/test_nimbus_kills.py",),
     ),
     Bug(
         "a second kill that leaves the first one's deadline",
@@ -1426,7 +1426,7 @@ BUGS = (
         "        wrong = damage(manifest, draft)\n",
         "        wrong = None\n",
         subjects=(),
-        tests=("tests/cluster/test_code.py",),
+        tests=("tests/cluster/nimbus/test_code.py",),
     ),
     Bug(
         "the code of a submission that is under way removed",
@@ -1434,7 +1434,7 @@ BUGS = (
         "            if topology not in topologies and topology not in self._under_way:",
         "            if topology not in topologies:",
         subjects=(),
-        tests=("tests/cluster/test_nimbus.py",),
+        tests=("tests/cluster/nimbus/test_nimbus.py",),
     ),
     Bug(
         "a driver that does not look at its assignment",
@@ -1442,7 +1442,7 @@ BUGS = (
         "        if assignment is None or assignment.number != number:\n",
         "        if assignment is None:\n",
         subjects=(),
-        tests=("tests/cluster/test_driver.py",),
+        tests=("tests/cluster/supervisor/test_driver.py",),
     ),
     Bug(
         "a driver that goes on without ZooKeeper",
@@ -1450,7 +1450,7 @@ BUGS = (
         "            if self._state.session.cut_off_secs > self._launch.isolation_secs:\n",
         "            if False:\n",
         subjects=(),
-        tests=("tests/cluster/test_driver.py",),
+        tests=("tests/cluster/supervisor/test_driver.py",),
     ),
     Bug(
         "a driver that begins transactions of a deactivated topology",
@@ -1458,7 +1458,7 @@ BUGS = (
         "            case Status.INACTIVE | Status.REBALANCING:\n                self._control.deactivate()\n",
         "            case Status.INACTIVE | Status.REBALANCING:\n                pass\n",
         subjects=(),
-        tests=("tests/cluster/test_driver.py",),
+        tests=("tests/cluster/supervisor/test_driver.py",),
     ),
     Bug(
         "the end of an earlier driver taken for the next one's",
@@ -1466,7 +1466,7 @@ BUGS = (
         "        self.remove()\n        self.path.mkdir(parents=True)\n",
         "        self.path.mkdir(parents=True, exist_ok=True)\n",
         subjects=(),
-        tests=("tests/cluster/test_driver.py",),
+        tests=("tests/cluster/supervisor/test_driver.py",),
     ),
     Bug(
         "a supervisor that does not adopt drivers",
@@ -1474,7 +1474,7 @@ BUGS = (
         "        self._adopt()\n",
         "",
         subjects=(),
-        tests=("tests/cluster/test_supervisor.py",),
+        tests=("tests/cluster/supervisor/test_supervisor.py",),
     ),
     Bug(
         "a driver that hears no SIGTERM is never ended",
@@ -1482,7 +1482,7 @@ BUGS = (
         "                case Kill():\n                    slot.signal(signal.SIGKILL)\n",
         "                case Kill():\n                    slot.signal(signal.SIGTERM)\n",
         subjects=(),
-        tests=("tests/cluster/test_supervisor.py",),
+        tests=("tests/cluster/supervisor/test_supervisor.py",),
     ),
     Bug(
         "the heartbeat of an earlier driver taken for the next one's",
@@ -1490,7 +1490,7 @@ BUGS = (
         "        if self._launch is None or beat is None or beat.launch != self._launch.id:\n",
         "        if self._launch is None or beat is None:\n",
         subjects=(),
-        tests=("tests/cluster/test_supervisor.py",),
+        tests=("tests/cluster/supervisor/test_supervisor.py",),
     ),
     Bug(
         "a driver started for a killed topology",
@@ -1498,7 +1498,7 @@ BUGS = (
         "            if status is None or status is Status.KILLED or is_over:\n",
         "            if status is None or is_over:\n",
         subjects=(),
-        tests=("tests/cluster/test_supervisor.py",),
+        tests=("tests/cluster/supervisor/test_supervisor.py",),
     ),
     Bug(
         "a supervisor without ZooKeeper that keeps its drivers",
@@ -1530,6 +1530,6 @@ BUGS = (
         '        return self.holders_of(topology) & frozenset(self.session.children(self.node("nimbuses")))\n',
         "        return self.holders_of(topology)\n",
         subjects=(),
-        tests=("tests/cluster/test_distribution.py",),
+        tests=("tests/cluster/nimbus/test_distribution.py",),
     ),
 )

@@ -16,7 +16,7 @@ from txtopo.testing.servers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEADLINE_SECS = 120.0
 
 

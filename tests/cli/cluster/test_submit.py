@@ -13,7 +13,7 @@ from txtopo.cli.cluster.submit import _packed, submit
 from txtopo.cli.command import CommandLineError
 from txtopo.errors import SubmissionError
 
-MODULE = Path(__file__).parents[1] / "cluster" / "submitted" / "counting.py"
+MODULE = Path(__file__).parents[2] / "cluster" / "submitted" / "counting.py"
 
 
 @pytest.fixture(autouse=True)
