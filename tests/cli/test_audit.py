@@ -294,7 +294,7 @@ def test_a_group_on_its_way_is_fine(command_line, tmp_path):
     assert "words: 2 groups" in result.output or "total: 2 groups" in result.output
 
 
-@pytest.mark.parametrize("epochs", [2, 3])
+@pytest.mark.parametrize("epochs", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     """What is left of a long journal, and what a new epoch adds to it, is proved from its first header on."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+import pytest
+
 from state import read_table
 from txtopo.testing.inline import run_inline
 
@@ -23,6 +25,7 @@ def topology():
 """
 
 
+@pytest.mark.slow
 def test_commands_know_the_table_of_bad_records(command_line):
     """Its committer and its state are drawn, proved, run again and simulated."""
     command_line.write_module("numbered", MODULE)

@@ -89,7 +89,7 @@ def test_without_a_terminal_nothing_is_agreed_to(command_line, place):
     place.check_totals()
 
 
-@pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])
+@pytest.mark.parametrize(("answer", "status"), [pytest.param("n", 1, marks=pytest.mark.slow), ("y", 0)])
 def test_at_a_terminal_it_asks(command_line, place, answer, status):
     """The answer decides."""
     fall_behind(place)

@@ -167,6 +167,7 @@ def test_crash_at_each_failpoint(tmp_path, rows_max) -> None:
         at += stride
 
 
+@pytest.mark.slow
 def test_crash_again_and_again(tmp_path, monkeypatch) -> None:
     """A crash after every few durable steps of the store, recovery included, until the run gets through."""
     from state import SqliteStore

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 
 import pytest
+from _pytest.mark import ParameterSet
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
@@ -48,6 +49,11 @@ def place(tmp_path: pathlib.Path) -> Place:
     return Place(tmp_path)
 
 
+def slowly(*names: str) -> list[ParameterSet]:
+    """Return cases that only the whole suite runs."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def refused(place: Place, *says: str) -> None:
     """Check that a run is refused, twice, in these words, and that nothing was changed by it."""
     before = place.seen()
@@ -74,6 +80,7 @@ def test_a_wiped_store_is_made_anew_from_the_journal(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_attempts_rise_over_a_wiped_store(place):
     """The store made anew begins above every epoch that a table has seen, so attempts rise, too."""
     for txid in (1, 2, 3):
@@ -99,6 +106,7 @@ def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_store_older_by_epochs_only_is_no_lost_lead(place):
     """Where the store is older and no transaction is missing, the epochs tell; nobody else leads, and it says so."""
     place.run(3)
@@ -128,6 +136,7 @@ def test_a_store_restored_from_exactly_one_lead_earlier(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_store_and_journal_restored_together(place):
     """If nothing tells what the tables hold beyond the store, they are rolled back, which is asked for."""
     place.run(2)
@@ -144,6 +153,7 @@ def test_store_and_journal_restored_together(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_store_and_journal_wiped(place):
     """Without a journal nothing is guessed: what is missing is named, and starting anew keeps the old tables."""
     place.run(3)
@@ -192,6 +202,7 @@ def test_coordinator_state_of_another_life(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_topology_begun_anew_by_hand(place):
     """Who removes tables and coordinator state, and leaves the journal, begins anew; the journals do not mix."""
     place.run(3)
@@ -206,6 +217,7 @@ def test_a_topology_begun_anew_by_hand(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_missing_metadata_is_begun_anew(place):
     """Metadata of begun transactions that is damaged stops the run; what was never committed is begun anew."""
     place.run(3)
@@ -266,7 +278,7 @@ def test_a_table_restored_to_an_earlier_moment(place):
     place.check_totals()
 
 
-@pytest.mark.parametrize("tool", ["append", "update", "delete", "restore"])
+@pytest.mark.parametrize("tool", ["append", *slowly("update", "delete", "restore")])
 def test_what_somebody_else_wrote_between_two_runs(place, tool):
     """A version of somebody else's is seen at the start, whatever made it, also one that equals an older one."""
     place.run(4)
@@ -306,6 +318,7 @@ def test_what_somebody_else_wrote_is_accepted(place):
     assert counts == counts_of(DATA) | {"intruder": 1000}
 
 
+@pytest.mark.slow
 def test_what_was_accepted_is_not_rolled_back(place):
     """Rolling back to the transaction that rows were accepted after keeps them."""
     place.run(4)
@@ -329,6 +342,7 @@ def test_upkeep_by_somebody_else_is_harmless(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_table_restored_without_a_transaction_missing(place):
     """A copy that lacks upkeep alone holds the same rows: nothing is wrong with it."""
     place.run(4)
@@ -343,6 +357,7 @@ def test_a_table_restored_without_a_transaction_missing(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_change_below_a_newer_version_of_upkeep(place):
     """A foreign version is seen wherever it stands among harmless ones."""
     place.run(4)
@@ -367,6 +382,7 @@ def test_a_table_of_another_topology(place):
     assert (diagnosis.go_to, diagnosis.anew, diagnosis.adopt) == (None, None, None)
 
 
+@pytest.mark.slow
 def test_a_table_of_another_life(place):
     """A table of the same topology, of an incarnation that ended, is refused with both txids."""
     place.run(4)
@@ -472,7 +488,9 @@ def test_a_crash_between_two_tables_is_no_divergence(place):
     place.check_totals()
 
 
-@pytest.mark.parametrize("name", ["group.commit.before", "group.commit.after", "table.open.after", "group.begin.after"])
+@pytest.mark.parametrize(
+    "name", ["group.commit.before", *slowly("group.commit.after", "table.open.after", "group.begin.after")]
+)
 def test_a_crash_round_a_write_is_no_divergence(place, name):
     """A write that landed without its mark, and markers without writes, are our own."""
     place.run(3)
@@ -484,6 +502,7 @@ def test_a_crash_round_a_write_is_no_divergence(place, name):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_staged_write_that_is_gone(place):
     """A group that can't be finished is rolled back and run again."""
     place.run(3)
@@ -498,6 +517,7 @@ def test_a_staged_write_that_is_gone(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_foreign_write_beside_a_group_under_way(place):
     """What somebody else wrote is taken back, and the group is finished by the next run."""
     place.run(3)
@@ -512,6 +532,7 @@ def test_a_foreign_write_beside_a_group_under_way(place):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_a_store_wiped_while_a_group_is_under_way(place):
     """A group that the journal can't count, for one table has not got so far, is rolled back and run again."""
     place.run(3)
@@ -564,6 +585,7 @@ def test_a_rebuilt_store_that_was_cut_short(place, name):
     place.check_totals()
 
 
+@pytest.mark.slow
 def test_repairs_follow_one_another(place):
     """A table that was rolled back and written again tells both times apart: in snapshots, and in later repairs."""
     place.run(2)

@@ -16,7 +16,10 @@ from txtopo.testing.inline import run_inline
 TRANSACTIONS = 24
 """Two groups of four tables, at least."""
 
-WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+WAYS = pytest.mark.parametrize(
+    "config",
+    [pytest.param(CONFIG, id="driver", marks=pytest.mark.slow), pytest.param(EXECUTORS_CONFIG, id="executors")],
+)
 STEPS = ("group.stage.after", "group.begin.after", "table.write.after", "delta.write.checked")
 
 
@@ -39,10 +42,7 @@ def run(output, config, handler) -> None:
         run_inline(topology(output, TRANSACTIONS), config)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [pytest.param(CONFIG, id="driver", marks=pytest.mark.slow), pytest.param(EXECUTORS_CONFIG, id="executors")],
-)
+@WAYS
 def test_at_every_step_of_a_run(tmp_path, config):
     """Between staging, note, and each Delta write, and between the look at a table and the write to it."""
     reached = Counter()
@@ -61,7 +61,13 @@ def test_at_every_step_of_a_run(tmp_path, config):
 @WAYS
 @pytest.mark.parametrize(
     ("step", "times"),
-    [("group.stage.after", 6), ("group.begin.after", 2), *(("table.write.after", times) for times in (5, 6, 7))],
+    [
+        ("group.stage.after", 6),
+        ("group.begin.after", 2),
+        pytest.param("table.write.after", 5, marks=pytest.mark.slow),
+        ("table.write.after", 6),
+        pytest.param("table.write.after", 7, marks=pytest.mark.slow),
+    ],
 )
 def test_while_a_coordinator_is_down(tmp_path, config, step, times):
     """What was staged is finished, or begun anew, by the next start."""

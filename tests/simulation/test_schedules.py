@@ -25,8 +25,8 @@ CI_SEEDS = {
     "ring": 4_000,
     "global count": 4_000,
 }
-FAST_SEEDS = 200
-"""As many of each are in the fast suite; the others are slow. The simulator catches each mutant within 120."""
+FAST_SEEDS = 120
+"""As many of each are in the fast suite; the others are slow. The simulator catches each mutant by then."""
 
 
 @attrs.frozen

@@ -202,6 +202,7 @@ def test_exchange_by_ipv6() -> None:
     assert len(record.received) == 2 * FRAMES
 
 
+@pytest.mark.slow
 def test_silent_peer() -> None:
     """What a peer that stands still does not read takes memory up to the watermark, 1 MiB; all of it arrives later."""
     record = Record()

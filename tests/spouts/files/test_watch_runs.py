@@ -101,7 +101,7 @@ def test_with_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     assert counts_in(tmp_path / "out") == {"a.txt": 2, "b.txt": 1, "0.txt": 1, "c.txt": 1}
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "zookeeper"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """Thirty thousand long names go to the store in records that it takes, and come back from it."""
     stores = {

@@ -257,7 +257,7 @@ class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
     pass
 
 
-@pytest.mark.parametrize("kind", [TransactionalInMemory, OpaqueInMemory])
+@pytest.mark.parametrize("kind", [TransactionalInMemory, pytest.param(OpaqueInMemory, marks=pytest.mark.slow)])
 def test_simulated(kind):
     """Crashes, zombies, lost and repeated answers at every step: every version of the table is exact."""
     world = MemoryTopics(f"runs-{next(_numbers)}")
