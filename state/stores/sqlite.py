@@ -113,8 +113,10 @@ class SqliteStore(Store):
     def _prepare(self) -> None:
         self._switch_to_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
+        if self._format() == _SCHEMA_VERSION:
+            return  # without a write, which would wait for a process that was stopped in the middle of its own
         with self._transaction() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            version = self._format()
             if version not in (0, _SCHEMA_VERSION):
                 raise StopError(
                     f"{self.path} was written by a later version of txtopo "
@@ -123,6 +125,10 @@ class SqliteStore(Store):
             for statement in _SCHEMA.strip().splitlines():
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def _format(self) -> int:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
     def _switch_to_wal(self) -> None:
         # SQLite's busy timeout does not apply to this statement: if several processes open a new file at the same
@@ -301,6 +307,11 @@ def _naming_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte is the kind of error
+            raise StopError(
+                f"the store {path} was locked by another process for {_BUSY_SECS:.0f} s: a process that was about to "
+                "write to it is stopped or hangs. Let it continue or end it, and start again"
+            ) from error
         raise StopError(
             f"the store {path} cannot be read or written: {error}; check that it is on a local disk with free space, "
             "that this process has write permission, and that it is a store of txtopo"

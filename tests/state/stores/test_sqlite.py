@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -126,6 +127,31 @@ def test_stopped_holder_still_holds(tmp_path):
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(AlreadyRunning, match="'sleeping'"):
             store.take_lead("a", "second")
+    store.close()
+
+
+def test_holder_stopped_while_it_writes_is_named(tmp_path):
+    """Whoever comes while the holder has the file locked for a write is told of the holder, not of the lock."""
+    holding = SqliteStore(tmp_path / "store.db")
+    holding.take_lead("a", "holder of a")
+    with closing(sqlite3.connect(tmp_path / "store.db")) as writing:
+        writing.execute("BEGIN IMMEDIATE")
+        other = SqliteStore(tmp_path / "store.db")
+        with pytest.raises(AlreadyRunning, match="holder of a"):
+            other.take_lead("a", "another one")
+        other.close()
+        holding.close()
+
+
+def test_file_that_stays_locked_is_told(tmp_path, monkeypatch):
+    """A write that another process keeps from being made ends with an error that says what to do."""
+    monkeypatch.setattr("state.stores.sqlite._BUSY_SECS", 0.05)
+    store = SqliteStore(tmp_path / "store.db")
+    with closing(sqlite3.connect(tmp_path / "store.db")) as writing:
+        writing.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StopError, match=r"store\.db was locked by another process .* is stopped or hangs"):
+            store.take_lead("a", "test")
+    store.take_lead("a", "test")
     store.close()
 
 
