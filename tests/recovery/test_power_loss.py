@@ -71,8 +71,10 @@ def test_at_each_step_of_a_group(tmp_path, disk, config):
         check_left(left, tmp_path / "left", config, 24)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("are_entries_lucky", [False, True], ids=["nothing more", "log entries too"])
+@pytest.mark.parametrize(
+    "are_entries_lucky",
+    [pytest.param(False, id="nothing more"), pytest.param(True, id="log entries too", marks=pytest.mark.slow)],
+)
 def test_after_upkeep(tmp_path, disk, are_entries_lucky):
     """The power fails after checkpoints and compactions, and after the next Delta write, which syncs their names."""
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
