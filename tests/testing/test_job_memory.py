@@ -115,7 +115,7 @@ def story(world: World) -> tuple:
     [
         ("ring", tuple(RATES)),
         pytest.param("orders", tuple(RATES), marks=pytest.mark.slow),
-        pytest.param("orders", (Failures,), marks=pytest.mark.slow),
+        ("orders", (Failures,)),
     ],
 )
 def test_what_is_remembered_changes_no_schedule(name, kinds, tmp_path):
