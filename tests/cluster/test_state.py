@@ -17,8 +17,6 @@ from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus, Term, lacki
 from txtopo.errors import NoLeader, NotLeader, StopError
 from txtopo.testing import ZooKeeperServer
 
-pytestmark = pytest.mark.slow
-
 _ROOTS = itertools.count(1)
 DEADLINE_SECS = 30.0
 WORDS = Topology("words-1-9", "words", "word-counts", Status.ACTIVE, 9.0)

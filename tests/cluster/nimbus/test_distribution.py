@@ -25,8 +25,6 @@ from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus
 from txtopo.errors import CodeUnavailable, ConfigError
 from txtopo.testing import CodeDistributorConformance, DistributorNimbus, DistributorPlace, ZooKeeperServer
 
-pytestmark = pytest.mark.slow
-
 _ROOTS = itertools.count(1)
 TOKEN = "token-of-the-cluster"
 

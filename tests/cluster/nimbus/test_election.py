@@ -15,8 +15,6 @@ from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.state import ClusterState, Nimbus
 from txtopo.testing import ElectorPlace, LeaderElectorConformance, ZooKeeperServer
 
-pytestmark = pytest.mark.slow
-
 _ROOTS = itertools.count(1)
 DEADLINE_SECS = 30.0
 

@@ -150,7 +150,6 @@ def steered(zookeeper: ZooKeeperServer) -> Iterator[tuple[Steered, Relay]]:
     relay.close()
 
 
-@pytest.mark.slow
 def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
     """It beats again and again; only while the topology is ACTIVE may transactions begin; KILLED is an orderly stop."""
     leader, _ = steered
@@ -166,7 +165,6 @@ def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
     wait_for("it stops", lambda: leader.control.is_stopping)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["moved", "taken away", "gone", "failed"])
 def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) -> None:
     """The run ends when the topology is assigned anew, or to nobody, or is gone, or has failed."""
@@ -185,7 +183,6 @@ def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) 
     wait_for("it stops", lambda: leader.control.is_stopping)
 
 
-@pytest.mark.slow
 def test_pulse_without_zookeeper(steered: tuple[Steered, Relay]) -> None:
     """The run ends after ``supervisor.isolation.secs`` without ZooKeeper, whether a supervisor is there or not."""
     leader, relay = steered

@@ -24,8 +24,6 @@ from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.supervisor import Supervisor, _Slot
 from txtopo.testing import ZooKeeperServer
 
-pytestmark = pytest.mark.slow
-
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
 """A module whose import does not end: its driver beats, and starts no Spark."""
 
