@@ -2,8 +2,9 @@
 
 BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
+PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 
-.PHONY: help fast fast-1 fast-2 long test test-with-spark test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8 lint docs bench
+.PHONY: help fast fast-1 fast-2 long test test-with-spark $(PARTS) lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in three minutes"
@@ -31,13 +32,13 @@ long:
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end.
 test:
-	$(side_by_side) test-with-spark test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
+	$(side_by_side) test-with-spark $(PARTS)
 
 test-with-spark:
 	$(call logged,pytest -q --durations=30 -m 'spark and not long')
 
-test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8:
-	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/8)
+$(PARTS):
+	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/$(words $(PARTS)))
 
 lint:
 	$(BIN)ruff check .
