@@ -7,7 +7,6 @@ import pathlib
 import shutil
 
 import pytest
-from _pytest.mark import ParameterSet
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
@@ -47,11 +46,6 @@ def crash_at(name: str, count: int = 1):
 @pytest.fixture
 def place(tmp_path: pathlib.Path) -> Place:
     return Place(tmp_path)
-
-
-def slowly(*names: str) -> list[ParameterSet]:
-    """Return cases that only the whole suite runs."""
-    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def refused(place: Place, *says: str) -> None:
@@ -278,7 +272,9 @@ def test_a_table_restored_to_an_earlier_moment(place):
     place.check_totals()
 
 
-@pytest.mark.parametrize("tool", ["append", *slowly("update", "delete", "restore")])
+@pytest.mark.parametrize(
+    "tool", ["append", *(pytest.param(tool, marks=pytest.mark.slow) for tool in ("update", "delete", "restore"))]
+)
 def test_what_somebody_else_wrote_between_two_runs(place, tool):
     """A version of somebody else's is seen at the start, whatever made it, also one that equals an older one."""
     place.run(4)
@@ -489,7 +485,13 @@ def test_a_crash_between_two_tables_is_no_divergence(place):
 
 
 @pytest.mark.parametrize(
-    "name", ["group.commit.before", *slowly("group.commit.after", "table.open.after", "group.begin.after")]
+    "name",
+    [
+        "group.commit.before",
+        pytest.param("group.commit.after", marks=pytest.mark.slow),
+        pytest.param("table.open.after", marks=pytest.mark.slow),
+        pytest.param("group.begin.after", marks=pytest.mark.slow),
+    ],
 )
 def test_a_crash_round_a_write_is_no_divergence(place, name):
     """A write that landed without its mark, and markers without writes, are our own."""
