@@ -138,7 +138,7 @@ class SqliteStore(Store):
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                if not _is_locked_out(error) or time.monotonic() > deadline:
                     raise
                 threading.Event().wait(_POLL_SECS)
             else:
@@ -302,12 +302,17 @@ def _below(path: str) -> tuple[str, str]:
     return f"{path}/", f"{path}0"
 
 
+def _is_locked_out(error: Exception) -> bool:
+    # The lowest byte is the kind of error. Errors that do not come from SQLite have no code.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
 @contextlib.contextmanager
 def _naming_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte is the kind of error
+        if _is_locked_out(error):
             raise StopError(
                 f"the store {path} was locked by another process for {_BUSY_SECS:.0f} s: a process that was about to "
                 "write to it is stopped or hangs. Let it continue or end it, and start again"
