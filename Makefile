@@ -2,6 +2,8 @@
 
 BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
+CLASSES := $(LOGS)/spark.jsa
+QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 
 .PHONY: help fast fast-1 fast-2 long test test-with-spark $(PARTS) lint docs bench
@@ -30,9 +32,15 @@ long:
 	$(BIN)pytest -q --durations=0 -m long
 
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
-# done takes the next part. If one part fails, the others still run to their end.
-test:
+# done takes the next part. If one part fails, the others still run to their end. Most of the time of a JVM that runs
+# Spark for some seconds is spent on loading classes and compiling; a third of it is left with these options.
+test: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
+test: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
+test: $(CLASSES)
 	$(side_by_side) test-with-spark $(PARTS)
+
+$(CLASSES):
+	-SPARK_SUBMIT_OPTS="$(QUICK_JVM)" $(BIN)python -m tests.spark.class_archive $@
 
 test-with-spark:
 	$(call logged,pytest -q --durations=30 -m 'spark and not long')

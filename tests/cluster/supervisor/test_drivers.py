@@ -141,7 +141,7 @@ def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
     """Deactivated, what has begun is committed and nothing else begins; a new driver begins nothing, either."""
     cluster = make_cluster()
     [supervisor] = cluster.supervisors
-    topology = cluster.submit()
+    topology = cluster.submit(total=150)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
     assert "is INACTIVE" in cluster.command("deactivate", "counting")
     cluster.wait_for("it is inactive", lambda: cluster.stages() == ["inactive"])
@@ -153,14 +153,14 @@ def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
     cluster.wait_for("it is inactive again", lambda: cluster.figures().get("committedTxid") == counted)
     assert (cluster.counted(), counts_in(cluster.output)) == (counted, expected(counted))
     assert "is ACTIVE" in cluster.command("activate", "counting")
-    cluster.wait_until_counted()
+    cluster.wait_until_counted(150)
 
 
 def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     """A killed topology stops in good order and goes after its wait; submitted again with new code, it goes on."""
     cluster = make_cluster()
     [supervisor] = cluster.supervisors
-    topology = cluster.submit(pause=0.2)
+    topology = cluster.submit(total=1000)
     cluster.wait_for("it commits", lambda: cluster.counted() >= 3)
     assert "is in use" in cluster.submit(is_right=False)
     assert "is KILLED; kill in" in cluster.command("kill", "counting", "--wait", "600")
@@ -173,10 +173,11 @@ def test_kill_and_submit_again(make_cluster: MakeCluster) -> None:
     cluster.wait_for("it is gone", lambda: not cluster.cluster.statuses())
     assert time.monotonic() - started < 60.0
     changed = cluster.copy_of_code(**{"Count(1, bug_at)": "Count(1000, bug_at)"})
-    again = cluster.submit(changed)
+    total = counted + 20
+    again = cluster.submit(changed, total=total)
     assert again != topology
     cluster.wait_for("it has finished", lambda: cluster.status() == "FINISHED")
-    before, after = expected(counted), expected()
+    before, after = expected(counted), expected(total)
     assert counts_in(cluster.output) == {key: n + 1000 * (after[key] - n) for key, n in before.items()}
 
 
