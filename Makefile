@@ -6,12 +6,13 @@ CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 
-.PHONY: help fast fast-1 fast-2 long test test-with-spark $(PARTS) lint docs bench
+.PHONY: help fast fast-1 fast-2 long test test-with-spark $(PARTS) compat lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in three minutes"
 	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills of a cluster's processes at further moments"
+	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
 	@echo "make docs    the site, in build/site"
 	@echo "make bench   the small benchmarks"
@@ -34,9 +35,11 @@ long:
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end. Most of the time of a JVM that runs
 # Spark for some seconds is spent on loading classes and compiling; a third of it is left with these options.
-test: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
-test: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
-test: $(CLASSES)
+test long: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
+test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
+test long: $(CLASSES)
+
+test:
 	$(side_by_side) test-with-spark $(PARTS)
 
 $(CLASSES):
@@ -47,6 +50,11 @@ test-with-spark:
 
 $(PARTS):
 	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/$(words $(PARTS)))
+
+compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
+compat: export SPARK_SUBMIT_OPTS := $(QUICK_JVM)
+compat:
+	$(BIN)python -m tests.compat --quick 3.5.1 4.3.0
 
 lint:
 	$(BIN)ruff check .

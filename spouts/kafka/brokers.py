@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import operator
 import os
 import threading
 import time
@@ -240,16 +241,12 @@ class BrokerLog(KafkaLog):
         self._has_come = True
         # A poll waits for one message; consume() with a timeout would wait for all that it is asked for.
         more = consumer.consume(min(left, CHUNK_RECORDS), 0) if left > 1 else ()
-        for message in (first, *more):
-            if message.error() is not None:
-                self._handle_error(consumer, reading, message, on_lost)
+        for (topic, partition, is_error), messages in _runs([first, *more]):
+            if not is_error:
+                reading[topic, partition].add(messages)
                 continue
-            each = reading[message.topic(), message.partition()]
-            offset = message.offset()
-            if offset >= each.span.end:
-                each.next = each.span.end
-            elif offset >= each.next:
-                each.add(message)
+            for message in messages:
+                self._handle_error(consumer, reading, message, on_lost)
 
     def _handle_error(
         self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], message: Any, on_lost: OnLost
@@ -458,10 +455,14 @@ class _Reading:
         """Whether the next chunk is fetched, or all is."""
         return self.is_done or len(self.waiting) >= CHUNK_RECORDS or self._bytes >= CHUNK_BYTES
 
-    def add(self, message: Any) -> None:
-        self.waiting.append(message)
-        self._bytes += len(message)  # its value's
-        self.next = message.offset() + 1
+    def add(self, messages: Sequence[Any]) -> None:
+        """Take messages of the span's partition, which come in its order; some may lie outside the span."""
+        first, end = messages[0].offset(), messages[-1].offset() + 1
+        if first < self.next or end > self.span.end:
+            messages = [message for message in messages if self.next <= message.offset() < self.span.end]
+        self.waiting += messages
+        self._bytes += sum(map(len, messages))  # of their values
+        self.next = max(self.next, min(end, self.span.end))
 
     def take_chunk(self) -> list[Message]:
         """Return the next chunk, which depends on the records alone, however many are fetched already."""
@@ -470,7 +471,7 @@ class _Reading:
             sums = itertools.accumulate(len(message) for message in self.waiting[:count])
             count = next((number for number, total in enumerate(sums, 1) if total >= CHUNK_BYTES), count)
         chunk, self.waiting = self.waiting[:count], self.waiting[count:]
-        self._bytes -= sum(map(len, chunk))
+        self._bytes = sum(map(len, self.waiting))
         return chunk
 
 
@@ -493,6 +494,22 @@ def shared_log(servers: str, properties: ClientProperties, timeout_secs: float) 
     if key not in _logs.by_key:
         _logs.by_key[key] = BrokerLog(servers, properties, timeout_secs)
     return _logs.by_key[key]
+
+
+def _runs(messages: Sequence[Any]) -> Iterator[tuple[tuple[str, int, bool], Sequence[Any]]]:
+    """Yield messages that follow each other and are of one partition, or errors of it.
+
+    A consumer mostly has messages of one kind. To look at each alone would make reading a fourth slower.
+    """
+    topics = [message.topic() for message in messages]
+    partitions = [message.partition() for message in messages]
+    are_errors = [message.error() is not None for message in messages]
+    if all(column.count(column[0]) == len(column) for column in (topics, partitions, are_errors)):
+        yield (topics[0], partitions[0], are_errors[0]), messages
+        return
+    kinds = zip(topics, partitions, are_errors, strict=True)
+    for kind, run in itertools.groupby(zip(kinds, messages, strict=True), operator.itemgetter(0)):
+        yield kind, [message for _, message in run]
 
 
 def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 DATA = make_data(3, 900)
 DEADLINE_SECS = 240
+KILLS = 2
 
 
 def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[bytes]:
@@ -48,10 +49,10 @@ def test_killed_and_resumed(tmp_path: pathlib.Path) -> None:
         before = committed(tmp_path)
         process = start(tmp_path)
         goal = before + rng.randrange(1, 120)
-        while process.poll() is None and kills < 3 and committed(tmp_path) < goal:
+        while process.poll() is None and kills < KILLS and committed(tmp_path) < goal:
             assert time.monotonic() < deadline, "the run makes no progress"
             time.sleep(rng.random() * 0.02)
-        if kills == 3:
+        if kills == KILLS:
             assert process.wait(DEADLINE_SECS) == 0
         if process.poll() == 0:
             break

@@ -1,7 +1,7 @@
 """The Spark tests with other versions of Spark, each in an environment of its own: what a user's pip makes.
 
 \b
-    python -m tests.compat 3.5.1 4.1.4          every test that starts Spark, with the lowest version and another
+    python -m tests.compat 3.5.1 4.1.4          every test that starts Spark, with the lowest version beside another
     python -m tests.compat --quick 3.5.1        the tests that depend on Spark's insides: DataFrames, sessions, Delta
     python -m tests.compat --test PATH 4.2.0    some tests
 
@@ -19,7 +19,9 @@ import subprocess
 import sys
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import click
 
@@ -34,10 +36,13 @@ QUICK = (
     "tests/acceptance/test_frames.py",
     "tests/acceptance/test_words.py",
 )
-"""What depends on Spark's insides; half of a minute where nothing else runs."""
+"""What depends on Spark's insides."""
 
 EVERY = ("tests/spark", "tests/acceptance", "tests/committers", "tests/examples", "tests/spouts/test_conformance.py")
 """All tests that start Spark, but those of disasters, which come by other versions as they do by one."""
+
+SIDE_BY_SIDE = 2
+"""How many versions are tested at the same time."""
 
 
 class Environment:
@@ -66,12 +71,15 @@ class Environment:
                 raise click.ClickException(f"pip can't install this project with Spark {self.version}")
         mark.write_text(wanted)
 
-    def test(self, tests: tuple[str, ...]) -> bool:
-        """Run tests; return whether they have passed."""
+    def test(self, tests: tuple[str, ...]) -> tuple[bool, str]:
+        """Run tests; return whether they have passed, and their output."""
         command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         others = {"SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
         environment = {name: value for name, value in os.environ.items() if name not in others}
-        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        return ended.returncode == 0, ended.stdout
 
     def packages(self) -> str:
         """Return what was installed, of what matters here."""
@@ -92,14 +100,21 @@ class Environment:
 def main(versions: tuple[str, ...], *, quick: bool, chosen: tuple[str, ...]) -> None:
     """Run the tests with each version; end with status 1 if some have failed."""
     tests = chosen or (QUICK if quick else EVERY)
-    failed = []
-    for version in versions:
-        started = time.monotonic()
+    one_is_made = Lock()  # pip builds this project in its own folder
+
+    def passes(version: str) -> bool:
         environment = Environment(version)
-        environment.make()
-        print(f"== Spark {version} ({environment.packages()}), made in {time.monotonic() - started:.0f} s", flush=True)
-        if not environment.test(tests):
-            failed.append(version)
+        with one_is_made:
+            started = time.monotonic()
+            environment.make()
+            made = time.monotonic()
+        is_good, output = environment.test(tests)
+        took = f"made in {made - started:.0f} s, tested in {time.monotonic() - made:.0f} s"
+        print(f"== Spark {version} ({environment.packages()}), {took}\n{output}", flush=True)
+        return is_good
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        failed = [version for version, is_good in zip(versions, pool.map(passes, versions), strict=True) if not is_good]
     if failed:
         print(f"failed with Spark {', '.join(failed)}")
         sys.exit(1)

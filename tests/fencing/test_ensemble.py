@@ -19,8 +19,8 @@ from txtopo.testing.zookeeper import ZooKeeperEnsemble, running_ensemble
 
 pytestmark = pytest.mark.slow
 
-TRANSACTIONS = 180
-KILL_AT = (20, 60, 100, 140)
+TRANSACTIONS = 90
+KILL_AT = (20, 60)
 TICK_TIME_MS = 200
 SESSION_SECS = 4.0
 STARTS_MAX = 10

@@ -1,4 +1,4 @@
-"""Every promise holds in 20,000 seeded disasters; the same seed makes the same schedule; a failing one shrinks."""
+"""Every promise holds in 5,000 seeded disasters; the same seed makes the same schedule; a failing one shrinks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from txtopo.cli.main import txtopo
 from txtopo.testing.simulation.schedules import Failure, make_subject, run_schedules
 
 CI_SEEDS = {
-    "words": 5_000,
-    "words, opaque state": 3_000,
-    "words, opaque source": 4_000,
-    "ring": 4_000,
-    "global count": 4_000,
+    "words": 1_200,
+    "words, opaque state": 800,
+    "words, opaque source": 1_000,
+    "ring": 1_000,
+    "global count": 1_000,
 }
 FAST_SEEDS = 120
 """As many of each are in the fast suite; the others are slow. The simulator catches each mutant by then."""

@@ -28,7 +28,7 @@ def main(path: Path) -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -XX:ArchiveClassesAtExit={path}"
     with spark_session(Config(spark_master="local[2]"), "class-archive") as session:
         _use(session)
-    gateway = SparkContext._gateway  # noqa: SLF001 - no other way to wait for the JVM
+    gateway = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait()

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.plain_topologies import SENTENCES, broken, slow, word_count
+from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, UserCodeError
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
@@ -84,7 +85,7 @@ def test_without_ackers(spark: SparkSession, tmp_path: Path) -> None:
     assert counted(tmp_path) == expected(500)
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("kill", variants(signal.SIGSTOP, long=[signal.SIGKILL]))
 def test_worker_dies(spark: SparkSession, tmp_path: Path, kill: signal.Signals) -> None:
     """A worker that is killed or stands still is replaced; the other goes on, the same process, and roots are acked."""
     with start(slow(tmp_path, 0.001), Config({"topology.workers": 2}), spark=spark) as running:

@@ -15,6 +15,7 @@ from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import SESSION_SECS, TOKEN, Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
 from tests.cluster.scenarios.lost_leader import Drivers, play
+from tests.variants import variants
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
@@ -22,7 +23,7 @@ from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("round_", range(3))
+@pytest.mark.parametrize("round_", variants(0, long=[1, 2]))
 def test_lost_leader(zookeeper: ZooKeeperServer, tmp_path: Path, round_: int) -> None:
     """H1, H2: the leader and its disk go; only one that has the code of all four topologies leads, and soon."""
     assert play(zookeeper.hosts, tmp_path / str(round_)).leader_after_secs < 10.0
@@ -86,7 +87,7 @@ def test_leader_that_wakes_up(make: Make) -> None:
     assert cluster.leader() is other
 
 
-@pytest.mark.parametrize("request_", ["kill", "rebalance"])
+@pytest.mark.parametrize("request_", variants("kill", long=["rebalance"]))
 def test_wait_survives_leaders(make: Make, request_: str) -> None:
     """H6: with three changes of leaders in its wait, a kill or rebalance is carried out when it was to be, not later."""
     cluster = make(3).start()
@@ -136,7 +137,7 @@ def test_nimbus_that_is_started_again(make: Make) -> None:
 STEPS = ("number", "keep", "upload", "publish", "check", "replicate", "start")
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", variants("after", long=["before"]))
 @pytest.mark.parametrize("step", STEPS)
 def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
     """H7: at every step of a submission: it is either active with its code or absent, and leaves no code behind."""
@@ -157,7 +158,7 @@ def test_death_in_a_submission(make: Make, step: str, side: str) -> None:
     assert nimbus.submit("words" if not is_active else "others").status_code == 201
 
 
-@pytest.mark.parametrize("step", ["keep.before", "keep.after", "hold.before", "hold.after"])
+@pytest.mark.parametrize("step", variants("keep.after", "hold.after", long=["keep.before", "hold.before"]))
 def test_death_of_a_follower_while_it_copies(make: Make, step: str) -> None:
     """It holds nothing that it has not checked; started again, it copies, and the submission goes on."""
     cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
@@ -210,6 +211,7 @@ def test_code_that_is_lost(make: Make) -> None:
     wait_for("both hold both", lambda: holder.codes() == other.codes() == sorted([lost, words]))
 
 
+@pytest.mark.long
 def test_time_without_code_survives_leaders(make: Make) -> None:
     """H11: the moment at which the code was lost stays what it was when other leaders follow; they count from there."""
     cluster = make(2, nimbus_code_lost_secs=15)

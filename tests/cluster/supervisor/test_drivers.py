@@ -54,6 +54,7 @@ def test_killed_driver(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted()
 
 
+@pytest.mark.long
 def test_killed_supervisor(make_cluster: MakeCluster) -> None:
     """H9: a supervisor that is killed, or ends in good order, and comes back finds its driver running."""
     cluster = make_cluster()
@@ -137,6 +138,7 @@ def test_driver_that_is_stopped_and_wakes_up(make_cluster: MakeCluster) -> None:
     cluster.wait_until_counted()
 
 
+@pytest.mark.long
 def test_deactivate_and_activate(make_cluster: MakeCluster) -> None:
     """Deactivated, what has begun is committed and nothing else begins; a new driver begins nothing, either."""
     cluster = make_cluster()

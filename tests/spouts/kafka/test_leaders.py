@@ -11,6 +11,7 @@ import pytest
 from tests.cli.test_audit import audited
 from tests.kafka_soak.__main__ import soak_leaders
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_for
+from tests.variants import variants
 from txtopo.testing.kafka import KafkaCluster
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def cluster(kafka, tmp_path_factory) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("kind", ["transactional", pytest.param("opaque", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", variants("transactional", long=["opaque"]))
 def test_leaders_that_are_killed(cluster, tmp_path, kind):
     """Another broker leads their partitions, and the run goes on; so it does when the dead one comes back."""
     topic = f"leaders-{next(_numbers)}"
@@ -49,7 +50,7 @@ def test_leaders_that_are_killed(cluster, tmp_path, kind):
     assert audited(tmp_path).findings == []
 
 
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+@pytest.mark.parametrize("kind", variants("opaque", long=["transactional"]))
 def test_a_partition_that_nobody_leads(cluster, tmp_path, kind):
     """Its only broker is dead: the others are read meanwhile, and it is when that comes back."""
     topic = f"leaders-{next(_numbers)}"
@@ -76,6 +77,7 @@ def test_a_partition_that_nobody_leads(cluster, tmp_path, kind):
     assert audited(tmp_path).findings == []
 
 
+@pytest.mark.long
 def test_a_plain_topology(cluster, tmp_path):
     """KafkaSpout commits nothing ahead of what was processed, and everything in the end."""
     outcome = soak_leaders(cluster, 4_000, tmp_path)

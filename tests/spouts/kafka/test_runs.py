@@ -22,6 +22,7 @@ from state import MemoryState, StateKind, read_table
 from tests.cli.test_audit import audited
 from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks, topology_of
+from tests.variants import variants
 from txtopo import Fields
 from txtopo.errors import ConfigError, InputError, StateAccessError
 from txtopo.testing.inline import run_inline
@@ -146,7 +147,7 @@ KILLS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+@pytest.mark.parametrize("kind", variants("transactional", long=["opaque"]))
 def test_killed_eight_times(kafka, clicks, tmp_path, kind):
     """Transactions, aborted ones, bad records and new partitions meanwhile: every total is what was produced."""
     for number, failpoint in enumerate((SAVES[kind], *KILLS)):
@@ -167,7 +168,7 @@ def test_killed_eight_times(kafka, clicks, tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+@pytest.mark.parametrize("kind", variants("transactional", long=["opaque"]))
 def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
     """A run waits for it, however it went, and goes on."""
     del kafka  # which skips if a broker can't be had

@@ -1,0 +1,18 @@
+"""Which variants of a slow test the whole suite runs, and which ones ``make long`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def variants(*values: Any, long: Iterable[Any] = ()) -> list[Any]:
+    """Return a test's parameters.
+
+    Args:
+        values: those that the whole suite runs.
+        long: those that run only if asked for.
+    """
+    return [*values, *(pytest.param(value, marks=pytest.mark.long) for value in long)]
