@@ -4,30 +4,32 @@ BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
 CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
+FAST_PARTS := fast-1 fast-2 fast-3
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 
-.PHONY: help fast fast-1 fast-2 long test test-with-spark $(PARTS) compat lint docs bench
+.PHONY: help fast $(FAST_PARTS) long test test-with-spark $(PARTS) compat lint docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in three minutes"
 	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
-	@echo "make long    the long ones: kills of a cluster's processes at further moments"
+	@echo "make long    the long ones: kills and other disasters at further moments"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
 	@echo "make docs    the site, in build/site"
 	@echo "make bench   the small benchmarks"
 
 # Recipes that run side by side write to files, and show their output when they end.
-side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=2
+side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs
 logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
+# Three processes keep two cores busy, since some tests wait for a server. Their folders are in memory if that can be,
+# where a sync costs nothing: what must be synced is recorded, not timed.
 fast:
-	$(side_by_side) fast-1 fast-2
+	$(side_by_side) $(FAST_PARTS)
 
-# Their folders are in memory if that can be, where a sync costs nothing: what must be synced is recorded, not timed.
-fast-1 fast-2: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
-fast-1 fast-2:
-	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/2)
+$(FAST_PARTS): export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
+$(FAST_PARTS):
+	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))
 
 long:
 	$(BIN)pytest -q --durations=0 -m long
@@ -40,7 +42,7 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 test long: $(CLASSES)
 
 test:
-	$(side_by_side) test-with-spark $(PARTS)
+	$(side_by_side)=2 test-with-spark $(PARTS)
 
 $(CLASSES):
 	-SPARK_SUBMIT_OPTS="$(QUICK_JVM)" $(BIN)python -m tests.spark.class_archive $@
