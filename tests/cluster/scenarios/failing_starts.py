@@ -12,7 +12,8 @@ import attrs
 from tests.cluster.nimbuses import next_root
 from tests.cluster.supervisors import DriverCluster, SupervisorProcess
 
-RETRIES = 2
+RETRIES = 5
+"""Enough for the other supervisor to start meanwhile."""
 
 
 @attrs.frozen
