@@ -12,7 +12,7 @@ import attrs
 from tests.cluster.nimbuses import next_root
 from tests.cluster.supervisors import DriverCluster, SupervisorProcess
 
-RETRIES = 5
+RETRIES = 3
 """Enough for the other supervisor to start meanwhile."""
 
 
