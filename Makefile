@@ -19,13 +19,13 @@ help:
 	@echo "make bench   the small benchmarks"
 
 # Recipes that run side by side write to files, and show their output when they end.
-side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs
+side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
 logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
 # Three processes keep two cores busy, since some tests wait for a server. Their folders are in memory if that can be,
 # where a sync costs nothing: what must be synced is recorded, not timed.
 fast:
-	$(side_by_side) $(FAST_PARTS)
+	$(call side_by_side,3,$(FAST_PARTS))
 
 $(FAST_PARTS): export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 $(FAST_PARTS):
@@ -37,12 +37,12 @@ long:
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end. Most of the time of a JVM that runs
 # Spark for some seconds is spent on loading classes and compiling; a third of it is left with these options.
-test long: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
+test long compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
 test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(abspath $(CLASSES))
 test long: $(CLASSES)
 
 test:
-	$(side_by_side)=2 test-with-spark $(PARTS)
+	$(call side_by_side,2,test-with-spark $(PARTS))
 
 $(CLASSES):
 	-SPARK_SUBMIT_OPTS="$(QUICK_JVM)" $(BIN)python -m tests.spark.class_archive $@
@@ -53,7 +53,6 @@ test-with-spark:
 $(PARTS):
 	$(call logged,pytest -q --durations=30 -m 'not spark and not long' --part $(subst test-,,$@)/$(words $(PARTS)))
 
-compat: export SPARK_LAUNCHER_OPTS := $(QUICK_JVM)
 compat: export SPARK_SUBMIT_OPTS := $(QUICK_JVM)
 compat:
 	$(BIN)python -m tests.compat --quick 3.5.1 4.3.0

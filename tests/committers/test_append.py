@@ -15,6 +15,7 @@ from state import DeltaRows, DeltaState, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
 from tests.recovery.crashes import CrashError, CrashingStore, Fuse
 from tests.state.delta.crashing_runs import Crash, run_with_crash
+from tests.variants import variants
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure, StateAccessError
 from txtopo.testing.inline import InlineJobRunner, run_inline
@@ -150,11 +151,12 @@ def test_an_opaque_source(tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stride", variants(3, long=[1]))
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
-def test_crash_at_each_failpoint(tmp_path, rows_max) -> None:
+def test_crash_at_each_failpoint(tmp_path, rows_max, stride) -> None:
     """Promises 8, 9 and 16: a crash at any failpoint, and the run that follows ends with exact tables, all three."""
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=2)
-    at, stride = 1, 3
+    at = 1
     while True:
         output, crash = tmp_path / str(at), Crash(at)
         finished = run_with_crash(lambda output=output: rows_topology(output), crash, config)

@@ -8,7 +8,6 @@ Spark, the JVM starts without it.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -24,9 +23,8 @@ from txtopo.spark.session import spark_session
 def main(path: Path) -> None:
     """Run what most tests run, and end the JVM, which writes the archive."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -XX:ArchiveClassesAtExit={path}"
-    with spark_session(Config(spark_master="local[2]"), "class-archive") as session:
+    config = Config({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={path}"}, spark_master="local[2]")
+    with spark_session(config, "class-archive") as session:
         _use(session)
     gateway = SparkContext._gateway
     gateway.shutdown()
