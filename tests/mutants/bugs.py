@@ -1081,7 +1081,7 @@ BUGS = (
     Bug(
         "an ack that names a dead epoch accepted",
         "txtopo/acking/trees/acker.py",
-        "if not tree.value or mask & self._dead:",
+        "if not tree.value or mask & dead:",
         "if not tree.value:",
         subjects=PLAIN,
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -68,8 +69,7 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
         lowest = min(tasks)
         return Choice(one=lambda _values: lowest)
     if grouping.fields is not None:
-        positions = [fields.index(name) for name in grouping.fields]
-        key_of = _key_of(positions)
+        key_of = itemgetter(*(fields.index(name) for name in grouping.fields))
         return Choice(one=_by_key(key_of, tasks) if kind is GroupingKind.FIELDS else _by_two_keys(key_of, tasks))
     return Choice(one=_shuffle(local if kind is GroupingKind.LOCAL_OR_SHUFFLE and local else tasks, rng))
 
@@ -86,13 +86,6 @@ def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
         return current
 
     return choose
-
-
-def _key_of(positions: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
-    if len(positions) == 1:
-        (position,) = positions
-        return lambda values: values[position]
-    return lambda values: tuple(values[position] for position in positions)
 
 
 def _by_key(key_of: Callable[[Sequence[Any]], Any], tasks: Sequence[int]) -> ChooseOne:

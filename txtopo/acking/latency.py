@@ -20,7 +20,7 @@ class LatencyHistogram:
 
     def add(self, secs: float) -> None:
         """Count a duration, in seconds."""
-        self.buckets[int(math.log2(max(secs, _LEAST_SECS) / _LEAST_SECS) * _STEPS)] += 1
+        self.buckets[int(math.log2(secs / _LEAST_SECS) * _STEPS) if secs > _LEAST_SECS else 0] += 1
 
     def quantile(self, share: float) -> float | None:
         """Return the duration, in seconds, that a share of all are not longer than; None if there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 
 from txtopo.acking.frames import Columns, Frame
 from txtopo.acking.trees.ids import acker_of
@@ -46,7 +47,7 @@ class Outbox:
         self.acks: dict[int, int] = {}
         """By root, the XOR of edge ids of its tuples that were acked here, and of those added."""
         self.masks: dict[int, int] = {}
-        """By root, the bits of the workers that the added ones were sent to; a root without an entry: none."""
+        """By root of ``acks``, the bits of the workers that the added ones were sent to; without an entry: none."""
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
@@ -57,7 +58,7 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits to be flushed to another worker or an acker."""
-        return not (self.acks or self.masks or self.failed or self.reset or any(c.values for c in self.columns))
+        return not (self.acks or self.failed or self.reset or any(c.values for c in self.columns))
 
     def drop(self, worker: int) -> None:
         """Forget the tuples for the tasks of a worker."""
@@ -72,7 +73,7 @@ class Outbox:
             if columns.values:
                 frame = frames.setdefault(self._worker_of[columns.task], Frame())
                 frame.tuples.append(columns.take())
-        if self.acks or self.masks:
+        if self.acks:
             self._take_acks(frames)
         for roots, name in ((self.failed, "failed"), (self.reset, "reset")):
             for root in roots:
@@ -82,14 +83,16 @@ class Outbox:
 
     def _take_acks(self, frames: dict[int, Frame]) -> None:
         acks, masks, workers = self.acks, self.masks, self._acker_workers
-        for root in masks.keys() - acks.keys():
-            acks[root] = 0
         if len(set(workers)) == 1:
             frame = frames.setdefault(workers[0], Frame())
-            frame.acks = (list(acks), list(acks.values()), [masks.get(root, 0) for root in acks])
+            frame.acks = (list(acks), list(acks.values()), list(map(masks.get, acks, repeat(0))))
         else:
+            parts: dict[int, tuple[list[int], list[int], list[int]]] = {}
             for root, value in acks.items():
-                roots, values, seen = frames.setdefault(workers[acker_of(root)], Frame()).acks
+                acker = acker_of(root)
+                if acker not in parts:
+                    parts[acker] = frames.setdefault(workers[acker], Frame()).acks
+                roots, values, seen = parts[acker]
                 roots.append(root)
                 values.append(value)
                 seen.append(masks.get(root, 0))

@@ -341,16 +341,19 @@ class SpoutTask(Task):
 
     def ack(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots were acked; those that are not pending any more are ignored."""
-        now = self._clock()
+        now, hooks = self._clock(), self.emitting.hooks
+        settle, add = self.pending.settle, self.latencies.add
         with self.user_code():
+            tell_spout = self._spout.ack
             for root in roots:
-                pending = self.pending.settle(root)
+                pending = settle(root)
                 if pending is not None:
                     latency = now - pending.emitted_at
-                    self.latencies.add(latency)
+                    add(latency)
                     self._acked += 1
-                    self._tell("spout_acked", pending.message_id, latency)
-                    self._spout.ack(pending.message_id)
+                    if hooks:
+                        self._tell("spout_acked", pending.message_id, latency)
+                    tell_spout(pending.message_id)
 
     def fail(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots failed; those that are not pending any more are ignored."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -104,12 +104,19 @@ class _SpoutExecutor:
 
     def run(self, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
-        emitted, must_wait = False, is_throttled
+        emitted, must_wait, tasks = False, is_throttled, self.tasks
         for _ in range(0 if is_throttled else SPOUT_CALLS_MAX):
-            must_wait = sum(len(task.pending) for task in self.tasks) >= self.pending_max
+            pending = 0
+            for task in tasks:
+                pending += len(task.pending.roots)
+            must_wait = pending >= self.pending_max
             if must_wait:
                 break
-            if not sum([task.next_tuple() for task in self.tasks]):  # all of them, whichever emits
+            is_idle = True
+            for task in tasks:  # all of them, whichever emits
+                if task.next_tuple():
+                    is_idle = False
+            if is_idle:
                 break
             emitted = True
         self.streak = 0 if emitted else self.streak + 1
@@ -474,14 +481,20 @@ class Worker:
             inits = task.collector.inits
             if not inits:
                 continue
-            by_acker: dict[int, list[int]] = {}
-            for root in inits:
-                by_acker.setdefault(acker_of(root), []).append(root)
-            for number, roots in by_acker.items():
+            for number, roots in self._by_acker(inits).items():
                 values, masks = zip(*map(inits.__getitem__, roots), strict=True)
                 self._ackers[number].init(roots, values, masks, task.id)
                 self._acker_messages += len(roots)
             inits.clear()
+
+    def _by_acker(self, roots: Iterable[int]) -> Mapping[int, list[int]]:
+        """Return roots of spout tasks here, which are tracked by ackers here, by the acker's number."""
+        if len(self._ackers) == 1:
+            return {number: list(roots) for number in self._ackers}
+        by_acker: dict[int, list[int]] = {}
+        for root in roots:
+            by_acker.setdefault(acker_of(root), []).append(root)
+        return by_acker
 
     def _tell_ackers(self, frame: Frame) -> None:
         """Give the ackers here what a frame has for them. Messages for an acker that is not here are stale."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from sys import getsizeof
-
-import attrs
+from typing import NamedTuple
 
 from txtopo.acking.trees.rotating_map import RotatingMap
 
@@ -30,8 +29,7 @@ class Outcome(enum.Enum):
     RESET = "timeout reset"
 
 
-@attrs.frozen
-class Settlement:
+class Settlement(NamedTuple):
     """What the acker tells a spout task of one of its roots."""
 
     spout_task: int
@@ -89,16 +87,18 @@ class Acker:
             masks: of each, the bits of the workers that these were sent to.
             spout_task: the task that emitted them all.
         """
+        known, dead, has_early = self._known, self._dead, len(self._early) > 0
         for root, value, mask in zip(roots, values, masks, strict=True):
-            tree = self._early.remove(root) if len(self._early) else None
+            tree = self._early.remove(root) if has_early else None
             if tree is None:
                 tree = _Tree(value, mask, spout_task)
             else:
                 tree.value ^= value
                 tree.mask |= mask
                 tree.spout_task = spout_task
-            self._known[root] = tree
-            self._settle(root, tree)
+            known[root] = tree
+            if not tree.value or tree.is_failed or tree.mask & dead:
+                self._settle(root, tree)
 
     def ack(self, roots: Sequence[int], values: Sequence[int], masks: Sequence[int]) -> None:
         """Take note that tuples were acked.
@@ -108,7 +108,7 @@ class Acker:
             values: of each, the XOR of the edge ids that were acked and of those that were added.
             masks: of each, the bits of the workers that the added ones were sent to.
         """
-        known = self._known
+        known, dead = self._known, self._dead
         for root, value, mask in zip(roots, values, masks, strict=True):
             tree = known.get(root)
             if tree is None:
@@ -118,7 +118,7 @@ class Acker:
                 continue
             tree.value ^= value
             tree.mask |= mask
-            if not tree.value or mask & self._dead:  # what was dead before is settled already
+            if not tree.value or mask & dead:  # what was dead before is settled already
                 self._settle(root, tree)
 
     def fail(self, roots: Sequence[int]) -> None:
