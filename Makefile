@@ -10,7 +10,7 @@ PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 .PHONY: help fast $(FAST_PARTS) long test test-with-spark $(PARTS) compat lint docs bench
 
 help:
-	@echo "make fast    the tests without Spark and without what is slow, in three minutes"
+	@echo "make fast    the tests without Spark and without what is slow, in two to three minutes"
 	@echo "make test    every test but the long ones, two processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
