@@ -23,14 +23,16 @@ from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import StopError
+from txtopo.formats import COORDINATOR_STATE, Format, refuse_newer
 
 __all__ = ["SqliteLead", "SqliteStore"]
 
-_SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);
 """
+_NEEDS_SCHEMA = "CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY NOT NULL, needs TEXT NOT NULL)"
+"""The first version of txtopo that reads a format, for those that do not; the file's is its ``user_version``."""
 _BUSY_SECS = 30.0
 _POLL_SECS = 0.01
 
@@ -113,22 +115,36 @@ class SqliteStore(Store):
     def _prepare(self) -> None:
         self._switch_to_wal()
         self._connection.execute("PRAGMA synchronous = FULL")
-        if self._format() == _SCHEMA_VERSION:
+        found = self._format()
+        refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
+        self._number = found.number
+        if found.number:
             return  # without a write, which would wait for a process that was stopped in the middle of its own
         with self._transaction() as connection:
-            version = self._format()
-            if version not in (0, _SCHEMA_VERSION):
-                raise StopError(
-                    f"{self.path} was written by a later version of txtopo "
-                    f"(format {version}; this version knows {_SCHEMA_VERSION}): use that version, or another file"
-                )
             for statement in _SCHEMA.strip().splitlines():
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            self._raise_format(connection)
 
-    def _format(self) -> int:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        return int(version)
+    def _raise_format(self, connection: sqlite3.Connection) -> None:
+        """Give the file the newest format, so that versions of txtopo that know only earlier ones refuse it."""
+        found = self._format()
+        refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
+        if found.number < COORDINATOR_STATE.number:
+            connection.execute(_NEEDS_SCHEMA)
+            newest = (COORDINATOR_STATE.number, COORDINATOR_STATE.needs)
+            connection.execute("INSERT OR REPLACE INTO format VALUES (?, ?)", newest)
+            connection.execute(f"PRAGMA user_version = {COORDINATOR_STATE.number}")
+        self._number = COORDINATOR_STATE.number
+
+    def _format(self) -> Format:
+        """Return the format of the file; its number is 0 if the file is new."""
+        (number,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if number <= COORDINATOR_STATE.number:
+            return Format(number, "")
+        names = self._connection.execute("SELECT name FROM sqlite_master WHERE name = 'format'").fetchone()
+        query = "SELECT needs FROM format WHERE number = ?"
+        row = None if names is None else self._connection.execute(query, (number,)).fetchone()
+        return Format(number, row[0] if row else "the one that wrote it")
 
     def _switch_to_wal(self) -> None:
         # SQLite's busy timeout does not apply to this statement: if several processes open a new file at the same
@@ -180,6 +196,8 @@ class SqliteStore(Store):
             stored = self._stored_epoch(lead.topology_id)
             if not lead.is_locked() or stored != lead.epoch:
                 raise loss(lead.topology_id, lead.epoch, stored)
+            if changes and self._number < COORDINATOR_STATE.number:
+                self._raise_format(connection)
             for change in changes:
                 match change:
                     case Put(path, value):

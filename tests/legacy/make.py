@@ -8,12 +8,18 @@ For each way of staging a folder is made, ``VERSION-driver.tar.gz`` and ``VERSIO
 3. The folder is packed. The one place where it names its own path is the first entry of each Delta log, where
    delta-rs tells where the table was made and nobody reads it; there it becomes ``/out``.
 
+Two more folders, ``VERSION-away.tar.gz`` and ``VERSION-gap.tar.gz``, are of :mod:`tests.legacy.changed`: one of its states
+was left out of the topology after a transaction, and in the second folder was put back later. Versions that let that
+pass have made them so; those that refuse it make neither.
+
 Once made and committed a folder is never made again: it stands for what users have. A change of a persistent format
 gets new folders, under a new VERSION, beside the old ones.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gzip
 import io
 import os
@@ -24,10 +30,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 
 import attrs
 
+from tests.legacy import changed
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, topology
+from txtopo.errors import StopError
 from txtopo.testing.inline import run_inline
 
 HERE = pathlib.Path(__file__).parent
@@ -54,6 +63,12 @@ class Way:
         return EXECUTORS_CONFIG if self.name == "executors" else CONFIG
 
 
+CHANGES = {
+    "away": ((20, ("always", "sometimes")), (40, ("always",))),
+    "gap": ((20, ("always", "sometimes")), (40, ("always",)), (60, ("always", "sometimes"))),
+}
+"""The runs of each folder of changed states: up to which transaction, with which states."""
+
 WAYS = (Way("driver", 4 * 6 + 2), Way("executors", 4 * 6 + 1))
 """Groups of four tables: killed after two tables of the seventh group, or after one."""
 
@@ -65,9 +80,25 @@ def make(way: Way, output: pathlib.Path) -> None:
     environment = {**os.environ, "TXTOPO_FAILPOINTS": f"table.write.after=kill:{way.writes}"}
     killed = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL, killed
+    all_in_one_file(output)
     staged = {path.parent.parent.name: path.suffix for path in output.glob("*/_txtopo/staged-*")}
     folded = ".json" if way.name == "executors" else ".arrow"
     assert staged == {"totals": ".arrow", "latest": ".arrow", "folded": folded, "rows": ".json"}, staged
+
+
+def make_changed(name: str, output: pathlib.Path) -> None:
+    """Make an output folder of a topology whose states changed.
+
+    Raises:
+        StopError: this version refuses the change.
+    """
+    for until, states in CHANGES[name]:
+        run_inline(changed.topology(output, states), CONFIG, until=until)
+    all_in_one_file(output)
+
+
+def all_in_one_file(output: pathlib.Path) -> None:
+    """Move what is in the coordinator state's log into its file."""
     store = sqlite3.connect(output / "_txtopo" / "coordinator.sqlite")
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()
@@ -105,13 +136,20 @@ def main() -> None:
     """Make all folders of a version."""
     (version,) = sys.argv[1:]
     for way in WAYS:
-        with tempfile.TemporaryDirectory() as folder:
-            output = pathlib.Path(folder) / "out"
-            make(way, output)
-            archive = HERE / f"{version}-{way.name}.tar.gz"
-            assert not archive.exists(), f"{archive} was made before; it stays as it is"
-            pack(output, archive)
-            print(f"{archive.name}: {archive.stat().st_size} bytes")
+        _make_archive(f"{version}-{way.name}", functools.partial(make, way))
+    for name in CHANGES:
+        with contextlib.suppress(StopError):
+            _make_archive(f"{version}-{name}", functools.partial(make_changed, name))
+
+
+def _make_archive(name: str, make_folder: Callable[[pathlib.Path], None]) -> None:
+    archive = HERE / f"{name}.tar.gz"
+    assert not archive.exists(), f"{archive} was made before; it stays as it is"
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder) / "out"
+        make_folder(output)
+        pack(output, archive)
+    print(f"{archive.name}: {archive.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

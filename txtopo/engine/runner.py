@@ -45,6 +45,7 @@ from txtopo.journal.journal import (
     JournalHeader,
     JournalTable,
     JournalWriter,
+    check_format,
     find_journal,
     set_aside_former_incarnation,
 )
@@ -279,6 +280,8 @@ def assembled(
         if store not in _memory_stores.values():
             stack.callback(store.close)
         environment.on_stage("recovering")
+        if environment.make_journal is None:
+            check_format(find_journal(metadata_dir, plan.topology_id))
         with durable_step("lead.take"):
             lead = store.take_lead(plan.topology_id, f"{pathlib.Path(sys.argv[0]).name or 'python'}")
         stack.callback(lead.release)

@@ -20,6 +20,7 @@ from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
     JournalTable,
+    header_of,
     journal_files,
 )
 from txtopo.records import DAMAGE, from_json
@@ -72,7 +73,7 @@ def read_end(folder: Path) -> JournalEnd | None:
             last = _last_line(file, len(first))
         try:
             return JournalEnd(
-                from_json(json.loads(first), JournalHeader),
+                header_of(first, path),
                 None if last is None else from_json(json.loads(last), JournalEntry),
             )
         except DAMAGE as error:
@@ -102,7 +103,7 @@ def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> 
             if not first.endswith(b"\n"):
                 continue
             try:
-                header = from_json(json.loads(first), JournalHeader)
+                header = header_of(first, path)
                 if header.epoch != epoch or header.committed > txid:
                     return None
                 found: dict[str, int | None] = {}

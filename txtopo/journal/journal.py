@@ -27,6 +27,7 @@ import attrs
 
 from txtopo.durable import sync_path
 from txtopo.errors import DivergenceError, StopError
+from txtopo.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 
 FOLDER = "journal"
@@ -63,6 +64,8 @@ class JournalHeader:
     tables: Mapping[str, JournalTable]
     states: Mapping[str, int | None]
     """The last txid written to each state, by name."""
+    format: Format = FIRST
+    """The format of the file; :class:`JournalWriter` sets it."""
 
 
 @attrs.frozen
@@ -117,7 +120,7 @@ class JournalWriter:
 
     def __init__(self, folder: Path, header: JournalHeader, bytes_max: int) -> None:
         self._folder = folder
-        self._header = header
+        self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
         self._part = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -217,6 +220,15 @@ def set_aside_former_incarnation(folder: Path, incarnation: str) -> None:
         folder.rename(folder.with_name(f"{folder.name}.before-life-{incarnation[:12]}"))
 
 
+def check_format(folder: Path) -> None:
+    """Check that this version of txtopo reads a journal, before anything is written beside it.
+
+    Raises:
+        StopError: a newer version has written it, in a format that this one does not know.
+    """
+    _newest_header(folder)
+
+
 def _owner_of(folder: Path) -> str | None:
     header = _newest_header(folder)
     return None if header is None else str(header["topology"])
@@ -227,8 +239,30 @@ def _newest_header(folder: Path) -> dict[str, Any] | None:
         with path.open("rb") as file, contextlib.suppress(ValueError):
             header = json.loads(file.readline())
             if isinstance(header, dict) and {"topology", LIFE} <= header.keys():
+                _refuse_newer(header, path)
                 return header
     return None
+
+
+def header_of(line: bytes, path: Path) -> JournalHeader:
+    """Return the header that the first line of a journal's file holds.
+
+    Args:
+        line: the line.
+        path: the file, for errors.
+
+    Raises:
+        StopError: a newer version of txtopo has written the file, in a format that this one does not know.
+        ValueError: the line is damaged; or any other of :data:`txtopo.records.DAMAGE`.
+    """
+    value = json.loads(line)
+    _refuse_newer(value, path)
+    return from_json(value, JournalHeader)
+
+
+def _refuse_newer(header: Mapping[str, Any], path: Path) -> None:
+    if "format" in header:
+        refuse_newer(f"the journal's file {path}", from_json(header["format"], Format), JOURNAL_FORMAT)
 
 
 def journal_files(folder: Path) -> list[Path]:
@@ -245,6 +279,7 @@ def read_journal(folder: Path) -> list[JournalPart]:
     Raises:
         DivergenceError: a file is damaged; the message names file and line. An incomplete last line is not damage:
             the writes of its group had not begun.
+        StopError: a newer version of txtopo has written a file, in a format that this one does not know.
     """
     parts: dict[int, JournalPart] = {}
     for path in journal_files(folder):
@@ -293,11 +328,10 @@ def _read_file(path: Path) -> tuple[JournalHeader | None, list[JournalEntry]]:
     lines.pop()  # empty, or incomplete after a crash
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
             if header is None:
-                header = from_json(value, JournalHeader)
+                header = header_of(line, path)
             else:
-                entries.append(from_json(value, JournalEntry))
+                entries.append(from_json(json.loads(line), JournalEntry))
         except DAMAGE as error:
             raise DivergenceError(
                 f"line {number} of the journal's file {path} can't be read ({error}); the file is damaged: "

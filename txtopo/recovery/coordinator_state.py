@@ -1,6 +1,7 @@
 """The coordinator's own durable state: a few small values in a store.
 
 ========================  ===================================================================
+``<topology>/format``     the format of all this, see :mod:`txtopo.formats`
 ``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
 ``<topology>/spout``      the kind of the spout: repeatable or opaque
 ``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
@@ -31,8 +32,10 @@ from txtopo.api.state import StagedWrite
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.core.events import TransactionMetadata
 from txtopo.errors import DivergenceError, RuleError
+from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
 from txtopo.records import from_json, to_json
 
+_FORMAT = "format"
 _INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
 _REPAIR = "repair"
 _ASIDE = "before-repair-"
@@ -81,12 +84,18 @@ class CoordinatorState:
         store: the store.
         lead: the right to write to it.
         topology_id: the topology.
+
+    Raises:
+        StopError: a newer version of txtopo has written it, in a format that this one does not know.
     """
 
     def __init__(self, store: Store, lead: Lead, topology_id: str) -> None:
         self._store = store
         self._lead = lead
         self.topology_id = topology_id
+        written: Any = self._read(_FORMAT)
+        self._format = FIRST if written is None else from_json(written, Format)
+        refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
         self._known_incarnation: str | None = self._read(_INCARNATION)
         self._spout: str | None = self._read(_SPOUT)
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
@@ -108,12 +117,18 @@ class CoordinatorState:
         return self._path(_SOURCE)
 
     def begin(self) -> None:
-        """Store the incarnation and the kind of the spout if missing; call before the first table is created."""
+        """Store the incarnation and the kind of the spout if missing; call before the first table is created.
+
+        From here on a version of txtopo that knows only earlier formats refuses this coordinator state.
+        """
         drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
         new = {name: value for name, value in drawn.items() if value is not None and self._read(name) is None}
+        if self._format.number < COORDINATOR_STATE.number:
+            new[_FORMAT] = to_json(COORDINATOR_STATE)
         if new:
             self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
         self._known_incarnation = self.incarnation
+        self._format = COORDINATOR_STATE
 
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""

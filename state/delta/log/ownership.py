@@ -38,6 +38,7 @@ from state.delta.log.entries import EPOCH_NOTE, TXID_NOTE
 from state.delta.log.location import Location
 from txtopo.api.state import StateKind
 from txtopo.errors import ConfigError, DivergenceError, FailedException, LostLead
+from txtopo.formats import TABLE, Format, refuse_newer
 
 __all__ = [
     "NO_HOOKS",
@@ -181,6 +182,7 @@ def epoch_application(topology_id: str) -> str:
 
 
 _TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
+_FORMAT, _NEEDS = "txtopo.format", "txtopo.format.needs"
 
 _WAY_OUT = (
     "Give the state another path; or, if the table is no longer needed, remove it; or, if it belongs to "
@@ -206,8 +208,15 @@ class Owner:
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
-        """Return the owner of ``table``; None if txtopo did not create it."""
+        """Return the owner of ``table``; None if txtopo did not create it.
+
+        Raises:
+            StopError: a newer version of txtopo has written the table, in a format that this one does not know.
+        """
         configuration = table.metadata().configuration
+        if _FORMAT in configuration:
+            found = Format(int(configuration[_FORMAT] or 0), configuration.get(_NEEDS) or "")
+            refuse_newer(f"the table at {table.table_uri}", found, TABLE)
         names = (_TOPOLOGY, _STATE, _INCARNATION, _KIND)
         if any(configuration.get(name) is None for name in names):
             return None
@@ -259,6 +268,8 @@ class Owner:
                     _STATE: self.state,
                     _INCARNATION: self.incarnation,
                     _KIND: self.kind.value,
+                    _FORMAT: str(TABLE.number),
+                    _NEEDS: TABLE.needs,
                 },
                 storage_options=location.options,
                 commit_properties=CommitProperties(custom_metadata={EPOCH_NOTE: "0"}),

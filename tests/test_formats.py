@@ -1,0 +1,105 @@
+"""Format versions: what a newer txtopo has written is refused by name, and nothing of it is changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, SqliteStore, read_table, read_tables
+from tests.cli.conftest import command_line
+from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo.api.store import Put
+from txtopo.errors import StopError
+from txtopo.formats import Format
+from txtopo.records import to_json
+from txtopo.testing.inline import run_inline
+
+__all__ = ["command_line"]
+
+NEWER = Format(77, "7.5.0")
+
+
+class Count(BatchBolt, ICommitter):
+    def prepare(self, config, context, collector, attempt):
+        self.counts = context.state("counts")
+        self.tuples = 0
+
+    def execute(self, tuple):
+        self.tuples += 1
+
+    def finish_batch(self):
+        self.counts.update("all", lambda old: (old or 0) + self.tuples)
+
+
+def topology(output: Path) -> Topology:
+    spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("one", "spout", spout, 1)
+    builder.set_committer_bolt("count", Count(), 1).global_grouping("spout")
+    builder.set_state("counts", DeltaState(output / "counts", key=Fields("name: string"), value=Fields("n: long")))
+    return builder.build()
+
+
+def written_by_a_newer_version(output: Path, what: str) -> None:
+    """Put a newer format into the coordinator state, the journal or the table."""
+    match what:
+        case "coordinator state":
+            with closing(SqliteStore(output / "_txtopo" / "coordinator.sqlite")) as store:
+                lead = store.take_lead("one", "a newer version")
+                lead.write([Put("one/format", json.dumps(to_json(NEWER)).encode())])
+        case "journal":
+            (path,) = (output / "_txtopo" / "journal").glob("*.jsonl")
+            first, *others = path.read_text().splitlines()
+            header = {**json.loads(first), "format": to_json(NEWER)}
+            path.write_text("\n".join([json.dumps(header), *others, ""]))
+        case "table":
+            properties = {"txtopo.format": str(NEWER.number), "txtopo.format.needs": NEWER.needs}
+            DeltaTable(output / "counts").alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def everything_in(output: Path) -> dict[str, bytes]:
+    """Return the tables and the journal as they are on disk."""
+    files = [*(output / "counts").rglob("*"), *(output / "_txtopo" / "journal").rglob("*")]
+    return {str(path): path.read_bytes() for path in files if path.is_file()}
+
+
+@pytest.mark.parametrize("what", ["coordinator state", "journal", "table"])
+def test_what_a_newer_version_has_written_is_refused(tmp_path: Path, what: str) -> None:
+    """A run names what is newer and the version that reads it, and changes neither tables nor journal."""
+    run_inline(topology(tmp_path), until=1)
+    written_by_a_newer_version(tmp_path, what)
+    before = everything_in(tmp_path)
+    with pytest.raises(StopError, match=rf"{what}.* has format 77.*: 7\.5\.0 or newer"):
+        run_inline(topology(tmp_path))
+    assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("what", ["journal", "table"])
+def test_readers_refuse_it_too(tmp_path: Path, command_line, what: str) -> None:
+    """Reading and auditing say which version reads it, instead of returning what may be wrong."""
+    run_inline(topology(tmp_path), until=1)
+    written_by_a_newer_version(tmp_path, what)
+    if what == "table":
+        with pytest.raises(StopError, match="format 77"):
+            read_table(tmp_path / "counts")
+    with pytest.raises(StopError, match="format 77"):
+        read_tables(tmp_path)
+    audit = command_line("audit", str(tmp_path))
+    assert (audit.exit_code != 0, "7.5.0 or newer" in audit.output) == (True, True), audit.output
+
+
+def test_each_says_its_format(tmp_path: Path) -> None:
+    """Coordinator state, journal and table carry their format from the first write on."""
+    run_inline(topology(tmp_path), until=1)
+    (path,) = (tmp_path / "_txtopo" / "journal").glob("*.jsonl")
+    assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 2, "needs": "0.2.0"}
+    with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
+        assert json.loads(store.read("one/format") or b"null") == {"number": 2, "needs": "0.2.0"}
+    with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (2,)
+    assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"
