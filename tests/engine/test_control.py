@@ -73,6 +73,7 @@ def test_deactivated_on_the_way() -> None:
     control = RunControl()
     run = Run(control)
     control.deactivate()
+    run.wait_for(lambda _: True)  # it may have been on its way when the run was deactivated
     idle = run.wait_for(lambda p: not (p.processing or p.processed or p.committing or p.ready))
     for _ in range(3):
         progress = run.wait_for(lambda _: True)
