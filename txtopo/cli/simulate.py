@@ -80,8 +80,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     network, clock and Spark's jobs are simulated. Workers die, stand still and raise errors; frames are lost and come
     twice; bolts fail and time passes. Every root is acked or failed once at most in one life of its spout task, acked
     only when its whole tree was, and failed for a reason; one whose tree has touched a dead worker fails at once;
-    nothing is left in any map. Slow calls (context.offload), such as the writes of sinks, are not made: they end well
-    or by an error.
+    nothing is left in any map. Slow calls of bolts (context.offload), such as the writes of sinks, are not made: they
+    end well or by an error. Bolts must settle each input once, after they have emitted what it leads to. KafkaSpout
+    needs a txtopo.testing.MemoryLog; nothing is connected to a broker.
+
+    First comes schedule 0, without faults. Of a source that never ends, the input is what it gives in this one before
+    it gives nothing more for a while.
 
     If the module of a transactional topology has a function check_state(tables), it is called with
     {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The

@@ -186,6 +186,33 @@ class WritesLater(BasicBolt):
             self.rows = []
 
 
+class Keeps(Bolt):
+    """Acks all but every fifth input, which it keeps for ever: it may wait for something."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        if self.seen % 5:
+            self.collector.ack(tuple)
+        else:
+            self.kept.append(tuple)
+
+
+class BuffersForOffload(BasicBolt):
+    """Acks at once what it writes at every tenth tuple, in another thread."""
+
+    output_fields = None
+
+    def prepare(self, config, context):
+        self.context = context
+        self.rows = []
+
+    def execute(self, tuple, collector):
+        self.rows.append(tuple["n"])
+        if len(self.rows) == 10:
+            rows, self.rows = self.rows, []
+            self.context.offload(lambda: WRITTEN.extend(rows), lambda done: done.result())
+
+
 # Bolts that are right.
 
 
@@ -353,6 +380,7 @@ WRONG = {
     CountsUntilTick: "it was only in the bolt's memory",
     BasicBuffer: "it was only in the bolt's memory",
     WritesLater: "it had only put it into its attribute 'rows'",
+    BuffersForOffload: "it had only put it into its attribute 'rows'",
 }
 """What the finding says."""
 

@@ -40,3 +40,11 @@ def test_a_right_bolt_is_not(kind):
 def test_without_ackers_nothing_is_asked_of_acks():
     """If no tree is tracked, it does not matter what is acked."""
     make_plain_subject(topology("Forgets"), Config({"topology.acker.executors": 0}))
+
+
+def test_an_input_that_is_held_for_ever(command_line):
+    """A join may do that, so it is no finding; a warning names the task."""
+    result = command_line("simulate", TARGET, "--set", "name=Keeps", "--seeds", "20", "--processes", "1")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("warning: bolt 'judged' (task 3) still held ")
+    assert "every promise held" in result.output

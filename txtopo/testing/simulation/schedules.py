@@ -168,7 +168,7 @@ def make_subject(
     if world.has_dried_up and not transactions:
         raise TopologyError(
             f"{topology.plan.spout.id!r} gives no transaction in a simulated run, so there is nothing to check: it "
-            "never ends, and time is simulated, so give it some input that is there when it begins"
+            "never ends, and time is simulated; give it some input that is there, and can be reached, when it begins"
         )
     if not world.has_dried_up:
         return attrs.evolve(subject, oracle=oracle)

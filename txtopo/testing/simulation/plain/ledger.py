@@ -274,7 +274,7 @@ class Ledger:
             Violation: a bolt has let go of an input.
         """
         for life in lives if self.is_acking else ():
-            for key, held in life.held.items():
+            for key, held in () if life.is_broken else life.held.items():
                 if sys.getrefcount(held.tuple) <= FORGOTTEN:
                     raise Violation(
                         f"{self.name_of(life.tasks[key])} has neither acked nor failed {named(held.tuple)}, and has "
