@@ -1010,7 +1010,7 @@ BUGS = (
         tests=("tests/simulation/plain/test_findings.py",),
     ),
     Bug(
-        "a sampler taken for a bolt that acks what it only keeps",
+        "a bolt that emits every third tuple of a kind, taken for one that acks what it only keeps",
         "txtopo/testing/simulation/plain/buffers.py",
         "                if turn.emitted and other.emitted:\n",
         "                if turn.emitted or other.emitted:\n",

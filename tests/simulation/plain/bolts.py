@@ -295,6 +295,16 @@ class Sampler(Bolt):
         self.collector.ack(tuple)
 
 
+class Thirds(Bolt):
+    """Emits every third tuple of a kind."""
+
+    def execute(self, tuple):
+        self.kept.append(tuple["n"] % 4)
+        if self.kept.count(tuple["n"] % 4) % 3 == 0:
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
 class Distinct(Bolt):
     """Drops what it has seen."""
 
@@ -393,6 +403,7 @@ RIGHT = (
     Total,
     Filter,
     Sampler,
+    Thirds,
     Distinct,
     Maximum,
     Numbered,
