@@ -274,16 +274,14 @@ class KafkaBolt(RichBolt):
         )
         self._servers = servers
         self._properties = ClientProperties(properties, _RESERVED)
-        self._connect = connect
+        self.connect = connect
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
         """Make a sender."""
         self._context = context
         self._collector = collector
         timeout_ms = int(1000 * config.get("topology.message.timeout.secs", 30))
-        self._sender = self._connect(
-            SenderSettings(self._servers, self._properties, timeout_ms, collector.report_error)
-        )
+        self._sender = self.connect(SenderSettings(self._servers, self._properties, timeout_ms, collector.report_error))
         self._waiting: deque[tuple[Tuple, KafkaMessage]] = deque()
         self._settled: queue.SimpleQueue[tuple[Tuple, Exception | None]] = queue.SimpleQueue()
         self._open = 0

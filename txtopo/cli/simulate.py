@@ -5,17 +5,21 @@ from __future__ import annotations
 import functools
 import logging
 import shlex
+from collections.abc import Callable
 
 import attrs
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.target import Target, takes_target
+from txtopo.errors import AnchorError, TxtopoError, UserCodeError
 from txtopo.testing.simulation.memory import JobMemory
 from txtopo.testing.simulation.plain.world import Fault, make_plain_subject
 from txtopo.testing.simulation.schedules import (
+    FAULTLESS,
     Failure,
     Kinds,
     Result,
@@ -29,13 +33,16 @@ from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 INVARIANT = "check_state"
 UNTIL = 12
+HELD = "[bold green]every promise held[/]"
 
 
 @click.command(cls=Command)
 @takes_target
 @click.option("--seeds", type=WholeNumber(1), default=1_000, show_default=True, help="The number of schedules.")
-@click.option("--first-seed", type=WholeNumber(0), default=1, show_default=True, help="The first seed.")
-@click.option("--seed", type=WholeNumber(0), help="Run only this schedule, and print every step of it.")
+@click.option("--first-seed", type=WholeNumber(1), default=1, show_default=True, help="The first seed.")
+@click.option(
+    "--seed", type=WholeNumber(0), help="Run only this schedule, and print every step of it; 0: without faults."
+)
 @click.option("--faults", metavar="N,N,…", help="With --seed: inject only these of its faults.")
 @click.option("--only", "kinds", multiple=True, metavar="WORKLOAD", help="Draw only this kind of fault; repeatable.")
 @click.option(
@@ -73,8 +80,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     network, clock and Spark's jobs are simulated. Workers die, stand still and raise errors; frames are lost and come
     twice; bolts fail and time passes. Every root is acked or failed once at most in one life of its spout task, acked
     only when its whole tree was, and failed for a reason; one whose tree has touched a dead worker fails at once;
-    nothing is left in any map. Slow calls (context.offload), such as the writes of sinks, are not made: they end well
-    or by an error.
+    nothing is left in any map. Slow calls of bolts (context.offload), such as the writes of sinks, are not made: they
+    end well or by an error. Bolts must settle each input once, after they have emitted what it leads to. KafkaSpout
+    needs a txtopo.testing.MemoryLog; nothing is connected to a broker.
+
+    First comes schedule 0, without faults. Of a source that never ends, the input is what it gives in this one before
+    it gives nothing more for a while.
 
     If the module of a transactional topology has a function check_state(tables), it is called with
     {state: {key: value}} after every settled transaction; for a table of rows it gets {row: number of occurrences}. The
@@ -90,12 +101,27 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     logger = logging.getLogger("txtopo")
     context.call_on_close(functools.partial(logger.setLevel, logger.level))
     logger.setLevel(logging.CRITICAL)
-    subject = _subject(target, until, runs_all=run_all)
-    drawn = _kinds(subject, kinds)
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]
     command += ["--until", str(until)] if until != UNTIL else []
     command += ["--run-all"] if run_all else []
+    try:
+        subject = _subject(target, until, click.echo if seed == FAULTLESS else None, runs_all=run_all)
+    except click.ClickException:
+        raise
+    except Exception as error:
+        if isinstance(error, TxtopoError) and not isinstance(error, (UserCodeError, AnchorError)):
+            raise  # what it says is to be mended before anything can be simulated
+        failure = Failure.of(FAULTLESS, (), error)
+        _print_trace(context, console, failure, is_replay=seed is not None)
+        _print_failure(console, failure, command)
+        context.exit(1)
+    for warning in subject.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
+    drawn = _kinds(subject, kinds)
+    if seed == FAULTLESS:
+        console.print(HELD)
+        return
     if seed is not None:
         _replay(context, console, subject, seed, drawn, faults)
         return
@@ -105,18 +131,19 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     if result.failures:
         _print_failure(console, shrink(subject, result.failures[0], drawn), command)
         context.exit(1)
-    console.print("[bold green]every promise held[/]")
+    console.print(HELD)
 
 
-def _subject(target: Target, until: int, *, runs_all: bool) -> Simulated:
+def _subject(target: Target, until: int, log: Callable[[str], None] | None, *, runs_all: bool) -> Simulated:
     if isinstance(target.topology, PlainTopology):
         if runs_all:
             raise CommandLineError("--run-all is for transactional topologies: the bolts of a plain one always run")
-        return make_plain_subject(target.topology, target.config, until)
+        return make_plain_subject(target.topology, target.config, until, log)
     plan = target.plan
     if plan.frames:
         raise CommandLineError("a topology with DataFrame components needs Spark and can't be simulated")
-    subject = make_subject(TransactionalTopology(plan), until=until, invariant=getattr(target.module, INVARIANT, None))
+    invariant = getattr(target.module, INVARIANT, None)
+    subject = make_subject(TransactionalTopology(plan), until=until, invariant=invariant, log=log)
     return attrs.evolve(subject, memory=JobMemory(is_on=False)) if runs_all else subject
 
 
@@ -155,19 +182,28 @@ def _replay(  # noqa: PLR0913, PLR0917 - as above
         raise CommandLineError(f"--faults {faults!r} is not a list of numbers, such as 3,7") from error
     _, failure = run_schedule(subject, seed, kinds, only, click.echo)
     if failure is None:
-        console.print("[bold green]every promise held[/]")
+        console.print(HELD)
         return
-    console.print(failure.trace, markup=False)
-    console.print(f"[bold red]broken: [/]{failure.violation}")
+    _print_trace(context, console, failure, is_replay=True)
+    console.print("[bold red]broken: [/]", end="")
+    console.print(failure.violation, markup=False)
     context.exit(1)
+
+
+def _print_trace(context: click.Context, console: Console, failure: Failure, *, is_replay: bool) -> None:
+    if context.meta["txtopo.debug"] or (is_replay and not failure.says_all):
+        console.print(failure.trace, markup=False)
 
 
 def _print_failure(console: Console, failure: Failure, command: list[str]) -> None:
     numbers = ",".join(str(number) for number, _ in failure.faults)
-    console.print(f"[bold red]schedule {failure.seed} is broken: [/]", end="")
+    without = ", without faults," if failure.seed == FAULTLESS else ""
+    console.print(f"[bold red]schedule {failure.seed}{without} is broken: [/]", end="")
     console.print(failure.violation, markup=False)
-    console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
+    if failure.seed != FAULTLESS:
+        console.print(f"with {len(failure.faults)} faults:" if failure.faults else "without faults")
     for number, fault in failure.faults:
         console.print(f"  {number}: {fault}", markup=False)
-    replay = shlex.join([*command, "--seed", str(failure.seed), "--faults", numbers])
+    struck = [] if failure.seed == FAULTLESS else ["--faults", numbers]
+    replay = shlex.join([*command, "--seed", str(failure.seed), *struck])
     console.print(f"to replay it: {replay}", markup=False)

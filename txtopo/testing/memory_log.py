@@ -88,6 +88,19 @@ class MemoryLog(Shared):
         """Return a sender, for a ``KafkaBolt``."""
         return MemoryLogSender(self, settings)
 
+    def copy(self) -> MemoryLog:
+        """Return another log with the same records and committed offsets, which nobody is connected to."""
+        with self.lock:
+            other = MemoryLog()
+            other.send_queue_max = self.send_queue_max
+            for topic, logs in self._topics.items():
+                other._topics[topic] = [
+                    _Partition(list(log.records), list(log.offsets), log.begin, log.end) for log in logs
+                ]
+            for group_id, group in self._groups.items():
+                other._groups[group_id] = _Group(dict(group.offsets))
+            return other
+
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Create a topic, or give it more partitions: so many in all."""
         with self.lock:

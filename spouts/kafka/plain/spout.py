@@ -153,7 +153,7 @@ class KafkaSpout(Spout):
             self.config = servers
         else:
             self.config = KafkaSpoutConfig(servers, topics, fields, **settings)
-        self._clock = clock
+        self.clock = clock
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the translator's streams."""
@@ -717,4 +717,4 @@ class KafkaSpout(Spout):
         self._collector.report_error(error.with_traceback(None) if is_known else error)
 
     def _now_ms(self) -> float:
-        return self._clock() * 1000
+        return self.clock() * 1000

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 import attrs
 
+from txtopo.errors import TopologyError, TxtopoError
 from txtopo.tasks.garbage import collected_when_told
-from txtopo.testing.checkers import Oracle, Rows, Version
+from txtopo.testing.checkers import Oracle, Rows, Version, Violation
+from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
 
@@ -32,6 +34,8 @@ SCHEDULES_PER_COLLECTION = 10
 """The number of schedules that a process which does not end runs between two garbage collections: that costs much less
 than Python's automatic collections."""
 
+FAULTLESS = 0
+"""The seed of the schedule without faults, which is run before the others."""
 
 Kinds = Sequence[Any]
 """Kinds of fault: classes of workloads for transactional topologies, members of an enumeration for plain ones."""
@@ -56,6 +60,10 @@ class Simulated(Protocol):
     @property
     def kinds(self) -> Kinds:
         """All the kinds of fault that there are."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the schedule without faults has shown that need not be wrong."""
 
     def world(
         self,
@@ -91,6 +99,24 @@ class Failure:
     """The broken promise."""
     trace: str
     """The traceback of the violation."""
+    says_all: bool = False
+    """Whether the broken promise says all, so that nobody needs the traceback."""
+
+    @classmethod
+    def of(cls, seed: int, faults: Sequence[tuple[int, str]], error: Exception) -> Failure:
+        """Return the failure of a schedule that an exception has ended."""
+        trace = "".join(traceback.format_exception(error))
+        text = str(error)
+        match error:
+            case Violation():
+                return cls(seed, tuple(faults), text, trace, says_all=True)
+            case TxtopoError():
+                first, _, rest = text.partition("\n")  # what follows is the traceback of the user's code
+                return cls(seed, tuple(faults), first, trace, says_all=not rest)
+            case _ if not text:  # such as a bare assert
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                text = f"{at.line} ({at.filename}:{at.lineno})"
+        return cls(seed, tuple(faults), f"{type(error).__name__}: {text}", trace)
 
 
 @attrs.frozen
@@ -105,33 +131,50 @@ class Result:
 
 
 def make_subject(
-    topology: TransactionalTopology, *, until: int | None = None, invariant: Invariant | None = None
+    topology: TransactionalTopology,
+    *,
+    until: int | None = None,
+    invariant: Invariant | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Subject:
     """Run a topology once without faults, and return it with the result of that run as its oracle.
+
+    Of a source that never ends, the input is what it has given when it gives nothing more for a while.
 
     Args:
         topology: the topology; its spout and bolts run in this process.
         until: the last txid to simulate; None for all.
         invariant: called with all tables, as ``{state: {key: value}}``, whenever they are settled; must raise if
             they are wrong.
+        log: called with each step of that run as a line.
 
     Raises:
+        TopologyError: the source never ends and gives nothing, so there is nothing to simulate.
         Exception: the topology fails without a fault.
     """
-    subject = Subject(topology, until, invariant)
+    subject = Subject(TransactionalTopology(standing_in(topology.plan)), until, invariant)
     rows: dict[str, list[tuple[int, Rows]]] = {name: [] for name in topology.plan.states}
 
     def note(name: str, version: Version) -> None:
         if version.txid is not None and (not rows[name] or rows[name][-1][0] < version.txid):
             rows[name].append((version.txid, version.rows))
 
-    world = World(subject, seed=0, workloads=())
+    world = World(subject, seed=FAULTLESS, workloads=(), log=log)
     world.on_version = note
     world.run()
     transactions = [each for part in world.journal() for entry in part.entries for each in entry.transactions]
     tuples = sum(each.fingerprints.get(topology.plan.spout.id, (0, 0))[0] for each in transactions)
     oracle = Oracle(rows, tuples, len(transactions), world.has_failures)
-    return attrs.evolve(subject, oracle=oracle)
+    if world.has_dried_up and not transactions:
+        raise TopologyError(
+            f"{topology.plan.spout.id!r} gives no transaction in a simulated run, so there is nothing to check: it "
+            "never ends, and time is simulated; give it some input that is there, and can be reached, when it begins"
+        )
+    if not world.has_dried_up:
+        return attrs.evolve(subject, oracle=oracle)
+    if topology.plan.semantics.policy.repeats:
+        return attrs.evolve(subject, oracle=oracle, until=len(transactions))
+    return attrs.evolve(subject, oracle=oracle, until=None, dries_up=True)
 
 
 def run_schedule(
@@ -154,8 +197,7 @@ def run_schedule(
     try:
         world.run()
     except Exception as error:  # noqa: BLE001 - whatever a schedule raises is its failure
-        shown = "".join(traceback.format_exception(error))
-        return world, Failure(seed, tuple(world.struck), f"{type(error).__name__}: {error}", shown)
+        return world, Failure.of(seed, world.struck, error)
     return world, None
 
 

@@ -58,6 +58,8 @@ TIMEOUT_MS = 1_000
 MOVES_WITH_FAULTS_MAX = 80
 MOVES_WITHOUT_FAULTS_MAX = 4_000
 """Moves within which everything must be committed once the faults stop; some dozens for each transaction."""
+IDLE_MOVES_MAX = 500
+"""Moves, half a minute of simulated time, after which an endless source that gives nothing has no more for now."""
 STEPS_MS = (5, 20, 60, 200)
 LAYOUTS = ("together", "together", "together", "together", "spread")
 """Drawn from for each process; most are the quicker one."""
@@ -79,12 +81,15 @@ class Subject:
         until: the last txid to commit; None for as many as there are.
         invariant: what must hold of all tables together; see the command ``txtopo simulate``.
         oracle: what a run without a fault makes; None in that very run.
+        dries_up: whether a schedule ends when its source gives nothing more: one that never ends and is opaque may cut
+            what it has into other transactions each time.
     """
 
     topology: TransactionalTopology
     until: int | None = None
     invariant: Invariant | None = None
     oracle: Oracle | None = None
+    dries_up: bool = False
     prototypes: dict[str, bytes] = attrs.field(
         default=attrs.Factory(lambda self: prototypes_of(self.topology.plan), takes_self=True)
     )
@@ -96,6 +101,11 @@ class Subject:
     def kinds(self) -> Sequence[type[Workload]]:
         """All the kinds of fault that there are."""
         return tuple(RATES)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """There are none: what a transactional topology does is right or wrong."""
+        return ()
 
     def world(
         self,
@@ -142,9 +152,12 @@ class World:
         """Is told of each new version of a table."""
         self.has_failures = False
         """Whether something failed that no fault explains."""
+        self.has_dried_up = False
+        """Whether an endless source has given all that it had."""
         self.struck: list[tuple[int, str]] = []
         self.violation: BaseException | None = None
         self._subject = subject
+        self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = self._plan.semantics.policy.repeats
         remembers = only is None and log is None and self._repeats
@@ -157,6 +170,8 @@ class World:
         self._paused = 0
         self._has_faults = True
         self._moves = 0
+        self._active_move = 0
+        """The last move in which an attempt was emitted or a transaction was committed."""
         self._workloads = [
             kind(RATES[kind] * 2 ** self.random.uniform(-2.5, 1.5))
             for kind in workloads
@@ -200,6 +215,8 @@ class World:
                 self._move()
                 if self.violation is not None:
                     raise self.violation
+                if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self._has_faults:
+                    self._stop_dried_up()
         self._check_end()
 
     def dissolve(self) -> None:
@@ -307,6 +324,7 @@ class World:
 
     def emits(self, process: Process, attempt: TransactionAttempt, metadata: Any) -> None:
         """An attempt is about to emit."""
+        self._active_move = self._moves
         with _Kept(self):
             if self._leads(process):
                 durable = self._store_place.values.get(f"{self._plan.topology_id}/metadata/{attempt.txid:020d}")
@@ -352,6 +370,17 @@ class World:
             if waits or not process.work(self.random.choice, self._post):
                 self._let_time_pass(process)
             self._look_for_end(process)
+
+    def _stop_dried_up(self) -> None:
+        """End the run of an endless source that has given all that it had."""
+        self.log("the source gives nothing more")
+        self.has_dried_up = True
+        self._active_move = self._moves
+        for process in self._processes:
+            if process.is_running:
+                with _Acting(self, process):
+                    process.request_stop()
+                    self._look_for_end(process)
 
     def _let_time_pass(self, process: Process) -> None:
         self.clock.now_ms += self.random.choice(STEPS_MS)
@@ -454,6 +483,7 @@ class World:
             self._tables.written(name, before, version)
 
     def _settled(self) -> None:
+        self._active_move = self._moves
         with _Kept(self):
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
@@ -468,7 +498,9 @@ class World:
         oracle = self._subject.oracle
         if oracle is not None and self._repeats:
             return self._committed() == oracle.transactions
-        return any(process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes)
+        return self.has_dried_up or any(
+            process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes
+        )
 
     def _committed(self) -> int:
         value = self._store_place.values.get(f"{self._plan.topology_id}/committed")

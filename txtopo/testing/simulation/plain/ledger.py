@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+import reprlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NoReturn
 
 import attrs
 
+from txtopo.acking.trees.tuples import SETTLED
 from txtopo.testing.checkers import Violation
 
 LOOK_SECS_MAX = 1.0
 """How much later than its timeout a root may fail."""
+FORGOTTEN = 2
+"""References to a tuple that only the ledger has: its own, and that of the function that counts them."""
 
 
 @attrs.define(eq=False)
@@ -67,6 +73,10 @@ class Life:
     """The task of each of these."""
     roots: dict[int, Root] = attrs.field(factory=dict)
     """The roots of its spout tasks that are neither acked nor failed, by serial."""
+    acked: Any = None
+    """The tuple that the bolt whose turn it is has acked in this turn; the last one of several."""
+    is_broken: bool = False
+    """Whether an exception was drawn in a component: one that caught it may ack what it has failed, or the reverse."""
 
 
 @attrs.define(eq=False)
@@ -77,12 +87,14 @@ class Ledger:
         clock: tells the time, in seconds.
         timeout_secs: when a root fails; None: never.
         is_acking: whether tuple trees are tracked.
+        components: the component of each task.
         say: is told what happens, line by line; None: nobody is.
     """
 
     clock: Callable[[], float]
     timeout_secs: float | None
     is_acking: bool
+    components: Mapping[int, str]
     say: Callable[[str], None] | None = None
     dead: set[int] = attrs.field(factory=set)
     """The epochs that have died."""
@@ -90,6 +102,10 @@ class Ledger:
     """How many roots were emitted."""
     acked: int = 0
     failed: int = 0
+    recorded: list[tuple[int, Any, Any]] | None = None
+    """The task, the values and the source of each tracked tuple that bolts have received, if they are recorded."""
+    violation: Violation | None = None
+    """The first promise that was broken in the components' code, where they might catch an exception."""
     _tokens: int = 0
     _roots_of: dict[int, tuple[Root, ...]] = attrs.field(factory=dict)
     """By token, the roots whose trees the tuple belongs to."""
@@ -142,12 +158,15 @@ class Ledger:
         if token in self._roots_of:
             life.held[id(tuple)] = Held(tuple, token)
             life.tasks[id(tuple)] = task
+            if self.recorded is not None:
+                self.recorded.append((task, tuple.values, tuple.source))
 
     def tuple_acked(self, life: Life, tuple: Any) -> None:
         """Take note that a task has acked a tuple; one that it does not hold any more is ignored."""
         held = life.held.pop(id(tuple), None)
         if held is None:
             return
+        life.acked = tuple
         task = life.tasks.pop(id(tuple))
         for root in self._roots_of[held.token]:
             root.open.discard((held.token, task))
@@ -160,6 +179,47 @@ class Ledger:
             del life.tasks[id(tuple)]
             for root in self._roots_of[held.token]:
                 root.is_failed = True
+
+    def settled_again(self, life: Life, task: int, tuple: Any, what: str) -> None:
+        """Take note that a task acks or fails a tuple that it has acked or failed before."""
+        self._judge(
+            life,
+            lambda: (
+                f"{self.name_of(task)} {what} {named(tuple)} again: it had acked or failed it before; settle each "
+                "input once"
+            ),
+        )
+
+    def anchored_late(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
+        """Take note that a task may not anchor a tuple as it wants to."""
+        settled = [each for each in anchors if getattr(each, "roots", None) is SETTLED]
+        if settled:
+            self._judge(
+                life,
+                lambda: (
+                    f"{self.name_of(task)} emitted {shown(values)} anchored to {named(settled[0])}, which it had acked "
+                    "or failed before: emit first, then ack"
+                ),
+            )
+
+    def emitted_after_ack(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
+        """Take note that a task has emitted a tuple after it has acked an input in the same turn.
+
+        That is wrong unless the tuple is anchored to something that the task still holds.
+        """
+        if not any(id(each) in life.held for each in anchors):
+            self._judge(
+                life,
+                lambda: (
+                    f"{self.name_of(task)} emitted {shown(values)} after it had acked {named(life.acked)}, and "
+                    "anchored it to no input that it holds: if its worker dies in between, the root is acked and the "
+                    "tuple is lost; emit first, anchored to the input, then ack"
+                ),
+            )
+
+    def name_of(self, task: int) -> str:
+        """Return what findings call a task."""
+        return f"bolt {self.components[task]!r} (task {task})"
 
     def renewed(self, life: Life, tuple: Any) -> None:
         """Take note that a task has asked for more time."""
@@ -179,9 +239,9 @@ class Ledger:
         if not self.is_acking or root.is_doubled:
             return
         if root.is_failed:
-            raise Violation(f"{_name(root)} was acked though a tuple of its tree had failed (acking)")
+            self._break(f"{_name(root)} was acked though a tuple of its tree had failed (acking)")
         if root.open:
-            raise Violation(f"{_name(root)} was acked with {len(root.open)} tuples of its tree open (acking)")
+            self._break(f"{_name(root)} was acked with {len(root.open)} tuples of its tree open (acking)")
 
     def root_failed(self, life: Life, root: Root) -> None:
         """Check that a spout may be told of a failure: a root fails for a reason."""
@@ -191,7 +251,7 @@ class Ledger:
         if not (
             root.is_failed or root.sent_to & self.dead or (self.timeout_secs is not None and secs >= self.timeout_secs)
         ):
-            raise Violation(
+            self._break(
                 f"{_name(root)} failed after {secs:g} s without a reason: no tuple of it failed, no worker that it "
                 "touched died, and its timeout had not passed"
             )
@@ -204,6 +264,26 @@ class Ledger:
         for root in life.roots.values():
             if max(root.emitted_at, root.renewed_at) < latest:
                 raise Violation(f"{_name(root)} is pending {-latest + self.clock():g} s after it was emitted")
+
+    def check_forgotten(self, lives: Iterable[Life]) -> None:
+        """Check that bolts still have the inputs that they have neither acked nor failed.
+
+        Joins, windows and sinks hold inputs for as long as they like. Nobody can ack a tuple that only the ledger has.
+
+        Raises:
+            Violation: a bolt has let go of an input.
+        """
+        for life in lives if self.is_acking else ():
+            for key, held in () if life.is_broken else life.held.items():
+                if sys.getrefcount(held.tuple) <= FORGOTTEN:
+                    raise Violation(
+                        f"{self.name_of(life.tasks[key])} has neither acked nor failed {named(held.tuple)}, and has "
+                        "let go of it, so that its root can only time out; ack or fail each input"
+                    )
+
+    def held_by(self, lives: Iterable[Life]) -> Counter[str]:
+        """Return how many inputs each bolt holds."""
+        return Counter(self.name_of(task) for life in lives for task in life.tasks.values())
 
     def check_at_rest(self, lives: Collection[Life]) -> None:
         """Check that nothing is pending that had to be settled at once, now that all is quiet and nothing was lost.
@@ -227,14 +307,34 @@ class Ledger:
                 if not root.open & holding:
                     raise Violation(f"{_name(root)} is pending though no task holds a tuple of it")
 
+    def _judge(self, life: Life, text: Callable[[], str]) -> None:
+        """Take note of what a bolt does wrong, unless something was drawn that explains it."""
+        if self.violation is None and self.is_acking and not life.is_broken:
+            self.violation = Violation(text())
+
+    def _break(self, text: str) -> NoReturn:
+        """Take note of what a spout must not be told, and tell it nothing."""
+        self.violation = self.violation or Violation(text)
+        raise self.violation
+
     def _settle(self, life: Life, root: Root, outcome: str) -> None:
         if root.outcome is not None:
-            raise Violation(f"{_name(root)} was {outcome} after it was {root.outcome}")
+            self._break(f"{_name(root)} was {outcome} after it was {root.outcome}")
         root.outcome = outcome
         if self.say is not None:
             self.say(f"{_name(root)} is {outcome}")
         if life.roots.pop(root.serial, None) is None and root.open:
-            raise Violation(f"{_name(root)} was {outcome} in another life of its spout task")
+            self._break(f"{_name(root)} was {outcome} in another life of its spout task")
+
+
+def named(tuple: Any) -> str:
+    """Return what findings call a tuple."""
+    return f"{shown(tuple.values)} of {tuple.source.component!r}"
+
+
+def shown(values: Any) -> str:
+    """Return values as findings show them: cut, if they are long."""
+    return reprlib.repr(values)
 
 
 def _name(root: Root) -> str:

@@ -78,6 +78,7 @@ class Process:
     def step(self, where: str) -> None:
         """Raise an exception here if the schedule says so."""
         if self._world.breaks(where, self.number):
+            self.life.is_broken = True
             raise BrokenError("a simulated error")
 
     def failure(self, where: str) -> bool:
@@ -100,9 +101,10 @@ class Process:
             return False
         try:
             has_worked = self.worker.run_pass()
-        except BrokenError as error:
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever components raise
+            self._end_by(error)
             return True
+        self._judge()
         self._activity += has_worked
         return has_worked
 
@@ -120,8 +122,9 @@ class Process:
         message = self.from_driver.popleft()
         try:
             self._take(message)
-        except BrokenError as error:
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever components raise
+            self._end_by(error)
+        self._judge()
         return True
 
     def receive(self, sender: int, frame: bytes) -> None:
@@ -160,6 +163,7 @@ class Process:
 
         def make_object(component: str) -> object:
             made = cloudpickle.loads(world.prototypes[component])
+            world.outside.stand_in(made)
             return watched(world.plan.by_id[component], made, self)
 
         return Worker(
@@ -173,7 +177,7 @@ class Process:
             clock=world.clock,
             rng=random.Random(world.random.getrandbits(64)),  # noqa: S311 - a schedule is repeatable
             observer=CollectorObserver(self),
-            offloading=SimulatedOffloading(self),
+            offloading=SimulatedOffloading(self, world.spout_tasks),
         )
 
     def _send(self, to: int, frame: bytes) -> None:
@@ -192,6 +196,16 @@ class Process:
             body=None,
         )
 
-    def _fail(self, error: Exception) -> None:
+    def _judge(self) -> None:
+        """Raise what the ledger has found in the components' code, which may catch exceptions."""
+        if self.ledger.violation is not None:
+            raise self.ledger.violation
+
+    def _end_by(self, error: Exception) -> None:
+        """End by an exception that a schedule has drawn; raise any other one, and first what the ledger has found."""
+        if self.ledger.violation is not None:
+            raise self.ledger.violation from None
+        if not isinstance(error, BrokenError):
+            raise error
         self.to_driver.append(ErrorTold(self.channel, error, None))
         self._world.end_process(self, error)

@@ -5,7 +5,7 @@ A token travels with the values of each tuple, in a field that the plan gets for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -14,13 +14,14 @@ import attrs
 from txtopo.acking.collectors import BoltCollector, SpoutCollector
 from txtopo.acking.offload import Offloading
 from txtopo.acking.tasks import Observer
+from txtopo.acking.trees.tuples import SETTLED
 from txtopo.api.bolt import BasicBolt, RichBolt
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.optional import call_if_there
 from txtopo.api.spout import Spout
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
-from txtopo.errors import FailedException
+from txtopo.errors import AnchorError, FailedException
 from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 
@@ -100,44 +101,56 @@ class CollectorObserver(Observer):
 
     def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
         """Replace the functions of a collector by watched ones."""
-        del task
         if isinstance(collector, SpoutCollector):
             _watch_spout(collector, self._around)
         else:
-            _watch_bolt(collector, self._around)
+            _watch_bolt(task, collector, self._around)
 
 
 class SimulatedOffloading(Offloading):
-    """Slow calls of bolts that are not made: they end some time later, well or by an error.
+    """Slow calls of components: they end some time later, well or by an error.
 
-    What they would write is out of the simulator's world.
+    Those of spouts are made when they end: they read. Those of bolts are not: what they would write is out of the
+    simulator's world.
+
+    Args:
+        around: the process that they are in.
+        spout_tasks: the tasks of spouts.
     """
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Around, spout_tasks: Collection[int]) -> None:
         super().__init__()
         self._around = around
-        self._calls: list[Callable[[Future[Any]], None]] = []
+        self._spout_tasks = spout_tasks
+        self._calls: list[tuple[Callable[[], Any], Callable[[Future[Any]], None]]] = []
 
     def submit(self, task: int, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
         """Let a call begin."""
-        del task, call
         self.under_way += 1
-        self._calls.append(on_done)
+        self._calls.append((call if task in self._spout_tasks else _write_nothing, on_done))
 
     def run_done(self) -> bool:
         """Let some calls end."""
         has_run = False
         while self._calls and self._around.call_ends():
-            on_done = self._calls.pop(0)
+            call, on_done = self._calls.pop(0)
             self.under_way -= 1
             done: Future[Any] = Future()
             if self._around.failure("a slow call"):
                 done.set_exception(OSError("the simulated call failed"))
             else:
-                done.set_result(None)
+                try:
+                    done.set_result(call())
+                except Exception as error:  # noqa: BLE001 - the user's code, which is told of it
+                    done.set_exception(error)
             has_run = True
+            self._around.life.acked = None  # another turn begins
             on_done(done)
         return has_run
+
+
+def _write_nothing() -> None:
+    pass
 
 
 def _with_token(values: Sequence[Any], token: int) -> Any:
@@ -168,16 +181,22 @@ def _watch_spout(collector: SpoutCollector, around: Around) -> None:
     collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
 
 
-def _watch_bolt(collector: BoltCollector, around: Around) -> None:
+def _watch_bolt(task: int, collector: BoltCollector, around: Around) -> None:  # noqa: C901 - a closure a method
     emit, emit_direct, ledger = collector.emit, collector.emit_direct, around.ledger
     ack, fail, reset_timeout = collector.ack, collector.fail, collector.reset_timeout
-    life = around.life
+    life, this_task = around.life, task
 
     def watched_emit(values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
         token = ledger.token()
-        tasks = emit(_with_token(values, token), anchors, stream)
+        try:
+            tasks = emit(_with_token(values, token), anchors, stream)
+        except AnchorError:
+            ledger.anchored_late(life, this_task, values, _listed(anchors))
+            raise
         if anchors is not None:
             ledger.sent(life, _listed(anchors), token, tasks, around.epochs_of(tasks))
+        if life.acked is not None:
+            ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
         around.step("after a bolt has emitted")
         return tasks
 
@@ -185,16 +204,26 @@ def _watch_bolt(collector: BoltCollector, around: Around) -> None:
         task: int, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM
     ) -> None:
         token = ledger.token()
-        emit_direct(task, _with_token(values, token), anchors, stream)
+        try:
+            emit_direct(task, _with_token(values, token), anchors, stream)
+        except AnchorError:
+            ledger.anchored_late(life, this_task, values, _listed(anchors))
+            raise
         if anchors is not None:
             ledger.sent(life, _listed(anchors), token, [task], around.epochs_of([task]))
+        if life.acked is not None:
+            ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
 
     def watched_ack(tuple: Tuple) -> None:
+        if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
+            ledger.settled_again(life, this_task, tuple, "acked")
         ack(tuple)
         ledger.tuple_acked(life, tuple)
         around.step("after a bolt has acked")
 
     def watched_fail(tuple: Tuple) -> None:
+        if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
+            ledger.settled_again(life, this_task, tuple, "failed")
         fail(tuple)
         ledger.tuple_failed(life, tuple)
 
@@ -207,7 +236,7 @@ def _watch_bolt(collector: BoltCollector, around: Around) -> None:
 
 
 def _listed(anchors: Any) -> Sequence[Any]:
-    return [anchors] if isinstance(anchors, Tuple) else anchors
+    return () if anchors is None else [anchors] if isinstance(anchors, Tuple) else anchors
 
 
 class _WatchedSpout(Spout):
@@ -243,6 +272,7 @@ class _Receiving:
         self._task = 0
 
     def take(self, tuple: Tuple) -> None:
+        self._around.life.acked = None  # another turn begins
         if tuple.source.component != SYSTEM:
             token = tuple.values[-1]
             tuple.values = tuple.values[:-1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import assert_never
 
 import attrs
@@ -18,10 +19,12 @@ from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.testing.checkers import Violation, require
+from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
 from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Process
 from txtopo.testing.simulation.plain.watching import with_tokens
+from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.roster import Arrival
@@ -35,6 +38,9 @@ STEP_SECS = 0.01
 STEPS_MIN = 20
 STEPS_MAX = 200
 """Steps in which faults strike."""
+STEPS_WITHOUT_FAULTS = 4_000
+ROOTS_WITHOUT_FAULTS = 200
+"""How long the schedule without faults is, which is run once: a bolt may be wrong only now and then."""
 TIMEOUTS_MAX = 20
 """Message timeouts within which bolts must have let go of what they hold, if they ever do."""
 QUIET_TIMEOUTS = 3
@@ -80,7 +86,7 @@ MOVING = (Fault.KILLS, Fault.PAUSES, Fault.CLOCKJUMPS)
 """Those that strike between two moves; the others do where a process asks."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class PlainSubject:
     """What is simulated: a plain topology.
 
@@ -95,6 +101,8 @@ class PlainSubject:
     roots: int = ROOTS
     plan: PlainPlan = attrs.field(init=False, repr=False)
     prototypes: dict[str, bytes] = attrs.field(init=False, repr=False)
+    warnings: list[str] = attrs.field(factory=list, init=False, repr=False)
+    """What the schedule without faults has shown that need not be wrong."""
     _sources: dict[tuple[str, int], TupleSource] = attrs.field(factory=dict, init=False, repr=False)
 
     @plan.default
@@ -104,6 +112,16 @@ class PlainSubject:
     @prototypes.default
     def _frozen_components(self) -> dict[str, bytes]:
         return {each.id: cloudpickle.dumps(each.component) for each in self.plan.components}
+
+    @cached_property
+    def components(self) -> dict[int, str]:
+        """The component of each task."""
+        return {task: each.id for each in self.plan.components for task in each.tasks}
+
+    @cached_property
+    def spout_tasks(self) -> frozenset[int]:
+        """The tasks of spouts."""
+        return frozenset(task for each in self.plan.spouts for task in each.tasks)
 
     @property
     def kinds(self) -> Sequence[Fault]:
@@ -136,26 +154,40 @@ class PlainSubject:
         """Learn nothing."""
 
 
-def make_plain_subject(topology: PlainTopology, config: Config, roots: int = ROOTS) -> PlainSubject:
-    """Run a topology once without faults, and return it.
+def make_plain_subject(
+    topology: PlainTopology, config: Config, roots: int = ROOTS, log: Callable[[str], None] | None = None
+) -> PlainSubject:
+    """Run a topology once without faults, try its bolts one by one, and return it.
 
     Args:
         topology: the topology.
         config: its configuration.
         roots: how many roots a schedule's spouts may emit.
+        log: is told what happens in that run, line by line.
 
     Raises:
+        ConfigError: a spout reads from a broker.
         TopologyError: its spouts emit nothing, so there is nothing to simulate.
+        Violation: a bolt does not do with its inputs what it must.
         Exception: the topology fails without a fault.
     """
+    check_sources(topology.plan)
     subject = PlainSubject(topology, config, roots)
-    world = subject.world(0, ())
+    world = subject.world(0, (), log=log)
     world.run()
     if not world.ledger.tuples:
         raise TopologyError(
             f"the spouts of {topology.id!r} emit nothing in a simulated run, so there is nothing to check; spouts that "
             "read from the outside need an input, or one that stands in for them"
         )
+    if world.assignment.is_acking:
+        plan = topology.plan.limited(config.of_kind(TopologyKind.PLAIN))
+        check_buffers(plan, world.config, objects_of(subject.prototypes, world.outside.stand_in), world.inputs())
+        for bolt, count in world.held.items():
+            subject.warnings.append(
+                f"{bolt} still held {count} inputs when their roots had timed out in the schedule without faults; that "
+                "is right for a join or a window that waits for more, and wrong if nothing more has to come"
+            )
     return subject
 
 
@@ -183,7 +215,8 @@ class PlainWorld:
         self._subject = subject
         self.plan = subject.plan
         self.prototypes = subject.prototypes
-        self._roots_max = subject.roots
+        self._is_faultless = not kinds
+        self._roots_max = max(subject.roots, ROOTS_WITHOUT_FAULTS) if self._is_faultless else subject.roots
         self.config = Config(
             {
                 **subject.config.given,
@@ -198,8 +231,14 @@ class PlainWorld:
             self.clock,
             TIMEOUT_SECS if self.config.enable_message_timeouts else None,
             self.assignment.is_acking,
+            subject.components,
             None if log is None else self.say,
         )
+        self.ledger.recorded = [] if self._is_faultless else None
+        self.held = Counter[str]()
+        """How many inputs bolts hold at the end, though their roots have timed out."""
+        self.spout_tasks = subject.spout_tasks
+        self.outside = Outside(self.clock)
         self._only = only
         self._log = log
         self.is_logged = log is not None
@@ -233,7 +272,8 @@ class PlainWorld:
             Exception: something that no fault explains.
         """
         self._driver.begin()
-        for _ in range(self.random.randrange(STEPS_MIN, STEPS_MAX)):
+        steps = STEPS_WITHOUT_FAULTS if self._is_faultless else self.random.randrange(STEPS_MIN, STEPS_MAX)
+        for _ in range(steps):
             if self._driver.is_over:
                 break
             self._step()
@@ -450,11 +490,20 @@ class PlainWorld:
         self._check_trees()
         self._let_timeouts_pass()
         self._check_nothing_left()
+        self.held = self.ledger.held_by(process.life for process in self.processes)
         self._is_asked_to_stop = True
         self._driver.handle(StopAsked(wait_secs=0))
         require(not self._rest(), "a run that is asked to stop ends")
 
+    def inputs(self) -> dict[str, list[Input]]:
+        """Return the tracked tuples that bolts have received, by component, as far as they were recorded."""
+        inputs: dict[str, list[Input]] = {}
+        for task, values, source in self.ledger.recorded or ():
+            inputs.setdefault(self.ledger.components[task], []).append(Input(task, values, source))
+        return inputs
+
     def _check_at_rest(self) -> None:
+        self.ledger.check_forgotten(process.life for process in self.processes)
         if not self._has_lost:
             self.ledger.check_at_rest([process.life for process in self.processes])
 

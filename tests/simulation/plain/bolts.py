@@ -1,0 +1,424 @@
+"""Bolts that do right by their inputs, in every way that is usual, and bolts that do not."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any
+
+from txtopo import BasicBolt, Fields, PlainTopology, RichBolt, Spout, TopologyBuilder
+
+WRITTEN: list[Any] = []
+
+
+class Numbers(Spout):
+    """Emits numbers, and each again until it is acked."""
+
+    output_fields = Fields("n")
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.numbers = itertools.count()
+        self.again = []
+
+    def next_tuple(self):
+        number = self.again.pop() if self.again else next(self.numbers)
+        self.collector.emit((number,), message_id=number)
+
+    def fail(self, message_id):
+        self.again.append(message_id)
+
+
+class Bolt(RichBolt):
+    output_fields = Fields("n")
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+        self.seen = 0
+        self.kept = []
+
+    def is_tick(self, tuple):
+        return tuple.source_component == "__system"
+
+
+class Ticked(Bolt):
+    def component_configuration(self):
+        return {"topology.tick.tuple.freq.secs": 1}
+
+
+# Bolts that are wrong.
+
+
+class Forgets(Bolt):
+    """Forgets every fifth ack."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        self.collector.emit(tuple.values, tuple)
+        if self.seen % 5:
+            self.collector.ack(tuple)
+
+
+class AcksTwice(Bolt):
+    """Acks every third input twice."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+        if self.seen % 3 == 0:
+            self.collector.ack(tuple)
+
+
+class FailsAcked(Bolt):
+    """Fails what it has acked."""
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+        self.collector.fail(tuple)
+
+
+class EmitsAnchoredLate(Bolt):
+    """Acks, then emits anchored."""
+
+    def execute(self, tuple):
+        self.collector.ack(tuple)
+        self.collector.emit(tuple.values, tuple)
+
+
+class EmitsLate(Bolt):
+    """Acks, then emits unanchored."""
+
+    def execute(self, tuple):
+        self.collector.ack(tuple)
+        self.collector.emit(tuple.values)
+
+
+class AcksBatchFirst(Bolt):
+    """Holds three, acks them, then emits their sum."""
+
+    def execute(self, tuple):
+        self.kept.append(tuple)
+        if len(self.kept) == 3:
+            for each in self.kept:
+                self.collector.ack(each)
+            self.collector.emit((sum(each["n"] for each in self.kept),))
+            self.kept = []
+
+
+class BuffersTuples(Bolt):
+    """Acks at once what it emits at the tenth tuple, anchored to that one."""
+
+    def execute(self, tuple):
+        self.kept.append(tuple)
+        if len(self.kept) == 10:
+            for each in self.kept:
+                self.collector.emit(each.values, tuple)
+            self.kept = []
+        self.collector.ack(tuple)
+
+
+class BuffersSums(Bolt):
+    """Acks at once what it emits the sum of at every hundredth tuple."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        self.kept = [sum(self.kept) + tuple["n"]]
+        if self.seen % 100 == 0:
+            self.collector.emit(self.kept, tuple)
+            self.kept = []
+        self.collector.ack(tuple)
+
+
+class BuffersUntilTick(Ticked):
+    """Acks at once what it emits at a tick."""
+
+    def execute(self, tuple):
+        if not self.is_tick(tuple):
+            self.kept.append(tuple["n"])
+            self.collector.ack(tuple)
+            return
+        for each in self.kept:
+            self.collector.emit((each,))
+        self.kept = []
+
+
+class CountsUntilTick(Ticked):
+    """Acks at once what it emits the number of at a tick."""
+
+    def execute(self, tuple):
+        if self.is_tick(tuple):
+            self.collector.emit((self.seen,))
+        else:
+            self.seen += 1
+            self.collector.ack(tuple)
+
+
+class BasicBuffer(BasicBolt):
+    """A basic bolt acks at once, also what is emitted at every fourth tuple only."""
+
+    output_fields = Fields("n")
+
+    def prepare(self, config, context):
+        self.kept = []
+
+    def execute(self, tuple, collector):
+        self.kept.append(tuple["n"])
+        if len(self.kept) == 4:
+            for each in self.kept:
+                collector.emit((each,))
+            self.kept.clear()
+
+
+class WritesLater(BasicBolt):
+    """Acks at once what it writes at every tenth tuple."""
+
+    output_fields = None
+
+    def prepare(self, config, context):
+        self.rows = []
+
+    def execute(self, tuple, collector):
+        self.rows.append(tuple["n"])
+        if len(self.rows) == 10:
+            WRITTEN[:] = self.rows
+            self.rows = []
+
+
+class Keeps(Bolt):
+    """Acks all but every fifth input, which it keeps for ever: it may wait for something."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        if self.seen % 5:
+            self.collector.ack(tuple)
+        else:
+            self.kept.append(tuple)
+
+
+class BuffersForOffload(BasicBolt):
+    """Acks at once what it writes at every tenth tuple, in another thread."""
+
+    output_fields = None
+
+    def prepare(self, config, context):
+        self.context = context
+        self.rows = []
+
+    def execute(self, tuple, collector):
+        self.rows.append(tuple["n"])
+        if len(self.rows) == 10:
+            rows, self.rows = self.rows, []
+            self.context.offload(lambda: WRITTEN.extend(rows), lambda done: done.result())
+
+
+# Bolts that are right.
+
+
+class Passes(Bolt):
+    """Emits, then acks."""
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Unanchored(Bolt):
+    """Emits what may get lost, then acks."""
+
+    def execute(self, tuple):
+        self.collector.emit(tuple.values)
+        self.collector.ack(tuple)
+
+
+class Catches(Bolt):
+    """Fails what it could not emit, whatever the error is."""
+
+    def execute(self, tuple):
+        try:
+            self.collector.emit(tuple.values, tuple)
+            self.collector.ack(tuple)
+        except Exception:  # noqa: BLE001 - as users write it
+            self.collector.fail(tuple)
+
+
+class Window(Bolt):
+    """Holds ten, emits their sum anchored to all of them, then acks."""
+
+    def execute(self, tuple):
+        self.kept.append(tuple)
+        if len(self.kept) == 10:
+            self.collector.emit((sum(each["n"] for each in self.kept),), self.kept)
+            for each in self.kept:
+                self.collector.ack(each)
+            self.kept = []
+
+
+class TickWindow(Ticked):
+    """Holds until a tick, emits the sum anchored to all of them, then acks."""
+
+    def execute(self, tuple):
+        if not self.is_tick(tuple):
+            self.kept.append(tuple)
+        elif self.kept:
+            self.collector.emit((sum(each["n"] for each in self.kept),), self.kept)
+            for each in self.kept:
+                self.collector.ack(each)
+            self.kept = []
+
+
+class Total(Bolt):
+    """Emits the running total at every tuple: it is in memory, but so is no input."""
+
+    def execute(self, tuple):
+        self.seen += tuple["n"]
+        self.collector.emit((self.seen,), tuple)
+        self.collector.ack(tuple)
+
+
+class Filter(BasicBolt):
+    output_fields = Fields("n")
+
+    def execute(self, tuple, collector):
+        if tuple["n"] % 2:
+            collector.emit(tuple.values)
+
+
+class Sampler(Bolt):
+    """Emits every tenth tuple."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        if self.seen % 10 == 0:
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Thirds(Bolt):
+    """Emits every third tuple of a kind."""
+
+    def execute(self, tuple):
+        self.kept.append(tuple["n"] % 4)
+        if self.kept.count(tuple["n"] % 4) % 3 == 0:
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Distinct(Bolt):
+    """Drops what it has seen."""
+
+    def execute(self, tuple):
+        if tuple["n"] not in self.kept:
+            self.kept.append(tuple["n"])
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Maximum(Bolt):
+    """Emits a number that is larger than all before."""
+
+    def execute(self, tuple):
+        if tuple["n"] > self.seen:
+            self.seen = tuple["n"]
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Numbered(Bolt):
+    """Numbers what it sees, and drops some of it."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        if tuple["n"] % 3:
+            self.collector.emit((self.seen,), tuple)
+        self.collector.ack(tuple)
+
+
+class Heartbeat(Ticked):
+    """Emits at a tick what has nothing to do with its inputs."""
+
+    def execute(self, tuple):
+        if self.is_tick(tuple):
+            self.collector.emit((-1,))
+        elif tuple["n"] % 2:
+            self.collector.emit(tuple.values, tuple)
+        self.collector.ack(tuple)
+
+
+class Fails(Bolt):
+    """Fails some inputs."""
+
+    def execute(self, tuple):
+        self.seen += 1
+        if self.seen % 7:
+            self.collector.emit(tuple.values, tuple)
+            self.collector.ack(tuple)
+        else:
+            self.collector.fail(tuple)
+
+
+class Recent(BasicBolt):
+    """Writes each input, and keeps the last few to look at."""
+
+    output_fields = None
+
+    def prepare(self, config, context):
+        self.last = collections.deque(maxlen=5)
+
+    def execute(self, tuple, collector):
+        self.last.append(tuple)
+
+
+class Sink(BasicBolt):
+    output_fields = None
+
+    def execute(self, tuple, collector):
+        pass
+
+
+WRONG = {
+    Forgets: "has neither acked nor failed",
+    AcksTwice: "again: it had acked or failed it before",
+    FailsAcked: "again: it had acked or failed it before",
+    EmitsAnchoredLate: "which it had acked or failed before",
+    EmitsLate: "after it had acked",
+    AcksBatchFirst: "after it had acked",
+    BuffersTuples: "it was only in the bolt's memory",
+    BuffersSums: "it was only in the bolt's memory",
+    BuffersUntilTick: "it was only in the bolt's memory",
+    CountsUntilTick: "it was only in the bolt's memory",
+    BasicBuffer: "it was only in the bolt's memory",
+    WritesLater: "it had only put it into its attribute 'rows'",
+    BuffersForOffload: "it had only put it into its attribute 'rows'",
+}
+"""What the finding says."""
+
+RIGHT = (
+    Passes,
+    Unanchored,
+    Catches,
+    Window,
+    TickWindow,
+    Total,
+    Filter,
+    Sampler,
+    Thirds,
+    Distinct,
+    Maximum,
+    Numbered,
+    Heartbeat,
+    Fails,
+    Recent,
+)
+
+
+def topology(name: str = "Passes") -> PlainTopology:
+    """Return a topology of a spout, the bolt of that name in two tasks, and a sink if it emits."""
+    builder = TopologyBuilder("judged")
+    builder.set_spout("numbers", Numbers(), 2)
+    kind = globals()[name]
+    builder.set_bolt("judged", kind(), 2).shuffle_grouping("numbers")
+    if kind.output_fields is not None:
+        builder.set_bolt("sink", Sink()).shuffle_grouping("judged")
+    return builder.build()

@@ -1,0 +1,50 @@
+"""What bolts must do with their inputs: each that does not is named, with what it did; no right one is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.plain.bolts import RIGHT, WRONG, topology
+from txtopo import Config
+from txtopo.testing.simulation.plain.world import make_plain_subject
+from txtopo.testing.simulation.schedules import run_schedules
+
+TARGET = "tests.simulation.plain.bolts"
+
+
+@pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
+def test_a_wrong_bolt_is_found(command_line, kind):
+    """A few lines say which task did what with which input, and how to see it again, which then shows the same."""
+    result = command_line("simulate", TARGET, "--set", f"name={kind.__name__}")
+    assert result.exit_code == 1, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    first, *_, last = result.output.splitlines()
+    assert first.startswith("schedule 0, without faults, is broken: ")
+    assert WRONG[kind] in first
+    assert "'judged'" in first
+    assert "task " in first
+    assert len(result.output.splitlines()) <= 3
+    again = command_line(*last.removeprefix("to replay it: txtopo ").split())
+    assert again.exit_code == 1
+    assert first in again.output
+
+
+@pytest.mark.parametrize("kind", RIGHT, ids=lambda kind: kind.__name__)
+def test_a_right_bolt_is_not(kind):
+    """Whatever fails, nothing is found."""
+    subject = make_plain_subject(topology(kind.__name__), Config())
+    result = run_schedules(subject, range(1, 301), processes=1)
+    assert [(failure.seed, failure.violation) for failure in result.failures] == []
+
+
+def test_without_ackers_nothing_is_asked_of_acks():
+    """If no tree is tracked, it does not matter what is acked."""
+    make_plain_subject(topology("Forgets"), Config({"topology.acker.executors": 0}))
+
+
+def test_an_input_that_is_held_for_ever(command_line):
+    """A join may do that, so it is no finding; a warning names the task."""
+    result = command_line("simulate", TARGET, "--set", "name=Keeps", "--seeds", "20", "--processes", "1")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("warning: bolt 'judged' (task 3) still held ")
+    assert "every promise held" in result.output

@@ -1,0 +1,239 @@
+"""Sources that never end, and Kafka: what is there when a schedule begins is the input, and nothing outside is touched."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from committers.kafka import KafkaBolt
+from spouts.kafka import ExponentialBackoff, KafkaSpout
+from state import MemoryState
+from tests.simulation.subjects import Total
+from txtopo import (
+    BasicBolt,
+    Config,
+    Coordinator,
+    Emitter,
+    FailedException,
+    Fields,
+    OpaquePartitionedTransactionalSpout,
+    TransactionalSpout,
+    TransactionalTopologyBuilder,
+)
+from txtopo.errors import ConfigError, TopologyError
+from txtopo.testing import MemoryLog
+from txtopo.testing.simulation.plain.world import make_plain_subject
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.topology.plain_builder import TopologyBuilder
+
+WORDS = """
+from pathlib import Path
+
+from committers import ReduceCommitter
+from spouts import FilesTransactionalSpout
+from state import DeltaState
+from txtopo import Fields, TransactionalTopologyBuilder
+
+
+def topology(watch=True):
+    files = FilesTransactionalSpout("in", Fields("word: string", "n: long"), "json", batch_files_max=1, watch=watch)
+    builder = TransactionalTopologyBuilder("words", "files", files)
+    builder.set_bolt("sum", ReduceCommitter("words", "word", "n")).fields_grouping("files", Fields("word"))
+    builder.set_state("words", DeltaState("out/words", key=Fields("word: string"), value=Fields("n: long")))
+    return builder.build()
+"""
+
+
+@pytest.mark.parametrize("files", [1, 5, 20])
+def test_a_watched_folder(command_line, files):
+    """However many files are there, as many transactions are simulated, at most as many as ``--until`` says."""
+    command_line.write_module("words", WORDS)
+    write_files(command_line.folder / "in", files)
+    result = command_line("simulate", "words", "--seeds", "60", "--processes", "1")
+    assert result.exit_code == 0, result.output
+    assert "every promise held" in result.output
+    steps = command_line("simulate", "words", "--seed", "0").output
+    assert f"txid {min(files, 12)}," in steps
+    assert f"txid {min(files, 12) + 1}," not in steps
+    again = [command_line("simulate", "words", "--seed", "3").output for _ in range(2)]
+    assert without_log_ids(again[0]) == without_log_ids(again[1])
+
+
+def without_log_ids(steps: str) -> str:
+    return re.sub(r"[0-9a-f]{32}", "", steps)
+
+
+def test_a_watched_folder_without_files(command_line):
+    """There is nothing to check: one line says so."""
+    command_line.write_module("words", WORDS)
+    (command_line.folder / "in").mkdir()
+    result = command_line("simulate", "words")
+    assert result.exit_code == 1
+    assert "'files' gives no transaction in a simulated run" in result.stderr
+    assert len(result.output.splitlines()) == 1
+
+
+def write_files(folder: Path, count: int) -> None:
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number}.json").write_text(json.dumps({"word": "cat", "n": number}))
+
+
+class Queue(TransactionalSpout):
+    """Gives a number in a transaction, as long as there are any, and then waits for ever."""
+
+    output_fields = Fields("attempt", "delta")
+
+    def __init__(self, available: int) -> None:
+        self.available = available
+
+    def coordinator(self, config, context):
+        return QueueCoordinator(self.available)
+
+    def emitter(self, config, context):
+        return QueueEmitter()
+
+
+class QueueCoordinator(Coordinator):
+    def __init__(self, available: int) -> None:
+        self.available = available
+        self.taken = 0
+
+    def resume(self, txid, metadata):
+        self.taken = metadata or 0
+
+    def is_ready(self):
+        return self.taken < self.available
+
+    def is_exhausted(self):
+        return False
+
+    def initialize_transaction(self, txid, previous_metadata):
+        self.taken = (previous_metadata or 0) + 1
+        return self.taken
+
+
+class QueueEmitter(Emitter):
+    def emit_batch(self, attempt, metadata, collector):
+        collector.emit((attempt, metadata))
+
+
+class OpaqueQueue(OpaquePartitionedTransactionalSpout):
+    """The same, opaque."""
+
+    output_fields = Fields("attempt", "delta")
+
+    def __init__(self, available: int) -> None:
+        self.available = available
+
+    def coordinator(self, config, context):
+        return OpaqueCoordinator(self.available)
+
+    def emitter(self, config, context):
+        return OpaqueEmitter(self.available)
+
+
+class OpaqueCoordinator:
+    def __init__(self, available: int) -> None:
+        self.available = available
+        self.taken = 0
+
+    def resume(self, txid, metadata):
+        self.taken = max((metadata or {}).values(), default=0)
+
+    def partitions(self):
+        return [0]
+
+    def is_ready(self):
+        return self.taken < self.available
+
+    def is_exhausted(self):
+        return False
+
+
+class OpaqueEmitter:
+    def __init__(self, available: int) -> None:
+        self.available = available
+
+    def emit_batch(self, attempt, collector, partition, previous_metadata):
+        taken = previous_metadata or 0
+        if taken < self.available:
+            taken += 1
+            collector.emit((attempt, taken))
+        return taken
+
+
+def summing(spout):
+    builder = TransactionalTopologyBuilder("summing", "queue", spout)
+    builder.set_committer_bolt("total", Total()).global_grouping("queue")
+    builder.set_state("total", MemoryState(Fields("name"), Fields("n")))
+    return builder.build()
+
+
+@pytest.mark.parametrize("kind", [Queue, OpaqueQueue])
+def test_a_source_of_ones_own_that_never_ends(kind):
+    """What it had to give is committed, whatever fails."""
+    subject = make_subject(summing(kind(5)), until=12)
+    result = run_schedules(subject, range(1, 61), processes=1)
+    assert [(failure.seed, failure.violation) for failure in result.failures] == []
+
+
+def test_a_source_that_never_gives_anything():
+    """There is nothing to check."""
+    with pytest.raises(TopologyError, match="'queue' gives no transaction"):
+        make_subject(summing(Queue(0)), until=12)
+
+
+class Refusing(BasicBolt):
+    output_fields = Fields("key", "value")
+
+    def execute(self, tuple, collector):
+        if tuple["value"] == "5":
+            raise FailedException("never")
+        collector.emit((tuple["value"], tuple["value"]))
+
+
+def orders(**settings):
+    builder = TopologyBuilder("orders")
+    builder.set_spout("orders", KafkaSpout("localhost:1", "orders", Fields("value"), **settings), 2)
+    builder.set_bolt("refusing", Refusing(), 2).shuffle_grouping("orders")
+    builder.set_bolt("out", KafkaBolt("localhost:1", "out")).shuffle_grouping("refusing")
+    return builder.build()
+
+
+def test_a_broker_is_refused():
+    """Schedules would commit offsets of the real group; the error says what to give instead."""
+    with pytest.raises(ConfigError, match=r"'orders' reads Kafka.*connect=log\.connect"):
+        make_plain_subject(orders(), Config())
+
+
+@pytest.mark.parametrize("subscribes", [False, True])
+def test_kafka_in_memory(subscribes):
+    """Each schedule reads the same records, also those that were committed in another one; no log is written to."""
+    log = MemoryLog()
+    log.create_topic("orders", partitions=2)
+    for number in range(20):
+        log.append("orders", [str(number)], number % 2)
+    settings = {"connect": log.connect, "subscribe": subscribes, "dead_letter": refuse_all}
+    topology = orders(retry_service=ExponentialBackoff(retries_max=2), **settings)
+    subject = make_plain_subject(topology, Config())
+    result = run_schedules(subject, range(1, 201), processes=1)
+    assert [(failure.seed, failure.violation) for failure in result.failures] == []
+    for seed in (1, 200):
+        assert steps(subject, seed) == steps(subject, seed)
+        assert any("is acked" in step for step in steps(subject, seed))
+    assert log.committed("orders-orders") == {}
+    assert log.calls == []
+
+
+def refuse_all(letter):
+    raise AssertionError("nothing is written in a simulated run")
+
+
+def steps(subject, seed):
+    told: list[str] = []
+    subject.world(seed, subject.kinds, log=told.append).run()
+    return told

@@ -1,0 +1,328 @@
+"""Finds bolts that ack what they only keep in memory: a worker that dies then loses inputs whose roots were acked.
+
+No ledger sees that, since it does not know what a bolt keeps. So the inputs of a schedule without faults are given to
+the bolt again, alone, in a world without acks and workers:
+
+1. It gets them once as they were. An input that it acks at once, emitting nothing for it, is *silent*. A filter has
+   silent inputs too.
+2. It gets them again, but a silent one is left out, or has the values of another input. If what it emits *later* is
+   different, it had kept the input: the emission came after the ack.
+
+What is emitted at a tick has no input of its own, so any difference counts. What is emitted for another input counts
+if that input's place emits both times, but other values: a sampler, whose every tenth input is now another one, is
+right. Leaving out an input changes numbers that a bolt gives to what it sees, so there only other values count.
+
+A bolt that emits nothing at all writes itself, which nobody sees. It is found if it collects silent inputs in a list or
+dict among its attributes, and empties that later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from txtopo.acking.collectors import BasicCollector
+from txtopo.acking.context import PlainTaskContext
+from txtopo.acking.offload import Offloading
+from txtopo.acking.trees.tuples import SETTLED, TreeTuple
+from txtopo.api.collector import OutputCollector
+from txtopo.api.fields import Fields
+from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
+from txtopo.config import Config, component_config
+from txtopo.errors import FailedException
+from txtopo.testing.checkers import Violation
+from txtopo.testing.simulation.plain.ledger import named
+from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainKind, PlainPlan
+
+INPUTS = 250
+"""Inputs that a bolt gets; those that were recorded come again until there are so many, as they may at least once."""
+TICK_EVERY = 20
+"""Inputs between two ticks."""
+SUSPECTS_MAX = 8
+"""Silent inputs that are left out, one at a time."""
+RUN_SECS_MAX = 0.5
+"""A bolt that takes longer, because it waits for something, is not tried again."""
+
+
+@attrs.frozen
+class Input:
+    """An input that a bolt's task has received."""
+
+    task: int
+    values: Sequence[Any]
+    source: TupleSource
+
+
+TICK = Input(SYSTEM_TASK, (1,), TupleSource(SYSTEM, TICK_STREAM, SYSTEM_TASK, Fields("rate_secs")))
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """What a bolt has done when it got an input."""
+
+    input: Input
+    emitted: list[str] = attrs.field(factory=list)
+    """The streams and values, as texts."""
+    is_acked: bool = False
+    has_offloaded: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the input was acked at once, and nothing was done for it that can be seen."""
+        return self.is_acked and not self.emitted and not self.has_offloaded
+
+
+def check_buffers(
+    plan: PlainPlan, config: Config, make_object: Callable[[str], Any], inputs: Mapping[str, Sequence[Input]]
+) -> None:
+    """Check that bolts ack no input that they still need.
+
+    Args:
+        plan: the plan, without fields for tokens.
+        config: of the topology.
+        make_object: makes a bolt, given the component's id.
+        inputs: what the tasks of each bolt have received of tracked tuples, by component.
+
+    Raises:
+        Violation: one does.
+    """
+    for component in plan.components:
+        if inputs.get(component.id):
+            _Trial(plan, component, config, make_object).run(_sequence(inputs[component.id], component))
+
+
+def _sequence(recorded: Sequence[Input], component: PlainComponent) -> list[Input]:
+    has_ticks = component.configuration.get("topology.tick.tuple.freq.secs")
+    sequence: list[Input] = []
+    for number in range(max(INPUTS, len(recorded))):
+        sequence.append(recorded[number % len(recorded)])
+        if has_ticks and number % TICK_EVERY == TICK_EVERY - 1:
+            sequence.append(TICK)
+    return [*sequence, TICK] if has_ticks else sequence
+
+
+@attrs.define(eq=False)
+class _Trial:
+    """Lets one bolt of a topology run alone."""
+
+    plan: PlainPlan
+    component: PlainComponent
+    config: Config
+    make_object: Callable[[str], Any]
+
+    def run(self, sequence: list[Input]) -> None:
+        """Try the bolt.
+
+        Raises:
+            Violation: it acks what it only keeps.
+        """
+        began = time.monotonic()
+        try:
+            turns = self._turns(sequence, watches_attributes=True)
+            if time.monotonic() - began > RUN_SECS_MAX or _told(turns) != _told(self._turns(sequence)):
+                return  # it takes its time, or draws or reads what it emits: no two runs compare
+        except Violation:
+            raise
+        except Exception:  # noqa: BLE001 - the user's code, which may not bear to run alone
+            return
+        silent = [at for at, turn in enumerate(turns) if turn.is_silent and turn.input is not TICK]
+        if not any(turn.emitted for turn in turns):
+            return
+        for at in silent[: SUSPECTS_MAX // 2] + silent[SUSPECTS_MAX // 2 :: max(1, len(silent) // SUSPECTS_MAX)]:
+            try:
+                later = self._differs(turns, sequence, at)
+            except Exception:  # noqa: BLE001 - as above
+                return
+            if later is not None:
+                raise Violation(
+                    f"{self._name(sequence[at])} acked {_named(sequence[at])}, and emitted nothing for it, but what it "
+                    f"emitted later, {later}, depends on it: it was only in the bolt's memory, and if the worker dies "
+                    "in between, it is lost though its root was acked; hold the input, emit anchored to it, then ack"
+                )
+
+    def _differs(self, turns: list[_Turn], sequence: list[Input], at: int) -> str | None:
+        """Say where the bolt emits something else without an input, or with other values of it; None if nowhere."""
+        suspect = sequence[at]
+        without = self._turns(sequence[:at] + sequence[at + 1 :])
+        for turn, other in zip(turns[at + 1 :], without[at:], strict=True):
+            if turn.input is TICK and turn.emitted != other.emitted:
+                return "at a tick"
+        other_values = next(
+            (each for each in sequence if each.source == suspect.source and repr(each.values) != repr(suspect.values)),
+            None,
+        )
+        if other_values is None:
+            return None
+        changed = self._turns([*sequence[:at], other_values, *sequence[at + 1 :]])
+        if not changed[at].is_silent:
+            return None
+        for turn, other in zip(turns[at + 1 :], changed[at + 1 :], strict=True):
+            if turn.emitted != other.emitted:
+                if turn.input is TICK:
+                    return "at a tick"
+                if turn.emitted and other.emitted:
+                    return f"for {_named(turn.input)}"
+        return None
+
+    def _turns(self, sequence: Sequence[Input], *, watches_attributes: bool = False) -> list[_Turn]:
+        """Let a new object of the bolt run, and return what it did for each input."""
+        made = self.make_object(self.component.id)
+        offloading = _Offloading()
+        config = component_config(self.config, self.component.configuration)
+        context = PlainTaskContext(self.plan, self.component, self.component.tasks[0], config, [], offloading)
+        collector = _Collector()
+        execute = _execute_of(self.component.kind, made, config, context, collector)
+        watch = _Attributes(made) if watches_attributes else None
+        turns: list[_Turn] = []
+        for given in sequence:
+            current = TreeTuple(given.values, given.source, 0, 0)
+            collector.turn, collector.current = _Turn(given), current
+            try:
+                execute(current)
+            except FailedException:
+                collector.fail(current)
+            collector.turn.has_offloaded = offloading.under_way > 0
+            offloading.run_done()
+            turns.append(collector.turn)
+            if watch is not None:
+                emptied = watch.see(collector.turn)
+                if emptied is not None and not any(turn.emitted for turn in turns):
+                    attribute, kept = emptied
+                    raise Violation(
+                        f"{self._name(kept)} acked {_named(kept)} when it had only put it into its attribute "
+                        f"{attribute!r}, which it emptied later: if the worker dies in between, it is lost though its "
+                        "root was acked; hold the input, write it, then ack"
+                    )
+        return turns
+
+    def _name(self, input: Input) -> str:
+        return f"bolt {self.component.id!r} (task {input.task})"
+
+
+def _execute_of(
+    kind: PlainKind, made: Any, config: Mapping[str, Any], context: PlainTaskContext, collector: _Collector
+) -> Callable[[Tuple], None]:
+    if kind is not PlainKind.BASIC_BOLT:
+        made.prepare(config, context, collector)
+        execute: Callable[[Tuple], None] = made.execute
+        return execute
+    made.prepare(config, context)
+    basic = BasicCollector(collector)  # type: ignore[arg-type] # it only emits
+
+    def execute_and_ack(tuple: Tuple) -> None:
+        basic.anchor = tuple
+        made.execute(tuple, basic)
+        collector.ack(tuple)
+
+    return execute_and_ack
+
+
+class _Collector(OutputCollector):
+    """Notes what a bolt does in a turn."""
+
+    turn: _Turn
+    current: Tuple
+
+    def emit(self, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
+        """Note a tuple."""
+        del anchors
+        self.turn.emitted.append(f"{stream}: {list(values)!r}")
+        return []
+
+    def emit_direct(self, task: int, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> None:
+        """Note a tuple; not its task, which may be chosen in turn."""
+        del task
+        self.emit(values, anchors, stream)
+
+    def ack(self, tuple: Tuple) -> None:
+        """Note whether the input of this turn is acked."""
+        self._settle(tuple, is_acked=True)
+
+    def fail(self, tuple: Tuple) -> None:
+        """Note nothing: what fails comes again."""
+        self._settle(tuple, is_acked=False)
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Note nothing."""
+
+    def report_error(self, error: BaseException) -> None:
+        """Note nothing."""
+
+    def _settle(self, tuple: Tuple, *, is_acked: bool) -> None:
+        if tuple is self.current and tuple.roots is not SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
+            self.turn.is_acked = is_acked
+        tuple.roots = SETTLED  # type: ignore[attr-defined]
+
+
+class _Offloading(Offloading):
+    """Slow calls that are not made, and end well after the turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: deque[Callable[[Future[Any]], None]] = deque()
+
+    def submit(self, task: int, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
+        """Let a call begin."""
+        del task, call
+        self.under_way += 1
+        self._waiting.append(on_done)
+
+    def run_done(self) -> bool:
+        """Let the calls end that have begun."""
+        for _ in range(len(self._waiting)):
+            self.under_way -= 1
+            done: Future[Any] = Future()
+            done.set_result(None)
+            self._waiting.popleft()(done)
+        return True
+
+
+class _Attributes:
+    """The lists and dicts among a bolt's attributes: which silent inputs they grew by, and when they are emptied."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+        self._lengths: dict[str, int] = {}
+        self._grown: dict[str, list[Input]] = {}
+
+    def see(self, turn: _Turn) -> tuple[str, Input] | None:
+        """Look after a turn; return the attribute that was emptied in it and the first silent input that it held."""
+        found = None
+        for name, value in vars(self._made).items() if hasattr(self._made, "__dict__") else ():
+            if not isinstance(value, (list, deque, dict)):
+                continue
+            before, now = self._lengths.get(name, 0), len(value)
+            self._lengths[name] = now
+            grown = self._grown.setdefault(name, [])
+            if now > before and turn.is_silent:
+                grown.append(turn.input)
+            elif now <= 1 < before:
+                if len(grown) > 1:
+                    found = name, grown[0]
+                grown.clear()
+        return found
+
+
+def _named(input: Input) -> str:
+    return named(TreeTuple(input.values, input.source, 0, 0))
+
+
+def _told(turns: Sequence[_Turn]) -> list[tuple[list[str], bool, bool]]:
+    return [(turn.emitted, turn.is_acked, turn.has_offloaded) for turn in turns]
+
+
+def objects_of(prototypes: Mapping[str, bytes], connect: Callable[[Any], None]) -> Callable[[str], Any]:
+    """Return what makes a component's object from its prototype, connected to what stands in for the outside."""
+
+    def make_object(component: str) -> Any:
+        made = cloudpickle.loads(prototypes[component])
+        connect(made)
+        return made
+
+    return make_object

@@ -1,0 +1,119 @@
+"""What stands in for the outside in a simulated run: folders that don't settle, Kafka that nobody is connected to.
+
+Schedules have their own time, and there are thousands of them. So nothing in them may wait for the real clock, and
+nothing may be written to the outside: a consumer group whose offsets they commit is that of the real topology.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from committers.kafka import KafkaBolt, KafkaMessage, KafkaSender, SenderSettings
+from spouts.files.spout import FilesTransactionalSpout
+from spouts.files.watch import Patience
+from spouts.kafka.plain.config import KafkaSpoutConfig
+from spouts.kafka.plain.dead_letters import DeadLetter, DeadLetterHook
+from spouts.kafka.plain.spout import KafkaSpout
+from spouts.kafka.spout import KafkaInput
+from txtopo.errors import ConfigError
+from txtopo.testing.memory_log import MemoryLog
+from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plan import Plan
+
+_TO_A_BROKER = attrs.fields(KafkaSpoutConfig).connect.default
+
+
+def standing_in(plan: Plan) -> Plan:
+    """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing."""
+    spout = copy.copy(plan.spout.component)
+    match spout:
+        case FilesTransactionalSpout(watch=Patience()):
+            spout.watch = Patience(settle_secs=0, poll_secs=0, now_secs=_no_time)
+        case KafkaInput():
+            spout.publish_group = None
+        case _:
+            return plan
+    return attrs.evolve(plan, components=(attrs.evolve(plan.spout, component=spout), *plan.components[1:]))
+
+
+def check_sources(plan: PlainPlan) -> None:
+    """Check that a plain topology can be simulated without the outside.
+
+    Raises:
+        ConfigError: a spout reads from Kafka's brokers.
+    """
+    for each in plan.components:
+        if isinstance(each.component, KafkaSpout) and each.component.config.connect is _TO_A_BROKER:
+            raise ConfigError(
+                f"{each.id!r} reads Kafka, and a simulated run is never connected to a broker: it would commit offsets "
+                f"of the real group; simulate the topology with connect=log.connect in the settings of {each.id!r}, "
+                "where log is a txtopo.testing.MemoryLog with some records",
+            )
+
+
+@attrs.define(eq=False)
+class Outside:
+    """The outside of one schedule of a plain topology.
+
+    Args:
+        clock: tells the time, in seconds.
+    """
+
+    clock: Callable[[], float]
+    _logs: dict[MemoryLog, MemoryLog] = attrs.field(factory=dict)
+    """By the log that a spout was given, this schedule's own: each one begins with the same records and offsets."""
+
+    def stand_in(self, made: Any) -> None:
+        """Connect a component's object that was just made to what stands in for the outside."""
+        match made:
+            case KafkaSpout():
+                made.clock = self.clock
+                log = getattr(made.config.connect, "__self__", None)
+                made.config = attrs.evolve(
+                    made.config,
+                    fields=None,  # the translator has them
+                    deserializer=None,
+                    connect=self._log(log).connect if isinstance(log, MemoryLog) else made.config.connect,
+                    dead_letter=None if made.config.dead_letter is None else _Taken(),
+                )
+            case KafkaBolt():
+                made.connect = _Sender
+
+    def _log(self, given: MemoryLog) -> MemoryLog:
+        if given not in self._logs:
+            self._logs[given] = given.copy()
+        return self._logs[given]
+
+
+class _Taken(DeadLetterHook):
+    """Takes records that are given up."""
+
+    def take(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep nothing: what would be written is out of the simulator's world."""
+
+
+class _Sender(KafkaSender):
+    """A sender whose records are all acknowledged at once."""
+
+    def __init__(self, settings: SenderSettings) -> None:
+        del settings
+
+    def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
+        """Acknowledge a record."""
+        del message
+        on_delivery(None)
+        return True
+
+    def serve(self, timeout_secs: float) -> None:
+        """Do nothing: all is settled."""
+
+    def close(self, timeout_secs: float) -> None:
+        """Do nothing: nothing is open."""
+
+
+def _no_time() -> float:
+    return 0.0
