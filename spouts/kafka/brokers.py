@@ -176,6 +176,8 @@ class BrokerLog(KafkaLog):
 
     def stored(self, partitions: Sequence[TopicPartition], group: str) -> Mapping[TopicPartition, int]:
         """Return the offsets that a consumer group has stored."""
+        if not partitions:
+            return {}
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - an extra of the installation
 
         question = [ConsumerGroupTopicPartitions(group, [self._place(each) for each in partitions])]
@@ -188,13 +190,16 @@ class BrokerLog(KafkaLog):
 
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
         """Store offsets for a consumer group."""
+        if not offsets:
+            return
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - as above
 
         places = [self._place(each, at) for each, at in offsets.items()]
         question = [ConsumerGroupTopicPartitions(group, places)]
         key = ("store", group, *sorted(offsets.items()))
         answer = self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
-        self._check(answer.topic_partitions)
+        gone = self._client.KafkaError.UNKNOWN_TOPIC_OR_PART
+        self._check([each for each in answer.topic_partitions if each.error is None or each.error.code() != gone])
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""

@@ -134,7 +134,8 @@ class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
     *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will, for example
-    because the client may not read. It is used by one thread at a time.
+    because the client may not read. Asked about no partition, it answers with nothing. It is used by one thread at a
+    time.
     """
 
     @abstractmethod
@@ -167,7 +168,7 @@ class KafkaLog(ABC):
 
     @abstractmethod
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Store offsets for a consumer group."""
+        """Store offsets for a consumer group; partitions that do not exist any more are left out."""
 
     @abstractmethod
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:

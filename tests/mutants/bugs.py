@@ -1253,6 +1253,14 @@ BUGS = (
         tests=("tests/spouts/kafka/test_spout.py",),
     ),
     Bug(
+        "Kafka: a run that ends when no offset has moved since the last ones were published",
+        "spouts/kafka/brokers.py",
+        "        if not offsets:\n            return\n",
+        "",
+        subjects=(),
+        tests=("tests/spouts/kafka/test_log.py",),
+    ),
+    Bug(
         "Kafka, opaque: stuck at records that are gone",
         "spouts/kafka/opaque.py",
         "                start = _kept(log, place, start)\n",
