@@ -111,7 +111,7 @@ class TopicChoice:
 
 
 class Message(Protocol):
-    """A record as the client gives it; its parts are methods."""
+    """A record as the client gives it; its parts are methods. Its headers are for ``records.py`` alone to ask for."""
 
     def topic(self) -> str: ...  # noqa: D102 - as confluent_kafka.Message
     def partition(self) -> int: ...  # noqa: D102

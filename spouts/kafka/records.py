@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -39,6 +40,7 @@ BAD_RECORDS_FIELDS = Fields(
 )  # fmt: skip
 
 _SHOWN_BYTES = 200
+_ask_for_headers = operator.methodcaller("headers")
 _NO_TIMESTAMP = 0
 """The client's type of a missing timestamp."""
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
@@ -58,7 +60,8 @@ class KafkaRecord:
         partition: its partition.
         offset: its offset.
         timestamp: its time; None if it has none.
-        headers: pairs of name and value.
+        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
+            UTF-8.
     """
 
     key: bytes | None
@@ -73,6 +76,13 @@ class KafkaRecord:
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
 """Returns a record's values in the order of the fields, or by their names; None for no tuple. Any exception makes it a
 bad record, except one of txtopo's."""
+
+
+def escaped(text: str) -> str:
+    """Return a text in which what is not printable is escaped: it may quote a record, and will be on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class BadRecords(ABC):
@@ -96,11 +106,11 @@ class RefusedRecords(BadRecords):
     def add(self, message: Message, reason: str) -> None:
         """Raise an error with the record's place and the beginning of its value."""
         value = message.value() or b""
-        shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace").replace("\r", "\\r").replace("\n", "\\n")
+        shown = escaped(value[:_SHOWN_BYTES].decode(errors="backslashreplace"))
         raise InputError(
-            f"{TopicPartition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; "
-            "correct the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and "
-            "go on"
+            f"{TopicPartition(message.topic(), message.partition())}, offset {message.offset()}: {escaped(reason)}: "
+            f"{shown}; correct the spout's fields or deserializer, or give it dead_letter=PATH to keep such records "
+            "there and go on"
         )
 
 
@@ -120,7 +130,7 @@ class DeadLetters(BadRecords):
         """Keep a record until enough wait."""
         key, value = message.key(), message.value()
         place = (message.topic(), message.partition(), message.offset(), _timestamp(message))
-        self._rows.append((*place, key, value, reason))
+        self._rows.append((*place, key, value, escaped(reason)))
         self._bytes += len(key or b"") + len(value or b"")
         if len(self._rows) >= _ROWS_WAITING_MAX or self._bytes >= _BYTES_WAITING_MAX:
             self.finish()
@@ -215,6 +225,7 @@ class _OwnFormat(RecordFormat):
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
         schema = self.fields.arrow_schema()
+        messages = self._with_headers(messages, bad)
         try:
             return [_own_table(messages, schema)]
         except (pa.ArrowInvalid, UnicodeDecodeError):
@@ -222,8 +233,22 @@ class _OwnFormat(RecordFormat):
             return [_own_table(good, schema)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
-        del bad
+        messages = self._with_headers(messages, bad)
         return zip(*(_own_values(messages, name) for name in self.fields), strict=True)
+
+    def _with_headers(self, messages: Sequence[Message], bad: BadRecords) -> Sequence[Message]:
+        """Return the messages whose headers can be read, if a field wants them; the others are not asked again."""
+        if "headers" not in self.fields:
+            return messages
+        good = []
+        for message in messages:
+            try:
+                _headers(message)
+            except ValueError as error:
+                bad.add(message, str(error))
+            else:
+                good.append(message)
+        return good
 
     def _is_text(self, message: Message, bad: BadRecords) -> bool:
         for name in self._texts:
@@ -409,7 +434,7 @@ def record_of(message: Message) -> KafkaRecord:
         message.partition(),
         message.offset(),
         _timestamp(message),
-        _headers(message),
+        _LazyHeaders(message),
     )
 
 
@@ -423,8 +448,73 @@ def _timestamp_ms(message: Message) -> int | None:
     return None if kind == _NO_TIMESTAMP or not 0 <= at_ms <= _TIMESTAMP_MS_MAX else at_ms
 
 
+class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
+    """The headers of a message, read from it when somebody looks at them; most records' are never looked at."""
+
+    __slots__ = ("_found", "_message")
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def __init__(self, message: Message) -> None:
+        self._message: Message | None = message
+        self._found: list[tuple[str, bytes | None]] | ValueError = []
+
+    def _read(self) -> list[tuple[str, bytes | None]]:
+        if self._message is not None:
+            try:
+                self._found = _headers(self._message)
+            except ValueError as error:
+                self._found = error
+            self._message = None  # a message that was refused must not be asked again
+        if isinstance(self._found, ValueError):
+            raise self._found
+        return self._found
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[tuple[str, bytes | None]]:
+        return iter(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, _LazyHeaders) else other)
+
+    def __repr__(self) -> str:
+        try:
+            return repr(self._read())
+        except ValueError as error:
+            return f"<{error}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self._read(),)
+
+
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    return [(name, value) for name, value in message.headers() or ()]
+    """Return the headers of a record. A message that was refused must not be asked again.
+
+    For a name that is not UTF-8, confluent-kafka (up to 2.16.1 at least) sets an exception, but returns a list all the
+    same, with a hole in place of the name. What follows depends on who has called:
+
+    1. A call from C looks for such an exception. It raises SystemError, with the UnicodeDecodeError as its cause.
+    2. A call from Python code that is hot (``message.headers()`` in a loop, which Python 3.11 and later specialise)
+       does not look, and whoever unpacks the pair reads the hole: the process dies.
+    3. A second call returns the list that was kept, with the hole, and without any exception.
+
+    Hence a methodcaller, which calls from C, and only once.
+
+    Raises:
+        ValueError: the name of a header is not UTF-8.
+    """
+    try:
+        found = _ask_for_headers(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        wrong = error if isinstance(error, UnicodeDecodeError) else error.__cause__
+        if not isinstance(wrong, UnicodeDecodeError):
+            raise
+        raise ValueError(f"the name of a header is not UTF-8: {wrong.object!r}") from None
+    return [(name, value) for name, value in found or ()]
 
 
 def _headers_as_rows(message: Message) -> list[dict[str, Any]]:

@@ -1261,6 +1261,22 @@ BUGS = (
         tests=("tests/spouts/kafka/test_log.py",),
     ),
     Bug(
+        "Kafka: a header's name that is not text ends the process",
+        "spouts/kafka/records.py",
+        '_ask_for_headers = operator.methodcaller("headers")',
+        "_ask_for_headers = lambda message: message.headers()",
+        subjects=(),
+        tests=("tests/spouts/kafka/test_records.py",),
+    ),
+    Bug(
+        "Kafka: an error that quotes a record's control characters",
+        "spouts/kafka/records.py",
+        "c if c.isprintable() else c.encode",
+        "c if True else c.encode",
+        subjects=(),
+        tests=("tests/spouts/kafka/test_records.py",),
+    ),
+    Bug(
         "Kafka, opaque: stuck at records that are gone",
         "spouts/kafka/opaque.py",
         "                start = _kept(log, place, start)\n",

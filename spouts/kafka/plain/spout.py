@@ -35,7 +35,7 @@ from spouts.kafka.plain.lag import Progress, lag_metrics
 from spouts.kafka.plain.offsets import CommitMetadata, MessageId, OffsetManager
 from spouts.kafka.plain.retries import RetrySchedule
 from spouts.kafka.plain.translators import Translated, routed
-from spouts.kafka.records import KafkaRecord
+from spouts.kafka.records import KafkaRecord, escaped
 from txtopo.api.bolt import OutputFieldsDeclarer
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
@@ -633,7 +633,7 @@ class KafkaSpout(Spout):
         Raises:
             InputError: there is no dead-letter hook.
         """
-        reason = f"no tuple can be made of it: {type(error).__name__}: {error}"
+        reason = escaped(f"no tuple can be made of it: {type(error).__name__}: {error}")
         if self.config.dead_letter is None:
             raise InputError(
                 f"{message_id}: {reason}; give dead_letter to keep such records and go on",
