@@ -18,6 +18,7 @@ from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError, TxtopoError
+from txtopo.kafka_errors import escaped
 
 RECORD_FIELDS = Fields(
     "key: binary",
@@ -76,13 +77,6 @@ class KafkaRecord:
 Deserializer = Callable[[KafkaRecord], Sequence[Any] | Mapping[str, Any] | None]
 """Returns a record's values in the order of the fields, or by their names; None for no tuple. Any exception makes it a
 bad record, except one of txtopo's."""
-
-
-def escaped(text: str) -> str:
-    """Return a text in which what is not printable is escaped: it may quote a record, and will be on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class BadRecords(ABC):
