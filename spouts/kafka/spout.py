@@ -158,7 +158,8 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
     Args:
         servers: ``host:port`` of some brokers, with commas between them or as a list.
         topics: a topic, a list of topics, or a pattern that whole names must match: an ``re.Pattern``, or a text that
-            begins with ``^``. Topics and partitions that appear later are found, and begin at their beginning.
+            begins with ``^``. A topic that is named must exist, and with ``until_end`` a pattern must match one. Topics
+            and partitions that appear later are found, and begin at their beginning.
         fields: the fields after the attempt. None: all of a record's own, :data:`spouts.kafka.RECORD_FIELDS`. Some of
             those names: these only; ``key`` and ``value`` may be strings. Other fields are the members of a JSON value
             and need types. Records travel as Arrow columns if the fields have types.

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import attrs
 import pytest
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from committers.kafka import KafkaBolt
 from spouts.kafka import KafkaSpout
@@ -67,6 +76,8 @@ def guarded(kafka, tmp_path_factory) -> Iterator[Guarded]:
     store, certificate = make_certificate(folder)
     ports = {protocol: free_port() for protocol in ("SASL_PLAINTEXT", "SASL_SSL")}
     settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
             f'{JAAS}.plain.PlainLoginModule required user_me="{PASSWORD}";'
@@ -138,6 +149,53 @@ def test_a_certificate_that_is_not_trusted(guarded, clicks, tmp_path):
     topology = topology_of(guarded.servers["SASL_SSL"], clicks.topic, tmp_path, "transactional", properties=properties)
     with pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"):
         run_inline(topology)
+
+
+@pytest.fixture
+def forbidden(guarded, clicks) -> Clicks:
+    """A topic that nobody may read or write any more."""
+    clicks.produce(5, 0)
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        denied = AclBinding(
+            ResourceType.TOPIC,
+            clicks.topic,
+            ResourcePatternType.LITERAL,
+            "User:me",
+            "*",
+            operation,
+            AclPermissionType.DENY,
+        )
+        for answer in guarded.broker.admin().create_acls([denied]).values():
+            answer.result(60)
+    return clicks
+
+
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_topic_that_may_not_be_read(guarded, forbidden, tmp_path, kind):
+    """Ends the run with an error that names the topic and the right."""
+    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
+    options = {"properties": properties, "until_end": True}
+    topology = topology_of(guarded.servers["SASL_PLAINTEXT"], forbidden.topic, tmp_path, kind, **options)
+    with pytest.raises(
+        InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
+    ):
+        run_inline(topology)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_topic_that_a_plain_topology_may_not_read(guarded, forbidden, subscribe):
+    """Ends the run, too."""
+    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
+    servers = guarded.servers["SASL_PLAINTEXT"]
+    builder = TopologyBuilder("reading")
+    builder.set_spout("in", KafkaSpout(servers, forbidden.topic, subscribe=subscribe, properties=properties))
+    with (
+        pytest.raises(
+            InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
+        ),
+        InlineCluster(simulated_time=False) as cluster,
+    ):
+        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
 
 
 def copying(guarded: Guarded, topic: str, secret: str):
