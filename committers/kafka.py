@@ -161,7 +161,8 @@ class ConfluentSender(KafkaSender):
         except BufferError:
             return False
         except (TypeError, ValueError) as error:
-            raise FieldsError(f"it is no record: {error}") from None
+            kinds = f"its key has type {type(message.key).__name__} and its value {type(message.value).__name__}"
+            raise FieldsError(f"it is no record ({error}); {kinds}") from None
         except self._kafka.KafkaException as error:
             cause = error.args[0]
             if cause.fatal():  # an idempotent producer that has lost its sequence sends nothing any more
@@ -235,22 +236,17 @@ class FieldsMapper:
         topic = self.topic if self.topic_field is None else tuple[self.topic_field]
         if not isinstance(topic, str) or not topic:
             raise FieldsError(f"field {self.topic_field!r} must have a topic, not {_shown(topic)}")
-        key = None
-        if self.key_field is not None and self.key_field in tuple.fields:
-            key = _serialized(tuple, self.key_field, self.key_serializer, topic)
-        return KafkaMessage(topic, key, _serialized(tuple, self.value_field, self.value_serializer, topic))
-
-
-def _serialized(tuple: Tuple, field: str, serializer: Serializer, topic: str) -> bytes | None:
-    value = tuple[field]
-    try:
-        made = serializer(value)
-    except Exception as error:  # noqa: BLE001 - the user's code, on a value that does not fit
-        what = error.message if isinstance(error, FieldsError) else escaped(f"{type(error).__name__}: {error}")
-        raise FieldsError(f"topic {topic!r}, field {field!r} of {_shown(value)}: {what}") from None
-    if made is not None and not isinstance(made, bytes):
-        raise FieldsError(f"topic {topic!r}, field {field!r} of {_shown(value)}: its serializer made {_shown(made)}")
-    return made
+        field = self.key_field
+        try:
+            key = None
+            if field is not None and field in tuple.fields:
+                key = self.key_serializer(tuple[field])
+            field = self.value_field
+            return KafkaMessage(topic, key, self.value_serializer(tuple[field]))
+        except Exception as error:  # noqa: BLE001 - the user's code, on a value that does not fit
+            what = error.message if isinstance(error, FieldsError) else escaped(f"{type(error).__name__}: {error}")
+            failed = field or self.value_field
+            raise FieldsError(f"topic {topic!r}, field {failed!r} of {_shown(tuple[failed])}: {what}") from None
 
 
 def _shown(value: Any) -> str:

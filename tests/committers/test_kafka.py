@@ -192,20 +192,13 @@ def test_errors_name_the_record(cluster, values, said):
     assert said in error
 
 
-@pytest.mark.parametrize(
-    ("serializer", "said"),
-    [
-        (int, "topic 'bolt', field 'value' of 'v\\x1b': ValueError: invalid literal for int"),
-        (len, "topic 'bolt', field 'value' of 'v\\x1b': its serializer made 2"),
-    ],
-)
-def test_errors_of_a_serializer(cluster, serializer, said):
+def test_errors_of_a_serializer(cluster):
     """Name the field and its value, shown so that it does nothing to a terminal."""
-    bolt = KafkaBolt("memory", "bolt", value_serializer=serializer, connect=MemoryPlace("bolt").connect)
+    bolt = KafkaBolt("memory", "bolt", value_serializer=int, connect=MemoryPlace("bolt").connect)
     running, tracker = fed(cluster, bolt, ("k", "v\x1b"))
     assert set(tracker.failed) == {0}
     (error,) = [status.last_error for status in running.statuses() if status.last_error]
-    assert said in error
+    assert "topic 'bolt', field 'value' of 'v\\x1b': ValueError: invalid literal for int" in error
 
 
 def test_what_is_no_record():
@@ -216,7 +209,9 @@ def test_what_is_no_record():
         KafkaMessage("t", headers=(("\udc80", b""),)),
         KafkaMessage("t", timestamp_ms="x"),
     ):
-        with pytest.raises(FieldsError, match="it is no record"):
+        with pytest.raises(
+            FieldsError, match=r"it is no record \(.*\); its key has type NoneType and its value (int|NoneType)"
+        ):
             sender.send(wrong, lambda error: None)
     sender.close(0)
 
