@@ -198,6 +198,8 @@ class BrokerLog(KafkaLog):
         places = [self._place(each, at) for each, at in offsets.items()]
         question = [ConsumerGroupTopicPartitions(group, places)]
         key = ("store", group, *sorted(offsets.items()))
+        # Who stores later offsets never asks for the answer about earlier ones.
+        self._asked = {each: answers for each, answers in self._asked.items() if each[0] != "store" or each == key}
         answer = self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
         gone = self._client.KafkaError.UNKNOWN_TOPIC_OR_PART
         self._check([each for each in answer.topic_partitions if each.error is None or each.error.code() != gone])

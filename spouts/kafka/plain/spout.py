@@ -206,14 +206,16 @@ class KafkaSpout(Spout):
 
     def close(self) -> None:
         """Commit, and leave the group."""
-        self._commit_acked()
-        self._is_closed = True
-        self._client.close()
+        try:
+            self._commit_acked()
+        finally:
+            self._is_closed = True
+            self._client.close()
 
     def next_tuple(self) -> None:
         """Emit one tuple, if there is one; see the module's docstring for what else."""
         now = self._now_ms()
-        if not self.config.subscribe and self._refresh_timer.is_due(now):
+        if (not self.config.subscribe or not self._has_looked) and self._refresh_timer.is_due(now):
             self._look_for_partitions()
         self._commit_if_due(now)
         if self.config.metrics_bucket_secs is not None and self._metrics_timer.is_due(now):

@@ -73,6 +73,19 @@ def test_missing_topic(topics, subscribe):
         rig.spout.activate()
 
 
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_missing_topic_is_found_late(subscribe):
+    """If Kafka does not answer at the start, as soon as it does."""
+    log = filled(1)
+    log.is_down = True
+    rig = Rig(log, topics="tset", subscribe=subscribe)
+    rig.call()
+    log.is_down = False
+    rig.advance(2_500)
+    with pytest.raises(InputError, match="Kafka has no topic 'tset'"):
+        rig.call()
+
+
 def test_topic_that_disappears(caplog):
     """Is waited for, with one warning; what it brings when it is back is emitted."""
     log = filled(1)
