@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from txtopo.testing.kafka import KafkaBroker
+from txtopo.testing.servers import free_port
 
 
 def test_a_port_that_is_in_use(command_line):
@@ -21,6 +22,33 @@ def test_a_port_that_is_in_use(command_line):
         f"error: port {port} of 127.0.0.1 can't be used, Address already in use: give another"
     )
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--port", "70000"), "port 70000 of 127.0.0.1 can't be used, "),
+        (("--folder", "file/kafka"), "the folder file/kafka can't be used, Not a directory: give another folder"),
+    ],
+)
+def test_a_port_or_a_folder_that_cannot_be(command_line, options, said):
+    """Is found, too."""
+    (command_line.folder / "file").touch()
+    result = command_line("kafka", "dev", *options)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_topic_that_kafka_refuses(kafka, command_line):
+    """Is named, with the reason."""
+    del kafka  # which skips if a broker can't be had
+    port = free_port()
+    result = command_line("kafka", "dev", "--folder", "kafka", "--port", str(port), "--topic", "a b")
+    assert result.exit_code == 2
+    assert "error: --topic 'a b': " in result.output
+    assert "serves" not in result.output
 
 
 def test_without_java(command_line, monkeypatch):

@@ -347,7 +347,6 @@ class KafkaBroker(_Started):
         """
         _client()
         check_java()
-        self.folder.mkdir(parents=True, exist_ok=True)
         lock = _locked(self.folder)
         try:
             for port in self._ports.values():
@@ -514,14 +513,18 @@ def _class_path() -> str:
 
 
 def _locked(folder: Path) -> int:
-    """Lock the folder of a broker, whose data two brokers would destroy; return the lock's descriptor.
+    """Make and lock the folder of a broker, whose data two brokers would destroy; return the lock's descriptor.
 
     A broker whose process was killed with its parent may live for a moment, so this waits for it a little.
 
     Raises:
-        ConfigError: another broker uses the folder.
+        ConfigError: another broker uses the folder, or it can't be written.
     """
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} can't be used, {error.strerror}: give another folder") from None
     deadline = time.monotonic() + _LOCK_SECS
     while True:
         try:
@@ -542,8 +545,9 @@ def _check_port(port: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # former connections do not matter
         try:
             listener.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ConfigError(f"port {port} of 127.0.0.1 can't be used, {error.strerror}: give another port") from None
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"port {port} of 127.0.0.1 can't be used, {why}: give another port") from None
 
 
 def _temporary_folder() -> Path:
