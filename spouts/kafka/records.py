@@ -219,30 +219,32 @@ class _OwnFormat(RecordFormat):
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
         schema = self.fields.arrow_schema()
-        messages = self._with_headers(messages, bad)
+        messages, headers = self._with_headers(messages, bad)
         try:
-            return [_own_table(messages, schema)]
+            return [_own_table(messages, schema, headers)]
         except (pa.ArrowInvalid, UnicodeDecodeError):
-            good = [message for message in messages if self._is_text(message, bad)]
-            return [_own_table(good, schema)] if good else []
+            good = [index for index, message in enumerate(messages) if self._is_text(message, bad)]
+            found = [headers[index] for index in good] if headers else ()
+            return [_own_table([messages[index] for index in good], schema, found)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
-        messages = self._with_headers(messages, bad)
-        return zip(*(_own_values(messages, name) for name in self.fields), strict=True)
+        messages, headers = self._with_headers(messages, bad)
+        columns = (headers if name == "headers" else _own_values(messages, name) for name in self.fields)
+        return zip(*columns, strict=True)
 
-    def _with_headers(self, messages: Sequence[Message], bad: BadRecords) -> Sequence[Message]:
-        """Return the messages whose headers can be read, if a field wants them; the others are not asked again."""
+    def _with_headers(self, messages: Sequence[Message], bad: BadRecords) -> tuple[Sequence[Message], Sequence[Any]]:
+        """Return the messages whose headers can be read, with their headers, if a field wants them."""
         if "headers" not in self.fields:
-            return messages
-        good = []
+            return messages, ()
+        good, headers = [], []
         for message in messages:
             try:
-                _headers(message)
+                headers.append(_headers(message))
             except ValueError as error:
                 bad.add(message, str(error))
             else:
                 good.append(message)
-        return good
+        return good, headers
 
     def _is_text(self, message: Message, bad: BadRecords) -> bool:
         for name in self._texts:
@@ -379,14 +381,14 @@ def _on_one_line(content: bytes) -> bytes:
     return content.strip(b" \t")
 
 
-def _own_table(messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
+def _own_table(messages: Sequence[Message], schema: pa.Schema, headers: Sequence[Any]) -> pa.Table:
     arrays = []
     for field in schema:
         if field.name == "timestamp":
             milliseconds = [_timestamp_ms(message) for message in messages]
             arrays.append(pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(field.type))
         elif field.name == "headers":
-            arrays.append(pa.array([_headers_as_rows(message) for message in messages], field.type))
+            arrays.append(pa.array(headers, field.type))
         elif field.name == "topic":
             arrays.append(_topics(messages))
         elif field.type == pa.string():
@@ -413,10 +415,8 @@ def _own_values(messages: Sequence[Message], name: str) -> list[Any]:
             return [message.partition() for message in messages]
         case "offset":
             return [message.offset() for message in messages]
-        case "timestamp":
-            return [_timestamp(message) for message in messages]
         case _:
-            return [_headers(message) for message in messages]
+            return [_timestamp(message) for message in messages]
 
 
 def record_of(message: Message) -> KafkaRecord:
@@ -502,17 +502,13 @@ def _headers(message: Message) -> list[tuple[str, bytes | None]]:
         ValueError: the name of a header is not UTF-8.
     """
     try:
-        found = _ask_for_headers(message)
+        found: list[tuple[str, bytes | None]] | None = _ask_for_headers(message)
     except (SystemError, UnicodeDecodeError) as error:
         wrong = error if isinstance(error, UnicodeDecodeError) else error.__cause__
         if not isinstance(wrong, UnicodeDecodeError):
             raise
         raise ValueError(f"the name of a header is not UTF-8: {wrong.object!r}") from None
-    return [(name, value) for name, value in found or ()]
-
-
-def _headers_as_rows(message: Message) -> list[dict[str, Any]]:
-    return [{"key": name, "value": value} for name, value in _headers(message)]
+    return found or []
 
 
 def _type_of(fields: Fields, name: str) -> pa.DataType | None:
