@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,7 +22,8 @@ from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
 from txtopo.client_properties import ClientProperties, Value
-from txtopo.errors import ConfigError, FieldsError, SourceFailure
+from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
+from txtopo.kafka_errors import RepeatedErrors, escaped, failure
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ SERVE_SECS = 0.1
 
 CLOSE_SECS = 10.0
 """How long the end of a run waits for them."""
+
+_SHOWN_CHARACTERS = 200
+"""How much of a key or a value an error shows."""
 
 _RESERVED = {"bootstrap.servers": "it is the first argument, servers"}
 
@@ -90,12 +95,17 @@ class KafkaSender(ABC):
         record, otherwise with the error.
 
         Raises:
-            SourceFailure: the client refuses it.
+            SourceFailure: the client does not take it.
+            FieldsError: it is no record, for example because its key is not bytes.
         """
 
     @abstractmethod
     def serve(self, timeout_secs: float) -> None:
-        """Call ``on_delivery`` of records that are settled; wait for one if there is none."""
+        """Call ``on_delivery`` of records that are settled; wait for one if there is none.
+
+        Raises:
+            InputError: Kafka refuses this client.
+        """
 
     @abstractmethod
     def close(self, timeout_secs: float) -> None:
@@ -120,10 +130,14 @@ class ConfluentSender(KafkaSender):
         self._configuration = {
             "enable.idempotence": "acks" not in given and "request.required.acks" not in given,
             "message.timeout.ms": settings.timeout_ms,
+            "log_level": 2,  # critical: what matters comes as an error as well, and this would come again and again
             **given,
             "bootstrap.servers": settings.servers,
-            "error_cb": lambda error: settings.report(self._failure(error)),
+            "error_cb": self._complain,
         }
+        self._refusal: InputError | None = None
+        self._was_let_in = False
+        """Whether Kafka has taken a record; a refusal after that may pass, as when a broker starts again."""
         self._producer = self._connect()
 
     def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
@@ -134,16 +148,21 @@ class ConfluentSender(KafkaSender):
         if message.timestamp_ms is not None:
             optional["timestamp"] = message.timestamp_ms
         try:
+            for name, _ in message.headers:
+                str(name).encode()  # for a name that is no text, confluent-kafka 2.16 ends the process
             self._producer.produce(
                 message.topic,
                 message.value,
                 message.key,
                 headers=list(message.headers) or None,
-                on_delivery=lambda error, _: on_delivery(None if error is None else self._failure(error)),
+                on_delivery=lambda error, _: on_delivery(self._outcome(error)),
                 **optional,
             )
         except BufferError:
             return False
+        except (TypeError, ValueError) as error:
+            kinds = f"its key has type {type(message.key).__name__} and its value {type(message.value).__name__}"
+            raise FieldsError(f"it is no record ({error}); {kinds}") from None
         except self._kafka.KafkaException as error:
             cause = error.args[0]
             if cause.fatal():  # an idempotent producer that has lost its sequence sends nothing any more
@@ -154,6 +173,8 @@ class ConfluentSender(KafkaSender):
     def serve(self, timeout_secs: float) -> None:
         """Poll the client."""
         self._producer.poll(timeout_secs)
+        if self._refusal is not None and not self._was_let_in:
+            raise self._refusal
 
     def close(self, timeout_secs: float) -> None:
         """Flush the client."""
@@ -167,9 +188,23 @@ class ConfluentSender(KafkaSender):
         except (self._kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"properties: {self._settings.properties.scrubbed(str(error))}") from None
 
-    def _failure(self, error: Any) -> SourceFailure:
+    def _outcome(self, error: Any) -> Exception | None:
+        self._was_let_in = self._was_let_in or error is None
+        return None if error is None else self._failure(error)
+
+    def _complain(self, error: Any) -> None:
+        """Take what librdkafka says of its connections; it calls this in polls."""
+        found = self._failure(error)
+        if isinstance(found, InputError):
+            if not self._was_let_in:
+                self._refusal = found
+                return
+            found = SourceFailure(found.message)
+        self._settings.report(found)
+
+    def _failure(self, error: Any) -> InputError | SourceFailure:
         text = self._settings.properties.scrubbed(error.str())
-        return SourceFailure(f"Kafka at {self._settings.servers}: {text}")
+        return failure(error, text, self._settings.servers, "the bolt")
 
 
 @attrs.frozen
@@ -200,11 +235,24 @@ class FieldsMapper:
         """
         topic = self.topic if self.topic_field is None else tuple[self.topic_field]
         if not isinstance(topic, str) or not topic:
-            raise FieldsError(f"field {self.topic_field!r} must have a topic, not {topic!r}")
-        key = None
-        if self.key_field is not None and self.key_field in tuple.fields:
-            key = self.key_serializer(tuple[self.key_field])
-        return KafkaMessage(topic, key, self.value_serializer(tuple[self.value_field]))
+            raise FieldsError(f"field {self.topic_field!r} must have a topic, not {_shown(topic)}")
+        field = self.key_field
+        try:
+            key = None
+            if field is not None and field in tuple.fields:
+                key = self.key_serializer(tuple[field])
+            field = self.value_field
+            return KafkaMessage(topic, key, self.value_serializer(tuple[field]))
+        except Exception as error:  # noqa: BLE001 - the user's code, on a value that does not fit
+            what = error.message if isinstance(error, FieldsError) else escaped(f"{type(error).__name__}: {error}")
+            failed = field or self.value_field
+            raise FieldsError(f"topic {topic!r}, field {failed!r} of {_shown(tuple[failed])}: {what}") from None
+
+
+def _shown(value: Any) -> str:
+    """Return a value for an error: not too much of it, and without control characters."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -219,7 +267,7 @@ def as_bytes(value: Any) -> bytes | None:
         case str():
             return value.encode()
         case _:
-            raise FieldsError(f"{value!r} is neither text nor bytes; give key_serializer, value_serializer or mapper")
+            raise FieldsError("it is neither text nor bytes; give key_serializer, value_serializer or mapper")
 
 
 class KafkaBolt(RichBolt):
@@ -281,9 +329,10 @@ class KafkaBolt(RichBolt):
         self._context = context
         self._collector = collector
         timeout_ms = int(1000 * config.get("topology.message.timeout.secs", 30))
-        self._sender = self.connect(SenderSettings(self._servers, self._properties, timeout_ms, collector.report_error))
+        self._sender = self.connect(SenderSettings(self._servers, self._properties, timeout_ms, self._report))
+        self._errors = RepeatedErrors(time.monotonic)
         self._waiting: deque[tuple[Tuple, KafkaMessage]] = deque()
-        self._settled: queue.SimpleQueue[tuple[Tuple, Exception | None]] = queue.SimpleQueue()
+        self._settled: queue.SimpleQueue[tuple[Tuple, KafkaMessage, Exception | None]] = queue.SimpleQueue()
         self._open = 0
         self._is_serving = False
 
@@ -293,8 +342,12 @@ class KafkaBolt(RichBolt):
             return
         try:
             message = self._mapper(tuple)
-        except Exception as error:  # noqa: BLE001 - the user's code, on a tuple that does not fit
+        except TxtopoError as error:
             self._fail(tuple, error)
+            return
+        except Exception as error:  # noqa: BLE001 - the user's code, on a tuple that does not fit
+            what = escaped(f"{type(error).__name__}: {error}")
+            self._fail(tuple, FieldsError(f"the mapper refuses a tuple from {tuple.source_component!r}: {what}"))
             return
         if message is None:
             self._collector.ack(tuple)
@@ -313,9 +366,9 @@ class KafkaBolt(RichBolt):
         """Hand a record over; return False if there is no room for it."""
         settled = self._settled
         try:
-            has_room = self._sender.send(message, lambda error: settled.put((tuple, error)))
-        except SourceFailure as error:
-            self._fail(tuple, error)
+            has_room = self._sender.send(message, lambda error: settled.put((tuple, message, error)))
+        except (SourceFailure, FieldsError) as error:
+            self._fail(tuple, _about(message, error))
             return True
         self._open += has_room
         return has_room
@@ -330,15 +383,20 @@ class KafkaBolt(RichBolt):
     def _served(self, done: Future[None]) -> None:
         self._is_serving = False
         error = done.exception()
+        if isinstance(error, InputError):
+            raise error
         if error is not None:
             self._collector.report_error(error)
         while not self._settled.empty():
-            settled, failure = self._settled.get_nowait()
+            settled, message, wrong = self._settled.get_nowait()
             self._open -= 1
-            if failure is None:
+            if wrong is None:
                 self._collector.ack(settled)
-            else:
-                self._fail(settled, failure)
+                continue
+            wrong = _about(message, wrong)
+            if isinstance(wrong, InputError):
+                raise wrong
+            self._fail(settled, wrong)
         while self._waiting and self._send(*self._waiting[0]):
             self._waiting.popleft()
         self._serve()
@@ -346,3 +404,17 @@ class KafkaBolt(RichBolt):
     def _fail(self, tuple: Tuple, error: Exception) -> None:
         self._collector.report_error(error)
         self._collector.fail(tuple)
+
+    def _report(self, error: Exception) -> None:
+        """Report an error that belongs to no record; the same over and over only now and then."""
+        text = self._errors.due(str(error))
+        if text is not None:
+            self._collector.report_error(SourceFailure(text))
+
+
+def _about(message: KafkaMessage, error: Exception) -> Exception:
+    """Return an error with the record that it is about."""
+    if isinstance(error, TxtopoError):
+        key = "no key" if message.key is None else f"key {_shown(message.key)}"
+        error.message = f"record for topic {message.topic!r}, {key}: {error.message}"
+    return error

@@ -34,6 +34,7 @@ from spouts.kafka.log import (
 )
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.kafka_errors import failure
 
 CHUNK_RECORDS = 10_000
 """The maximum number of records that are emitted together."""
@@ -154,7 +155,7 @@ class BrokerLog(KafkaLog):
             except self._client.KafkaException as error:
                 if error.args[0].code() == self._client.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise self._unanswered(error) from None
+                raise self._unanswered(error, f"topic {name!r}") from None
             found.append(Topic(name, _id_of(answer), len(answer.partitions)))
         return found
 
@@ -176,6 +177,8 @@ class BrokerLog(KafkaLog):
 
     def stored(self, partitions: Sequence[TopicPartition], group: str) -> Mapping[TopicPartition, int]:
         """Return the offsets that a consumer group has stored."""
+        if not partitions:
+            return {}
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - an extra of the installation
 
         question = [ConsumerGroupTopicPartitions(group, [self._place(each) for each in partitions])]
@@ -188,13 +191,18 @@ class BrokerLog(KafkaLog):
 
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
         """Store offsets for a consumer group."""
+        if not offsets:
+            return
         from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - as above
 
         places = [self._place(each, at) for each, at in offsets.items()]
         question = [ConsumerGroupTopicPartitions(group, places)]
         key = ("store", group, *sorted(offsets.items()))
+        # Who stores later offsets never asks for the answer about earlier ones.
+        self._asked = {each: answers for each, answers in self._asked.items() if each[0] != "store" or each == key}
         answer = self._result(key, lambda admin: admin.alter_consumer_group_offsets(question, **self._within()))
-        self._check(answer.topic_partitions)
+        gone = self._client.KafkaError.UNKNOWN_TOPIC_OR_PART
+        self._check([each for each in answer.topic_partitions if each.error is None or each.error.code() != gone])
 
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:
         """Yield the records of spans."""
@@ -254,7 +262,7 @@ class BrokerLog(KafkaLog):
         codes, error = self._client.KafkaError, message.error()
         each = reading.get((message.topic(), message.partition()))
         if each is None or error.code() not in {codes._PARTITION_EOF, codes._AUTO_OFFSET_RESET}:  # noqa: SLF001 - the client's names
-            raise self._failure(self._client.KafkaException(error))
+            raise self._failure(self._client.KafkaException(error), _place_of(message))
         partition = each.span.partition
         if error.code() == codes._PARTITION_EOF:  # noqa: SLF001 - as above
             each.next = max(each.next, message.offset())
@@ -297,7 +305,7 @@ class BrokerLog(KafkaLog):
             try:
                 found[TopicPartition(place.topic, place.partition)] = answer.result().offset
             except self._client.KafkaException as error:
-                last = self._failure(error)
+                last = self._failure(error, f"topic {place.topic!r}, partition {place.partition}")
                 if not isinstance(last, SourceFailure):
                     raise last from None
         if last is not None:
@@ -361,7 +369,7 @@ class BrokerLog(KafkaLog):
         """Raise the error of a partition whose answer is one."""
         for place in places:
             if place.error is not None:
-                raise self._failure(self._client.KafkaException(place.error))
+                raise self._failure(self._client.KafkaException(place.error), f"topic {place.topic!r}")
 
     def _place(self, partition: TopicPartition, offset: int | None = None) -> Any:
         given = () if offset is None else (offset,)
@@ -377,9 +385,9 @@ class BrokerLog(KafkaLog):
 
     def _complain(self, error: Any) -> None:
         self._trouble = self._properties.scrubbed(error.str())
-        failure = self._failure(self._client.KafkaException(error))
-        if isinstance(failure, InputError):
-            self._refusal = failure
+        found = self._failure(self._client.KafkaException(error))
+        if isinstance(found, InputError):
+            self._refusal = found
         self._is_doubtful = not self._is_replaced
 
     def _given(self) -> dict[str, Any]:
@@ -388,24 +396,14 @@ class BrokerLog(KafkaLog):
     def _within(self) -> dict[str, float]:
         return {"request_timeout": self._timeout_secs}
 
-    def _failure(self, error: Exception) -> Exception:
+    def _failure(self, error: Exception, where: str = "") -> Exception:
         """Return txtopo's error for one of the client: it never works, or it may work later."""
         reason = error.args[0]
-        message = self._properties.scrubbed(str(reason.str()))
-        codes = self._client.KafkaError
-        never = {
-            codes.TOPIC_AUTHORIZATION_FAILED,
-            codes.GROUP_AUTHORIZATION_FAILED,
-            codes.CLUSTER_AUTHORIZATION_FAILED,
-            codes.SASL_AUTHENTICATION_FAILED,
-            codes.UNSUPPORTED_SASL_MECHANISM,
-            codes._AUTHENTICATION,  # noqa: SLF001 - the client's name
-        }
-        # Other trouble with TLS may pass, for example when a broker ends in the middle of a handshake.
-        is_untrusted = reason.code() == codes._SSL and "certificate verify failed" in message  # noqa: SLF001 - as above
-        if reason.code() in never or is_untrusted:
-            return InputError(f"Kafka at {self._servers} refuses: {message}; see the spout's properties")
-        return self._unreachable(message)
+        text = self._properties.scrubbed(str(reason.str()))
+        found = failure(reason, text, self._servers, "the spout", where=where)
+        if isinstance(found, InputError):
+            return found
+        return self._unreachable(f"{where}: {text}" if where else text)
 
     def _unreachable(self, what: str) -> SourceFailure:
         return SourceFailure(self._trouble_with(what))
@@ -414,12 +412,12 @@ class BrokerLog(KafkaLog):
         trouble = f" ({self._trouble})" if self._trouble else ""
         return f"Kafka at {self._servers} does not answer: {what}{trouble}"
 
-    def _unanswered(self, error: Exception) -> Exception:
+    def _unanswered(self, error: Exception, where: str = "") -> Exception:
         """Return txtopo's error for an answer that is one; the next question goes to another client."""
-        failure = self._failure(error)
-        if isinstance(failure, SourceFailure):
+        found = self._failure(error, where)
+        if isinstance(found, SourceFailure):
             self._drop_admin()
-        return failure
+        return found
 
     def _drop_admin(self) -> None:
         """Let another client ask: this one's idea of who leads, or is the controller, may be a broker that is dead.
@@ -524,6 +522,11 @@ def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
             group.append(left.popleft())
             total += group[-1].end - group[-1].start
         yield group
+
+
+def _place_of(message: Any) -> str:
+    topic = message.topic()
+    return "" if topic is None else f"topic {topic!r}, partition {message.partition()}"
 
 
 def _id_of(description: Any) -> str:

@@ -13,9 +13,11 @@ These rules ensure that nothing is lost or read twice:
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import enum
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +33,11 @@ from spouts.kafka.log import (
     TopicChoice,
     TopicPartition,
     UnansweredError,
+    missing_topic,
+    no_topic_matches,
 )
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
+from txtopo.kafka_errors import RepeatedErrors
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""
@@ -48,6 +53,8 @@ SHORTER_SECS = 60.0
 
 PUBLISH_SECS = 1.0
 """How often offsets are published at most."""
+
+_ANY = re.compile(".*")
 
 logger = logging.getLogger("txtopo.kafka")
 
@@ -157,6 +164,8 @@ class Intake:
         """If lost records are skipped, the first offset that each partition still has."""
         self._shorter_since: dict[TopicPartition, float] = {}
         self._has_begun = options.first_poll.place != "latest"
+        self._is_checked = False
+        """Whether it was seen that the topics exist; what disappears after that is waited for."""
 
     @property
     def must_begin(self) -> bool:
@@ -174,22 +183,15 @@ class Intake:
         self._is_first_look = self._is_first_look and not taken
 
     def check_topics(self) -> None:
-        """Check that the topics exist, if Kafka answers.
+        """Check that there is what is to be read, if Kafka answers; otherwise the first look does.
 
         Raises:
-            InputError: one does not exist.
+            InputError: a topic does not exist, or no topic matches the pattern and the run ends with what is there.
         """
         for _ in range(FIRST_QUESTIONS):
-            try:
-                found = {topic.name for topic in self._log.topics(self._options.choice)}
-                break
-            except FailedException:
-                continue
-        else:
-            return  # the first look waits for Kafka
-        missing = next((name for name in self._options.choice.names if name not in found), None)
-        if missing is not None:
-            raise InputError(f"Kafka has no topic {missing!r}; create it, or correct the spout's topics")
+            with contextlib.suppress(FailedException):
+                self._check(self._log.topics(self._options.choice))
+                return
 
     def left(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; those without anything to take are left out.
@@ -257,8 +259,8 @@ class Intake:
             if is_late or not self._partitions:
                 raise
             return False
-        found = {topic.name for topic in topics}
-        missing = next((name for name in self._options.choice.names if name not in found), None)
+        self._check(topics)
+        missing = self._options.choice.missing(topic.name for topic in topics)
         if missing is not None:
             raise SourceFailure(f"Kafka has no topic {missing!r} now")
         check_ids(self.ids, topics)
@@ -276,6 +278,24 @@ class Intake:
         self.ids.update({topic.name: topic.id for topic in topics})
         self._discover_at_secs = now + DISCOVERY_SECS
         return True
+
+    def _check(self, topics: Sequence[Topic]) -> None:
+        """Check at the beginning that there is something to read."""
+        if self._is_checked or self.taken:
+            return
+        choice = self._options.choice
+        missing = choice.missing(topic.name for topic in topics)
+        if missing is not None:
+            raise missing_topic(missing, self._names_there())
+        if not topics and choice.pattern is not None:
+            what = no_topic_matches(f"the pattern {choice.pattern.pattern!r}", self._names_there())
+            if self._options.until_end:
+                raise InputError(f"{what}. The run would end without reading anything; correct the spout's topics")
+            logger.warning("%s. Those that come later are read", what)
+        self._is_checked = True
+
+    def _names_there(self) -> list[str]:
+        return [topic.name for topic in self._log.topics(TopicChoice((), _ANY))]
 
     def _skip_lost(self, partitions: Sequence[TopicPartition]) -> None:
         found = self._log.starts(partitions)
@@ -339,6 +359,7 @@ class Publisher:
         self._committed: Mapping[TopicPartition, int] = {}
         self._due: Mapping[TopicPartition, int] = {}
         self._publish_at_secs = float("-inf")
+        self._errors = RepeatedErrors(now_secs)
 
     def begun(self, txid: int, ends: Mapping[TopicPartition, int]) -> None:
         """Learn where a transaction ends, replacing what was said of it and of later ones."""
@@ -365,4 +386,6 @@ class Publisher:
             self._committed = due
         except (FailedException, InputError) as error:
             self._due = due
-            logger.warning("the offsets could not be published to group %r: %s", self._group, error)
+            text = self._errors.due(f"the offsets could not be published to group {self._group!r}: {error}")
+            if text is not None:
+                logger.warning("%s", text)

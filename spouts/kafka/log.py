@@ -6,17 +6,21 @@ records that compaction has removed. So a range of offsets may hold fewer record
 
 from __future__ import annotations
 
+import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
 
-from txtopo.errors import ConfigError, SourceFailure
+from txtopo.errors import ConfigError, InputError, SourceFailure
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
+
+_NAMED_MAX = 20
+"""How many topics a message names."""
 
 
 @attrs.frozen(order=True, cache_hash=True)
@@ -103,6 +107,11 @@ class TopicChoice:
             )
         return cls(names)
 
+    def missing(self, found: Iterable[str]) -> str | None:
+        """Return the first of its names that is not among those that were found."""
+        there = set(found)
+        return next((name for name in self.names if name not in there), None)
+
     def takes(self, name: str) -> bool:
         """Return whether a topic belongs to it; a pattern never takes Kafka's own topics."""
         if self.pattern is not None:
@@ -110,8 +119,25 @@ class TopicChoice:
         return name in self.names
 
 
+def missing_topic(name: str, there: Iterable[str]) -> InputError:
+    """Return the error for a topic that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(name, there, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    return InputError(
+        f"Kafka has no topic {name!r}{meant} Correct the spout's topics; or create it, with kafka-topics.sh --create "
+        f"or txtopo kafka dev --topic {name}; or give a pattern ('^{re.escape(name)}'), which waits for topics to come"
+    )
+
+
+def no_topic_matches(what: str, there: Iterable[str]) -> str:
+    """Return what to say if no topic matches a pattern."""
+    known = sorted(name for name in there if not name.startswith("__"))
+    listed = ", ".join(map(repr, known[:_NAMED_MAX])) + (", …" if len(known) > _NAMED_MAX else "")
+    return f"no topic of Kafka matches {what}; there are: {listed or 'none'}"
+
+
 class Message(Protocol):
-    """A record as the client gives it; its parts are methods."""
+    """A record as the client gives it; its parts are methods. Its headers are for ``records.py`` alone to ask for."""
 
     def topic(self) -> str: ...  # noqa: D102 - as confluent_kafka.Message
     def partition(self) -> int: ...  # noqa: D102
@@ -134,7 +160,8 @@ class KafkaLog(ABC):
     """The topics of a cluster, as one spout sees them: only records of committed transactions.
 
     *An implementation* raises SourceFailure if it has no answer now, and InputError if it never will, for example
-    because the client may not read. It is used by one thread at a time.
+    because the client may not read. Asked about no partition, it answers with nothing. It is used by one thread at a
+    time.
     """
 
     @abstractmethod
@@ -167,7 +194,7 @@ class KafkaLog(ABC):
 
     @abstractmethod
     def store(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
-        """Store offsets for a consumer group."""
+        """Store offsets for a consumer group; partitions that do not exist any more are left out."""
 
     @abstractmethod
     def read(self, spans: Sequence[Span], on_lost: OnLost) -> Iterator[tuple[Span, Sequence[Message]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError, TxtopoError
+from txtopo.kafka_errors import escaped
 
 RECORD_FIELDS = Fields(
     "key: binary",
@@ -39,6 +41,7 @@ BAD_RECORDS_FIELDS = Fields(
 )  # fmt: skip
 
 _SHOWN_BYTES = 200
+_ask_for_headers = operator.methodcaller("headers")
 _NO_TIMESTAMP = 0
 """The client's type of a missing timestamp."""
 _TIMESTAMP_MS_MAX = 253_402_300_799_999
@@ -58,7 +61,8 @@ class KafkaRecord:
         partition: its partition.
         offset: its offset.
         timestamp: its time; None if it has none.
-        headers: pairs of name and value.
+        headers: pairs of name and value. They are read when somebody looks at them: a ValueError then, if a name is not
+            UTF-8.
     """
 
     key: bytes | None
@@ -96,11 +100,11 @@ class RefusedRecords(BadRecords):
     def add(self, message: Message, reason: str) -> None:
         """Raise an error with the record's place and the beginning of its value."""
         value = message.value() or b""
-        shown = value[:_SHOWN_BYTES].decode(errors="backslashreplace").replace("\r", "\\r").replace("\n", "\\n")
+        shown = escaped(value[:_SHOWN_BYTES].decode(errors="backslashreplace"))
         raise InputError(
-            f"{TopicPartition(message.topic(), message.partition())}, offset {message.offset()}: {reason}: {shown}; "
-            "correct the spout's fields or deserializer, or give it dead_letter=PATH to keep such records there and "
-            "go on"
+            f"{TopicPartition(message.topic(), message.partition())}, offset {message.offset()}: {escaped(reason)}: "
+            f"{shown}; correct the spout's fields or deserializer, or give it dead_letter=PATH to keep such records "
+            "there and go on"
         )
 
 
@@ -120,7 +124,7 @@ class DeadLetters(BadRecords):
         """Keep a record until enough wait."""
         key, value = message.key(), message.value()
         place = (message.topic(), message.partition(), message.offset(), _timestamp(message))
-        self._rows.append((*place, key, value, reason))
+        self._rows.append((*place, key, value, escaped(reason)))
         self._bytes += len(key or b"") + len(value or b"")
         if len(self._rows) >= _ROWS_WAITING_MAX or self._bytes >= _BYTES_WAITING_MAX:
             self.finish()
@@ -215,15 +219,32 @@ class _OwnFormat(RecordFormat):
 
     def tables(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[pa.Table]:
         schema = self.fields.arrow_schema()
+        messages, headers = self._with_headers(messages, bad)
         try:
-            return [_own_table(messages, schema)]
+            return [_own_table(messages, schema, headers)]
         except (pa.ArrowInvalid, UnicodeDecodeError):
-            good = [message for message in messages if self._is_text(message, bad)]
-            return [_own_table(good, schema)] if good else []
+            good = [index for index, message in enumerate(messages) if self._is_text(message, bad)]
+            found = [headers[index] for index in good] if headers else ()
+            return [_own_table([messages[index] for index in good], schema, found)] if good else []
 
     def rows(self, messages: Sequence[Message], bad: BadRecords) -> Iterable[Sequence[Any]]:
-        del bad
-        return zip(*(_own_values(messages, name) for name in self.fields), strict=True)
+        messages, headers = self._with_headers(messages, bad)
+        columns = (headers if name == "headers" else _own_values(messages, name) for name in self.fields)
+        return zip(*columns, strict=True)
+
+    def _with_headers(self, messages: Sequence[Message], bad: BadRecords) -> tuple[Sequence[Message], Sequence[Any]]:
+        """Return the messages whose headers can be read, with their headers, if a field wants them."""
+        if "headers" not in self.fields:
+            return messages, ()
+        good, headers = [], []
+        for message in messages:
+            try:
+                headers.append(_headers(message))
+            except ValueError as error:
+                bad.add(message, str(error))
+            else:
+                good.append(message)
+        return good, headers
 
     def _is_text(self, message: Message, bad: BadRecords) -> bool:
         for name in self._texts:
@@ -360,14 +381,14 @@ def _on_one_line(content: bytes) -> bytes:
     return content.strip(b" \t")
 
 
-def _own_table(messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
+def _own_table(messages: Sequence[Message], schema: pa.Schema, headers: Sequence[Any]) -> pa.Table:
     arrays = []
     for field in schema:
         if field.name == "timestamp":
             milliseconds = [_timestamp_ms(message) for message in messages]
             arrays.append(pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(field.type))
         elif field.name == "headers":
-            arrays.append(pa.array([_headers_as_rows(message) for message in messages], field.type))
+            arrays.append(pa.array(headers, field.type))
         elif field.name == "topic":
             arrays.append(_topics(messages))
         elif field.type == pa.string():
@@ -394,10 +415,8 @@ def _own_values(messages: Sequence[Message], name: str) -> list[Any]:
             return [message.partition() for message in messages]
         case "offset":
             return [message.offset() for message in messages]
-        case "timestamp":
-            return [_timestamp(message) for message in messages]
         case _:
-            return [_headers(message) for message in messages]
+            return [_timestamp(message) for message in messages]
 
 
 def record_of(message: Message) -> KafkaRecord:
@@ -409,7 +428,7 @@ def record_of(message: Message) -> KafkaRecord:
         message.partition(),
         message.offset(),
         _timestamp(message),
-        _headers(message),
+        _LazyHeaders(message),
     )
 
 
@@ -423,12 +442,73 @@ def _timestamp_ms(message: Message) -> int | None:
     return None if kind == _NO_TIMESTAMP or not 0 <= at_ms <= _TIMESTAMP_MS_MAX else at_ms
 
 
+class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
+    """The headers of a message, read from it when somebody looks at them; most records' are never looked at."""
+
+    __slots__ = ("_found", "_message")
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def __init__(self, message: Message) -> None:
+        self._message: Message | None = message
+        self._found: list[tuple[str, bytes | None]] | ValueError = []
+
+    def _read(self) -> list[tuple[str, bytes | None]]:
+        if self._message is not None:
+            try:
+                self._found = _headers(self._message)
+            except ValueError as error:
+                self._found = error
+            self._message = None  # a message that was refused must not be asked again
+        if isinstance(self._found, ValueError):
+            raise self._found
+        return self._found
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[tuple[str, bytes | None]]:
+        return iter(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, _LazyHeaders) else other)
+
+    def __repr__(self) -> str:
+        try:
+            return repr(self._read())
+        except ValueError as error:
+            return f"<{error}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self._read(),)
+
+
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    return [(name, value) for name, value in message.headers() or ()]
+    """Return the headers of a record. A message that was refused must not be asked again.
 
+    For a name that is not UTF-8, confluent-kafka (up to 2.16.1 at least) sets an exception, but returns a list all the
+    same, with a hole in place of the name. What follows depends on who has called:
 
-def _headers_as_rows(message: Message) -> list[dict[str, Any]]:
-    return [{"key": name, "value": value} for name, value in _headers(message)]
+    1. A call from C looks for such an exception. It raises SystemError, with the UnicodeDecodeError as its cause.
+    2. A call from Python code that is hot (``message.headers()`` in a loop, which Python 3.11 and later specialise)
+       does not look, and whoever unpacks the pair reads the hole: the process dies.
+    3. A second call returns the list that was kept, with the hole, and without any exception.
+
+    Hence a methodcaller, which calls from C, and only once.
+
+    Raises:
+        ValueError: the name of a header is not UTF-8.
+    """
+    try:
+        found: list[tuple[str, bytes | None]] | None = _ask_for_headers(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        wrong = error if isinstance(error, UnicodeDecodeError) else error.__cause__
+        if not isinstance(wrong, UnicodeDecodeError):
+            raise
+        raise ValueError(f"the name of a header is not UTF-8: {wrong.object!r}") from None
+    return found or []
 
 
 def _type_of(fields: Fields, name: str) -> pa.DataType | None:

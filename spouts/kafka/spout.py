@@ -158,7 +158,8 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
     Args:
         servers: ``host:port`` of some brokers, with commas between them or as a list.
         topics: a topic, a list of topics, or a pattern that whole names must match: an ``re.Pattern``, or a text that
-            begins with ``^``. Topics and partitions that appear later are found, and begin at their beginning.
+            begins with ``^``. A topic that is named must exist, and with ``until_end`` a pattern must match one. Topics
+            and partitions that appear later are found, and begin at their beginning.
         fields: the fields after the attempt. None: all of a record's own, :data:`spouts.kafka.RECORD_FIELDS`. Some of
             those names: these only; ``key`` and ``value`` may be strings. Other fields are the members of a JSON value
             and need types. Records travel as Arrow columns if the fields have types.
@@ -339,12 +340,29 @@ class _KafkaEmitter(Emitter):
             return
         _, ids = _taken(metadata)
         log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
-        KafkaShare(self._spout, log, ids, attempt, collector).emit(spans, self._format, self._lost)
 
-    def _lost(self, lost: Lost) -> None:
-        if self._spout.options.on_lost is OnLostRecords.FAIL:
-            raise InputError(f"{lost}. {_CURE}")
-        logger.warning("%s; they are skipped", lost)
+        def lost(what: Lost) -> None:
+            if self._spout.options.on_lost is OnLostRecords.FAIL:
+                raise InputError(f"{_all_lost(log, metadata, what)}. {_CURE}")
+            logger.warning("%s; they are skipped", what)
+
+        KafkaShare(self._spout, log, ids, attempt, collector).emit(spans, self._format, lost)
+
+
+def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:
+    """Return what is gone of all partitions, from where a transaction begins; one task has found a part of it."""
+    begins = {
+        TopicPartition(topic, number): start
+        for topic, held in metadata["topics"].items()
+        for number, start, _ in held["partitions"]
+    }
+    try:
+        kept = log.starts(sorted(begins))
+    except SourceFailure:
+        kept = {found.span.partition: found.first_kept}
+    gone = [(each, begins[each], first) for each, first in sorted(kept.items()) if first > begins[each]]
+    ranges = "; ".join(f"{each}: offsets {start} to {first - 1}" for each, start, first in gone)
+    return f"records were not read yet and are gone (retention, or somebody deleted them): {ranges}"
 
 
 def _taken(metadata: Metadata) -> tuple[dict[TopicPartition, int], dict[str, str]]:

@@ -16,7 +16,7 @@ from spouts.kafka.plain.client import ClientSettings
 from spouts.kafka.plain.confluent import ConfluentClient
 from txtopo import Config, Fields, PlainTopology, TopologyBuilder
 from txtopo.client_properties import ClientProperties
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, FieldsError
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog
 
 WAIT_SECS = 60.0
@@ -170,6 +170,50 @@ def test_end_of_a_run(place):
             feeder.feed([None, str(number)])
         running.stop()
     assert len(place.read(100)) == 100
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (("k", 3.5), "topic 'bolt', field 'value' of 3.5: it is neither text nor bytes"),
+        (({}, "v"), "topic 'bolt', field 'key' of {}: it is neither text nor bytes"),
+        (("k\x1b[2J", "v"), "record for topic 'bolt', key b'k\\x1b[2J': "),
+        ((None, "v"), "record for topic 'bolt', no key: the log refuses to send"),
+    ],
+)
+def test_errors_name_the_record(cluster, values, said):
+    """By its topic and key, or by the field that does not become bytes."""
+    place = MemoryPlace("bolt")
+    place.create("bolt")
+    place.log.refuse("send")
+    running, tracker = fed(cluster, KafkaBolt("memory", "bolt", connect=place.connect), values)
+    assert set(tracker.failed) == {0}
+    (error,) = [status.last_error for status in running.statuses() if status.last_error]
+    assert said in error
+
+
+def test_errors_of_a_serializer(cluster):
+    """Name the field and its value, shown so that it does nothing to a terminal."""
+    bolt = KafkaBolt("memory", "bolt", value_serializer=int, connect=MemoryPlace("bolt").connect)
+    running, tracker = fed(cluster, bolt, ("k", "v\x1b"))
+    assert set(tracker.failed) == {0}
+    (error,) = [status.last_error for status in running.statuses() if status.last_error]
+    assert "topic 'bolt', field 'value' of 'v\\x1b': ValueError: invalid literal for int" in error
+
+
+def test_what_is_no_record():
+    """Fails its tuple, as the client refuses it; the worker lives."""
+    sender = ConfluentSender(SenderSettings("127.0.0.1:1", ClientProperties(), 1_000, lambda error: None))
+    for wrong in (
+        KafkaMessage("t", value=3),
+        KafkaMessage("t", headers=(("\udc80", b""),)),
+        KafkaMessage("t", timestamp_ms="x"),
+    ):
+        with pytest.raises(
+            FieldsError, match=r"it is no record \(.*\); its key has type NoneType and its value (int|NoneType)"
+        ):
+            sender.send(wrong, lambda error: None)
+    sender.close(0)
 
 
 def test_full_queue(cluster):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from txtopo.errors import UserCodeError
+from txtopo.errors import InputError, UserCodeError
 from txtopo.workers.messages import Hello, Peer, PeerJoined, PeerReplaced, SetActive, Stop, Vitals, Welcome
 from txtopo.workers.supervision import (
     Action,
@@ -153,6 +153,16 @@ def test_too_many_restarts() -> None:
     story.greet(1, 22, 2)
     story.tell(ErrorTold(22, error, None))
     assert Send(10, Stop()) in story.tell(JobEnded(1, 2, RuntimeError("lost")), after=1.0)
+    story.tell(ByeTold(10, vitals()))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
+
+
+def test_input_that_cannot_be_read() -> None:
+    """Ends the run at once: another worker would read, or be refused, the same."""
+    story = Story().running()
+    error = InputError("Kafka refuses", component="spout")
+    story.tell(ErrorTold(11, error, None))
+    assert Send(10, Stop()) in story.tell(JobEnded(1, 0, RuntimeError("lost")))
     story.tell(ByeTold(10, vitals()))
     assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
 

@@ -47,7 +47,7 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
             there = broker.admin().list_topics(timeout=10).topics
             for topic, partitions in wanted.items():
                 if topic not in there:
-                    broker.create_topic(topic, partitions)
+                    _create(broker, topic, partitions)
             click.echo(f"Kafka serves on {broker.servers}; its data are in {folder}; Ctrl-C stops it")
             while broker.is_running and not asked.wait(_LOOK_SECS):
                 pass
@@ -57,6 +57,15 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
             raise YourCodeError(str(error)) from error
         finally:
             broker.stop()
+
+
+def _create(broker: KafkaBroker, topic: str, partitions: int) -> None:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra of the installation
+
+    try:
+        broker.create_topic(topic, partitions)
+    except KafkaException as error:
+        raise CommandLineError(f"--topic {topic!r}: {error.args[0].str()}") from None
 
 
 def _topic(text: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts, by_component
 from txtopo.acking.worker import WorkerStatus
 from txtopo.config import Config, TopologyKind
-from txtopo.errors import ConfigError, StopError, TxtopoError, UserCodeError
+from txtopo.errors import ConfigError, InputError, StopError, TxtopoError, UserCodeError
 from txtopo.tasks.user_output import USER_LOGGER, user_output_logged
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
@@ -175,6 +175,7 @@ class RunningTopology:
         Raises:
             TimeoutError: it runs still.
             UserCodeError: a component raised an exception again and again.
+            InputError: input can't be read, or a source refuses a spout.
             StopError: workers were lost again and again.
         """
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
@@ -367,6 +368,6 @@ def _sums(lag: Iterable[tuple[str, int]]) -> dict[str, int]:
 def _raise(error: Exception | None) -> None:
     if error is None:
         return
-    if isinstance(error, (UserCodeError, ConfigError, StopError)):
+    if isinstance(error, (UserCodeError, ConfigError, InputError, StopError)):
         raise error
     raise StopError(f"workers were lost again and again; the last one: {error}") from error

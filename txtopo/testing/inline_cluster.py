@@ -22,7 +22,7 @@ from txtopo.acking.assignment import Assignment, assign
 from txtopo.acking.metrics import Counts, by_component
 from txtopo.acking.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.config import Config, TopologyKind
-from txtopo.errors import TopologyError, TxtopoError
+from txtopo.errors import InputError, TopologyError, TxtopoError
 from txtopo.testing.feeders import WAIT_SECS, wait_until
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
@@ -327,7 +327,7 @@ class InlineTopology:
         died_of: TxtopoError | None = error
         while died_of is not None:
             self.errors.append(died_of)
-            if self._is_too_often():
+            if isinstance(died_of, InputError) or self._is_too_often():  # as supervision does
                 self._is_over = self._has_given_up = True
                 self._cluster.remove(self)
                 return

@@ -7,8 +7,11 @@ it that Spark is told of.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
+import os
 import shutil
+import socket
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +25,7 @@ import pyspark
 
 from txtopo.errors import ConfigError
 from txtopo.spark.packages import fetched_jars
+from txtopo.spark.versions import check_java
 from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
 
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ _CLUSTER = "dHh0b3BvLWthZmthLWRldg"
 
 _ANSWER_SECS = 10.0
 _POLL_SECS = 0.05
+_LOCK_SECS = 2.0
 
 _SETTINGS: Mapping[str, object] = {
     "process.roles": "broker,controller",
@@ -327,7 +332,8 @@ class KafkaBroker(_Started):
         """Start the process, and wait until it serves requests.
 
         Raises:
-            ConfigError: confluent-kafka is missing, or a JAR can't be fetched.
+            ConfigError: confluent-kafka or Java is missing, a JAR can't be fetched, the port is in use, or another
+                broker uses the folder.
             RuntimeError: it ended, or does not serve in time; the message has the end of its log.
         """
         self.launch()
@@ -340,15 +346,21 @@ class KafkaBroker(_Started):
             ConfigError: as for :meth:`start`.
         """
         _client()
-        class_path = _class_path()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        settings = self.folder / "server.properties"
-        settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
-        if not (self.data / "meta.properties").exists():
-            self._server.run(
-                class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
-            )
-        self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings))
+        check_java()
+        lock = _locked(self.folder)
+        try:
+            for port in self._ports.values():
+                _check_port(port)
+            class_path = _class_path()
+            settings = self.folder / "server.properties"
+            settings.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
+            if not (self.data / "meta.properties").exists():
+                self._server.run(
+                    class_path, "kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(settings)
+                )
+            self._server.launch(class_path, "-Dlog4j2.level=WARN", "kafka.Kafka", str(settings), lock=lock)
+        finally:
+            os.close(lock)  # the server has it
 
     def wait_until_ready(self) -> None:
         """Wait until it serves requests and leads all partitions.
@@ -475,9 +487,8 @@ def shared_kafka() -> KafkaBroker:
 @functools.cache
 def missing_for_kafka() -> str | None:
     """Return what is missing to start a broker, as a reason to skip a test; None if nothing is. May download JARs."""
-    if shutil.which("java") is None:
-        return "Kafka needs Java, which is not installed"
     try:
+        check_java()
         _client()
         _class_path()
     except ConfigError as error:
@@ -499,6 +510,44 @@ def _class_path() -> str:
     jars = list(fetched_jars([_KAFKA], (*_UNUSED, *_SHIPPED) if is_new else _UNUSED))
     shipped = [jar for pattern in _SHIPPED_JARS for jar in sorted(pyspark_jars().glob(pattern))]
     return ":".join(map(str, [*jars, *shipped]))
+
+
+def _locked(folder: Path) -> int:
+    """Make and lock the folder of a broker, whose data two brokers would destroy; return the lock's descriptor.
+
+    A broker whose process was killed with its parent may live for a moment, so this waits for it a little.
+
+    Raises:
+        ConfigError: another broker uses the folder, or it can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} can't be used, {error.strerror}: give another folder") from None
+    deadline = time.monotonic() + _LOCK_SECS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(_POLL_SECS)
+                continue
+            os.close(lock)
+            raise ConfigError(
+                f"another broker uses the folder {folder}: stop it, or give this one a folder and a port of its own"
+            ) from None
+        return lock
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # former connections do not matter
+        try:
+            listener.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"port {port} of 127.0.0.1 can't be used, {why}: give another port") from None
 
 
 def _temporary_folder() -> Path:

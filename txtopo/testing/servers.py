@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import shutil
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from txtopo.spark.versions import check_java
 
 READY_SECS = 60.0
 """How long a server may take to start on a busy machine."""
@@ -37,12 +39,16 @@ class JavaServer:
         """Whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def launch(self, class_path: str, *arguments: str) -> None:
+    def launch(self, class_path: str, *arguments: str, lock: int | None = None) -> None:
         """Start the process without waiting for it.
 
         Args:
             class_path: as for ``java -cp``.
             arguments: options of Java, the main class and its arguments.
+            lock: the descriptor of a lock that the process takes over: it holds as long as the process lives.
+
+        Raises:
+            ConfigError: there is no Java that fits.
         """
         assert self._process is None, "it is already running"
         command = [_java(), *self._options, "-cp", class_path, *arguments]
@@ -53,6 +59,7 @@ class JavaServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+                pass_fds=() if lock is None else (lock,),
             )
         # Reads from a pipe that ends with this process, however that ends.
         self._guard = subprocess.Popen(  # noqa: S603 - as above
@@ -89,7 +96,7 @@ class JavaServer:
         assert self._process is not None, "it was launched"
         deadline = time.monotonic() + READY_SECS
         while time.monotonic() < deadline:
-            if is_ready():
+            if self._process.poll() is None and is_ready():
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_POLL_SECS)
@@ -126,7 +133,9 @@ class JavaServer:
 
 
 def _java() -> str:
-    return shutil.which("java") or "java"
+    check_java()
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def pyspark_jars() -> Path:

@@ -29,6 +29,7 @@ from typing import assert_never
 
 import attrs
 
+from txtopo.errors import InputError
 from txtopo.workers.messages import (
     Address,
     Hello,
@@ -397,7 +398,9 @@ class Supervisor:
         self._restarts.append(self._now)
         while self._restarts[0] <= self._now - self._period_secs:
             self._restarts.popleft()
-        if len(self._restarts) > self._restarts_max:
+        # Input that can't be read, or a source that refuses us, is the same for the next worker.
+        is_in_vain = isinstance(worker.error, InputError)
+        if is_in_vain or len(self._restarts) > self._restarts_max:
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()

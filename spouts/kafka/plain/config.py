@@ -157,7 +157,7 @@ class KafkaSpoutConfig:
     Args:
         servers: host:port of brokers, separated by commas, or a list of them.
         topics: a name, several names, a pattern that whole names match (a compiled regular expression, or a text that
-            begins with ``^``), or a TopicFilter.
+            begins with ``^``), or a TopicFilter. A topic that is named must exist; a pattern waits for topics to come.
         fields: parts of a record to emit: topic, partition, offset, key, value (both as text), timestamp, headers; the
             first five unless given. Other fields are members of values that are JSON objects. Types do not matter.
         deserializer: ``"json"`` for members that have the name of a part; or a function that takes a KafkaRecord and
@@ -167,7 +167,7 @@ class KafkaSpoutConfig:
         properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
         dead_letter: takes records that failed too often or can't be deserialized: the path of a Delta table, a function
             that is called with a DeadLetter, or a DeadLetterHook. None: the former are given up with an error in
-            the log and the report, the latter end the worker.
+            the log and the report, the latter stop the run.
         group_id: the consumer group; ``<topology>-<component>`` unless given.
         processing_guarantee: see ProcessingGuarantee.
         offset_commit_period_ms: how often to commit; with AT_MOST_ONCE it is after each poll.

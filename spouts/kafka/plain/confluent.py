@@ -29,7 +29,8 @@ from spouts.kafka.plain.client import (
     StoredOffset,
 )
 from spouts.kafka.records import KafkaRecord, record_of
-from txtopo.errors import ConfigError, SourceFailure
+from txtopo.errors import ConfigError, InputError, SourceFailure, TxtopoError
+from txtopo.kafka_errors import failure
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ _DEFAULTS: Mapping[str, Any] = {
     _STRATEGY: "cooperative-sticky",
     "fetch.queue.backoff.ms": 20,  # by default a full queue is not filled again for a second
     "fetch.wait.max.ms": 100,
+    "log_level": 2,  # critical: what matters comes as an error as well, and this would come dozens of times a second
 }
 _BEGIN, _END = -2, -1
 """In place of a time: the first offset, and the one behind the last."""
@@ -75,7 +77,7 @@ class ConfluentClient(KafkaClient):
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            "error_cb": self._report,
+            "error_cb": self._complain,
             "on_commit": self._on_commit,
         }
         if settings.offset_reset is not None:
@@ -88,6 +90,10 @@ class ConfluentClient(KafkaClient):
             self._asker = kafka.Consumer(configuration, logger=_log)
         except (kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"properties: {settings.properties.scrubbed(str(error))}") from None
+        self._refusal: InputError | None = None
+        """What Kafka has said when it refused this client; librdkafka goes on trying."""
+        self._was_let_in = False
+        """Whether Kafka has answered; a refusal after that may pass, as when a broker starts again."""
         self._listener: AssignmentListener | None = None
         self._positions: dict[TopicPartition, int] = {}
         """Of the partitions that are held."""
@@ -109,7 +115,7 @@ class ConfluentClient(KafkaClient):
             if topics is not None and name not in topics:
                 continue
             if topic.error is not None and topic.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._failure(topic.error)
+                raise self._failure(topic.error, f"topic {name!r}")
             found.extend(TopicPartition(name, number) for number in topic.partitions)
         return found
 
@@ -146,6 +152,8 @@ class ConfluentClient(KafkaClient):
             messages = self._asked(lambda: self._poll_each(timeout_secs, records_max))
             if self._granted:
                 self._begin(self._listener)
+        if self._refusal is not None and not self._was_let_in:
+            raise self._refusal
         found: dict[TopicPartition, list[KafkaRecord]] = {}
         for message in messages:
             self._take(message, found)
@@ -167,7 +175,7 @@ class ConfluentClient(KafkaClient):
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
         """Return what the group has committed, by one request."""
-        found = self._asked(lambda: self._consumer.committed(_places(partitions), timeout=_ANSWER_SECS))
+        found = self._asked(lambda: self._consumer.committed(_places(partitions), timeout=_ANSWER_SECS), self._group)
         self._check(found)
         return {
             self._partition(each.topic, each.partition): StoredOffset(each.offset, each.metadata or "")
@@ -246,7 +254,8 @@ class ConfluentClient(KafkaClient):
         """Add the record of a message, which may be an event instead, and move the position."""
         error = message.error()
         if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            self._report(error)
+            topic = message.topic()
+            self._report(error, "" if topic is None else str(self._partition(topic, message.partition())))
             return
         partition = self._partition(message.topic(), message.partition())
         if partition not in self._positions:
@@ -317,30 +326,36 @@ class ConfluentClient(KafkaClient):
         answer = self._begun.popleft()
         try:
             answer.set_result(self._is_committed(error, places))
-        except SourceFailure as failure:
-            answer.set_exception(failure)
+        except TxtopoError as wrong:
+            answer.set_exception(wrong)
 
     def _is_committed(self, error: Any, places: Iterable[Any]) -> bool:
-        """Return whether a commit was made; raise SourceFailure if it was not, for a reason that is no rebalance's."""
+        """Return whether a commit was made; raise an error if it was not, for a reason that is no rebalance's."""
         if error is not None:
             if error.code() in _NOT_NOW:
                 return False
-            raise self._failure(error)
+            raise self._failure(error, self._group)
         self._check(places)
         return True
 
     # Errors.
 
-    def _asked(self, call: Callable[[], T]) -> T:
+    @property
+    def _group(self) -> str:
+        return f"group {self._settings.group_id!r}"
+
+    def _asked(self, call: Callable[[], T], where: str = "") -> T:
         try:
             return call()
         except kafka.KafkaException as error:
-            raise self._failure(error.args[0] if error.args else error) from None
+            raise self._failure(error.args[0] if error.args else error, where) from None
 
     def _answered(self, question: Callable[[], T]) -> T:
         """Return the answer to a question of the client that only asks; drop the events that it gathers."""
         try:
-            return self._asked(question)
+            answer = self._asked(question)
+            self._was_let_in = True
+            return answer
         finally:
             while self._asker.poll(0) is not None:
                 pass
@@ -348,14 +363,34 @@ class ConfluentClient(KafkaClient):
     def _check(self, places: Iterable[Any]) -> None:
         for each in places:
             if each.error is not None:
-                raise self._failure(f"{each.topic} [{each.partition}]: {each.error}")
+                raise self._failure(each.error, str(self._partition(each.topic, each.partition)))
 
-    def _failure(self, error: Any) -> SourceFailure:
-        text = error.str() if isinstance(error, kafka.KafkaError) else str(error)
-        return SourceFailure(f"Kafka at {self._settings.servers}: {self._settings.properties.scrubbed(text)}")
+    def _failure(self, error: Any, where: str = "") -> InputError | SourceFailure:
+        servers, properties = self._settings.servers, self._settings.properties
+        if isinstance(error, kafka.KafkaError):
+            return failure(error, properties.scrubbed(error.str()), servers, "the spout", where=where)
+        return SourceFailure(f"Kafka at {servers}: {properties.scrubbed(str(error))}")
 
-    def _report(self, error: Any) -> None:
-        self._settings.report(self._failure(error))
+    def _complain(self, error: Any) -> None:
+        """Take what librdkafka says of its connections; it calls this in polls."""
+        found = self._failure(error)
+        if isinstance(found, InputError):
+            if not self._was_let_in:
+                self._refusal = found  # the next poll raises it: what is raised here gets lost
+                return
+            found = SourceFailure(found.message)
+        self._settings.report(found)
+
+    def _report(self, error: Any, where: str) -> None:
+        """Report what Kafka has answered in place of records.
+
+        Raises:
+            InputError: it refuses, and will go on to do so.
+        """
+        found = self._failure(error, where)
+        if isinstance(found, InputError):
+            raise found
+        self._settings.report(found)
 
     def _partition(self, topic: str, number: int) -> TopicPartition:
         found = self._places.get((topic, number))

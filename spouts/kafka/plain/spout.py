@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from spouts.kafka.log import TopicPartition
+from spouts.kafka.log import TopicPartition, missing_topic, no_topic_matches
 from spouts.kafka.plain.client import (
     ClientSettings,
     KafkaClient,
@@ -34,6 +34,7 @@ from spouts.kafka.plain.first_poll import Beginning, beginning, commit_of
 from spouts.kafka.plain.lag import Progress, lag_metrics
 from spouts.kafka.plain.offsets import CommitMetadata, MessageId, OffsetManager
 from spouts.kafka.plain.retries import RetrySchedule
+from spouts.kafka.plain.subscription import TopicFilter
 from spouts.kafka.plain.translators import Translated, routed
 from spouts.kafka.records import KafkaRecord
 from txtopo.api.bolt import OutputFieldsDeclarer
@@ -41,6 +42,7 @@ from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.kafka_errors import RepeatedErrors, escaped
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +176,8 @@ class KafkaSpout(Spout):
         self._is_writing_letters = False
         self._is_active = self._is_closed = False
         self._has_subscribed = False
-        self._is_looking = False
+        self._is_looking = self._has_looked = False
+        self._errors = RepeatedErrors(self.clock)
         self._begun: _BegunCommit | None = None
         self._ranges: dict[TopicPartition, LogRange] = {}
         now = self._now_ms()
@@ -183,18 +186,16 @@ class KafkaSpout(Spout):
         self._metrics_timer = _Timer.begun((settings.metrics_bucket_secs or 60) * 1000, now)
         self._group_id = settings.group_id or f"{context.topology_id}-{context.this_component_id}"
         self._client: KafkaClient = settings.connect(
-            ClientSettings(
-                settings.servers, self._group_id, settings.offset_reset, settings.properties, collector.report_error
-            )
+            ClientSettings(settings.servers, self._group_id, settings.offset_reset, settings.properties, self._report)
         )
         settings.tuple_listener.open(config, context, collector)
 
     def activate(self) -> None:
         """Take this task's partitions, or join the group."""
         self._is_active = True
-        if not self.config.subscribe:
+        if not self.config.subscribe or not self._has_looked:
             self._look_for_partitions()
-        elif not self._has_subscribed:
+        if self.config.subscribe and not self._has_subscribed:
             self._client.subscribe(self.config.topics.subscription, self)
             self._has_subscribed = True
 
@@ -205,14 +206,16 @@ class KafkaSpout(Spout):
 
     def close(self) -> None:
         """Commit, and leave the group."""
-        self._commit_acked()
-        self._is_closed = True
-        self._client.close()
+        try:
+            self._commit_acked()
+        finally:
+            self._is_closed = True
+            self._client.close()
 
     def next_tuple(self) -> None:
         """Emit one tuple, if there is one; see the module's docstring for what else."""
         now = self._now_ms()
-        if not self.config.subscribe and self._refresh_timer.is_due(now):
+        if (not self.config.subscribe or not self._has_looked) and self._refresh_timer.is_due(now):
             self._look_for_partitions()
         self._commit_if_due(now)
         if self.config.metrics_bucket_secs is not None and self._metrics_timer.is_due(now):
@@ -294,11 +297,20 @@ class KafkaSpout(Spout):
         return {partition: held.position for partition, held in self._held.items()}
 
     def _look_for_partitions(self) -> None:
-        """Ask for the partitions there are, in another thread, and assign this task's share when they are known."""
+        """Ask for the partitions there are, in another thread, and assign this task's share when they are known.
+
+        With a subscription Kafka assigns them; then this only finds out whether there is something to read.
+        """
         if self._is_looking:
             return
         self._is_looking = True
-        names, client = self.config.topics.names, self._client
+        client, topics, is_first = self._client, self.config.topics, not self._has_looked
+
+        def look() -> list[TopicPartition]:
+            found = client.partitions(topics.names)
+            if is_first:
+                _check_topics(topics, found, client)
+            return found
 
         def on_done(done: Future[list[TopicPartition]]) -> None:
             self._is_looking = False
@@ -308,9 +320,11 @@ class KafkaSpout(Spout):
             if error is not None:
                 self._report(error)
                 return
-            self._try_to_assign(done.result())
+            self._has_looked = True
+            if not self.config.subscribe:
+                self._try_to_assign(done.result())
 
-        self._context.offload(lambda: client.partitions(names), on_done)
+        self._context.offload(look, on_done)
 
     def _try_to_assign(self, found: Sequence[TopicPartition]) -> None:
         try:
@@ -633,7 +647,7 @@ class KafkaSpout(Spout):
         Raises:
             InputError: there is no dead-letter hook.
         """
-        reason = f"no tuple can be made of it: {type(error).__name__}: {error}"
+        reason = escaped(f"no tuple can be made of it: {type(error).__name__}: {error}")
         if self.config.dead_letter is None:
             raise InputError(
                 f"{message_id}: {reason}; give dead_letter to keep such records and go on",
@@ -712,9 +726,33 @@ class KafkaSpout(Spout):
         return lag_metrics(progress, self._ranges)
 
     def _report(self, error: BaseException) -> None:
-        """Report that Kafka did not do something, without a traceback: it says nothing to the user."""
-        is_known = isinstance(error, SourceFailure)
-        self._collector.report_error(error.with_traceback(None) if is_known else error)
+        """Report that Kafka did not do something, and go on; the same over and over only now and then.
+
+        Raises:
+            InputError: Kafka refuses this client, or there is no such topic: to go on would be in vain.
+        """
+        if isinstance(error, InputError):
+            raise error
+        if not isinstance(error, SourceFailure):
+            self._collector.report_error(error)
+            return
+        text = self._errors.due(error.message)
+        if text is not None:  # without a traceback, which says nothing to the user
+            self._collector.report_error(SourceFailure(text))
 
     def _now_ms(self) -> float:
         return self.clock() * 1000
+
+
+def _check_topics(topics: TopicFilter, found: Collection[TopicPartition], client: KafkaClient) -> None:
+    """Check at the beginning that there is something to read; warn if it may still come.
+
+    Raises:
+        InputError: a topic that is named does not exist.
+    """
+    there = {each.topic for each in found}
+    missing = min(set(topics.names or ()) - there, default=None)
+    if missing is not None:
+        raise missing_topic(missing, {each.topic for each in client.partitions(None)})
+    if topics.names is None and not topics.chosen(found):
+        _log.warning("%s. Those that come later are read", no_topic_matches(repr(topics), there))

@@ -35,7 +35,10 @@ class TopicFilter(ABC):
 
 
 class NamedTopicFilter(TopicFilter):
-    """Chooses topics by their exact names. One that does not exist is left out until it does, with a warning.
+    """Chooses topics by their exact names.
+
+    One that does not exist when the spout begins ends the run. One that disappears later is left out until it is back,
+    with a warning.
 
     Args:
         names: the names.
@@ -65,7 +68,9 @@ class NamedTopicFilter(TopicFilter):
         found = sorted(each for each in partitions if each.topic in self._names)
         missing = self._names.difference(each.topic for each in found)
         if missing - self._missing:
-            _log.warning("there is no topic %s; it is read as soon as there is", ", ".join(map(repr, sorted(missing))))
+            _log.warning(
+                "there is no topic %s any more; it is read as soon as there is", ", ".join(map(repr, sorted(missing)))
+            )
         self._missing = missing
         return found
 

@@ -149,8 +149,10 @@ class MemoryLog(KafkaLog):
         return {each: known[each] for each in partitions if each in known}
 
     def store(self, offsets, group):
-        self._ask("store")
-        self._world.groups.setdefault(group, {}).update(offsets)
+        if offsets:
+            self._ask("store")
+        there = {each: at for each, at in offsets.items() if self._has(each)}
+        self._world.groups.setdefault(group, {}).update(there)
 
     def read(self, spans, on_lost):
         self._ask("read")
@@ -181,10 +183,13 @@ class MemoryLog(KafkaLog):
         return next(later, len(log))
 
     def _of(self, partition: TopicPartition) -> _Stored:
-        stored = self._world.topics.get(partition.topic)
-        if stored is None or partition.partition >= len(stored.logs):
+        if not self._has(partition):
             raise SourceFailure(f"there is no {partition}")
-        return stored
+        return self._world.topics[partition.topic]
+
+    def _has(self, partition: TopicPartition) -> bool:
+        stored = self._world.topics.get(partition.topic)
+        return stored is not None and partition.partition < len(stored.logs)
 
     def _ask(self, question: str) -> None:
         self._world.questions.append(question)

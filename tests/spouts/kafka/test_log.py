@@ -7,7 +7,7 @@ import time
 
 import attrs
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from spouts.kafka.brokers import BrokerLog
 from spouts.kafka.log import Lost, Span, TopicChoice, TopicPartition
@@ -123,12 +123,33 @@ def test_offsets(place):
     assert place.log.stored(both, place.topic) == {both[0]: 3}
 
 
+def test_offsets_of_partitions_that_are_gone(place):
+    """Are left out, and those of the others are stored: a deleted topic has no lag to show."""
+    there, gone = place.partition(0), TopicPartition(f"{place.topic}-gone", 0)
+    wait_until(lambda: _stores(place, {there: 3, gone: 4, place.partition(7): 5}), "the coordinator is missing")
+    assert place.log.stored([there], place.topic) == {there: 3}
+
+
+def test_no_partitions():
+    """Asked about none, it answers with nothing, and without a broker: Kafka refuses empty questions."""
+    log = BrokerLog("127.0.0.1:1", ClientProperties(), 10.0)
+    assert [log.starts([]), log.ends([]), log.at([], 1), log.stored([], "group")] == [{}] * 4
+    log.store({}, "group")
+    log.close()
+
+
 @pytest.mark.slow
 def test_offsets_that_cannot_be_stored(kafka):
     """Are an error, although Kafka has answered: each partition has an answer of its own."""
+    topic = f"log-{next(_numbers)}"
+    kafka.create_topic(topic)
     log = BrokerLog(kafka.servers, ClientProperties(), 10.0)
-    with pytest.raises(SourceFailure, match="nknown topic"):
-        log.store({TopicPartition(f"log-{next(_numbers)}", 0): 3}, "log-none")
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": topic})
+    member.subscribe([topic])
+    wait_until(lambda: member.poll(0.1) or member.assignment(), "the member has no partition")
+    with pytest.raises(SourceFailure, match="nknown member"):  # a group with members takes offsets of them only
+        log.store({TopicPartition(topic, 0): 3}, topic)
+    member.close()
     log.close()
 
 

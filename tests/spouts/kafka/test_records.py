@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import attrs
 import pytest
@@ -14,12 +19,15 @@ from spouts.kafka.records import (
     DeadLetters,
     RefusedRecords,
     record_format,
+    record_of,
 )
 from txtopo import FailedException, Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, InputError
 from txtopo.testing import RecordingCollector
 
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_SECS = 120.0
 ATTEMPT = TransactionAttempt(7, 1)
 PAGES = Fields("page: string", "bytes: long")
 
@@ -67,6 +75,61 @@ def emitted(fields: Fields, messages, deserializer=None, letters: list | None = 
     record_format(fields, deserializer).emit(ATTEMPT, messages, bad, collector)
     bad.finish()
     return [values[1:] for values in collector.tuples]
+
+
+def test_a_header_whose_name_is_not_text():
+    """Makes a bad record where a field or a function wants headers, with its place; elsewhere nobody looks at it.
+
+    In a process of its own: confluent-kafka, asked carelessly, lets such a record end it.
+    """
+    command = [sys.executable, "-m", "tests.spouts.kafka.odd_headers"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_SECS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    fault = r"the name of a header is not UTF-8: b'caf\xe9'"
+    assert re.match(r"topic 'odd-headers', partition 0, offset 300: " + re.escape(fault), found.pop("refused"))
+    reasons = {
+        "typed": fault,
+        "untyped": fault,
+        "function": f"the deserializer refuses it, ValueError: {fault}",
+        "plain": f"no tuple can be made of it: ValueError: {fault}",
+    }
+    for how, reason in reasons.items():
+        assert found.pop(how) == {"tuples": 305, "bad": [["odd-headers", 0, 300, reason]]}
+    assert set(found) == {"function of values", "other fields", "plain, other fields"}
+    assert list(found.values()) == [{"tuples": 306, "bad": []}] * 3
+
+
+def test_headers_are_a_sequence():
+    """A record's headers are compared, pickled, shown and read as a list of pairs, though they are read on demand."""
+    record = record_of(Sent(b"v", sent_headers=[("h", b"1"), ("h", None)]))
+    assert record.headers == [("h", b"1"), ("h", None)]
+    assert record == pickle.loads(pickle.dumps(record))
+    assert (list(record.headers), record.headers[-1], len(record.headers)) == (
+        [("h", b"1"), ("h", None)],
+        ("h", None),
+        2,
+    )
+    assert dict(record.headers) == {"h": None}
+    assert "headers=[('h', b'1'), ('h', None)]" in repr(record)
+    assert not record_of(Sent(b"v")).headers
+
+
+def test_what_an_error_quotes_is_printable():
+    """A record's bytes do not reach the terminal as they are, nor does what a function says of them."""
+    wild = "\x1b[2J\x9b31m\r\n\u202e\x00"
+    escaped = r"\x1b[2J\x9b31m\r\n\u202e\x00"
+
+    def refuse(record):
+        raise ValueError(record.value.decode())
+
+    with pytest.raises(InputError) as caught:
+        emitted(PAGES, sent(wild.encode()))
+    assert escaped in str(caught.value)
+    assert str(caught.value).isprintable()
+    letters: list = []
+    assert emitted(PAGES, sent(wild.encode()), refuse, letters) == []
+    assert letters[0]["reason"] == f"the deserializer refuses it, ValueError: {escaped}"
 
 
 def test_a_record_has_fields_of_its_own():

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import attrs
 import pytest
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from committers.kafka import KafkaBolt
 from spouts.kafka import KafkaSpout
@@ -17,7 +26,7 @@ from tests.spouts.kafka.run_clicks import topology_of
 from tests.spouts.kafka.test_runs import Clicks, pages_in
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.errors import InputError
-from txtopo.testing import InlineCluster, KafkaBroker
+from txtopo.testing import FeederSpout, InlineCluster, KafkaBroker
 from txtopo.testing.inline import run_inline
 from txtopo.testing.servers import free_port
 
@@ -67,6 +76,8 @@ def guarded(kafka, tmp_path_factory) -> Iterator[Guarded]:
     store, certificate = make_certificate(folder)
     ports = {protocol: free_port() for protocol in ("SASL_PLAINTEXT", "SASL_SSL")}
     settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
             f'{JAAS}.plain.PlainLoginModule required user_me="{PASSWORD}";'
@@ -140,6 +151,53 @@ def test_a_certificate_that_is_not_trusted(guarded, clicks, tmp_path):
         run_inline(topology)
 
 
+@pytest.fixture
+def forbidden(guarded, clicks) -> Clicks:
+    """A topic that nobody may read or write any more."""
+    clicks.produce(5, 0)
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        denied = AclBinding(
+            ResourceType.TOPIC,
+            clicks.topic,
+            ResourcePatternType.LITERAL,
+            "User:me",
+            "*",
+            operation,
+            AclPermissionType.DENY,
+        )
+        for answer in guarded.broker.admin().create_acls([denied]).values():
+            answer.result(60)
+    return clicks
+
+
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_topic_that_may_not_be_read(guarded, forbidden, tmp_path, kind):
+    """Ends the run with an error that names the topic and the right."""
+    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
+    options = {"properties": properties, "until_end": True}
+    topology = topology_of(guarded.servers["SASL_PLAINTEXT"], forbidden.topic, tmp_path, kind, **options)
+    with pytest.raises(
+        InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
+    ):
+        run_inline(topology)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_topic_that_a_plain_topology_may_not_read(guarded, forbidden, subscribe):
+    """Ends the run, too."""
+    properties = guarded.properties("SASL_PLAINTEXT", f"file:{guarded.password}")
+    servers = guarded.servers["SASL_PLAINTEXT"]
+    builder = TopologyBuilder("reading")
+    builder.set_spout("in", KafkaSpout(servers, forbidden.topic, subscribe=subscribe, properties=properties))
+    with (
+        pytest.raises(
+            InputError, match=f"refuses: topic '{forbidden.topic}'.*authorization failed; give its user the right"
+        ),
+        InlineCluster(simulated_time=False) as cluster,
+    ):
+        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
+
+
 def copying(guarded: Guarded, topic: str, secret: str):
     """Return a plain topology that copies a topic to another."""
     servers, properties = guarded.servers["SASL_SSL"], guarded.properties("SASL_SSL", secret)
@@ -164,17 +222,49 @@ def test_plain_topologies(guarded, clicks, caplog):
     assert PASSWORD not in caplog.text
 
 
-def test_a_wrong_password_of_a_plain_topology(guarded, clicks, monkeypatch, caplog):
-    """Is reported as what it is, without the password."""
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_wrong_password_of_a_plain_topology(guarded, clicks, monkeypatch, caplog, protocol):
+    """Ends the run, too, with an error that says so, without the password, and with nothing else in the log."""
     monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
-    with caplog.at_level(logging.DEBUG), InlineCluster(simulated_time=False) as cluster:
-        running = cluster.submit(copying(guarded, clicks.topic, f"env:{VARIABLE}"), Config())
-        errors: list[str] = []
+    builder = TopologyBuilder("reading")
+    properties = guarded.properties(protocol, f"env:{VARIABLE}")
+    builder.set_spout("in", KafkaSpout(guarded.servers[protocol], clicks.topic, properties=properties))
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(InputError, match=r"'in'.* refuses: .*uthentication.*see the spout's properties") as caught,
+        InlineCluster(simulated_time=False) as cluster,
+    ):
+        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")
+    assert PASSWORD not in str(caught.value) + caplog.text
+    assert [each.message for each in caplog.records if "rdkafka" in each.message] == []
 
-        def has_said_so() -> bool:
-            errors.extend(status.last_error for status in running.statuses())
-            return any("uthentication" in error for error in errors)
 
-        running.wait_for(has_said_so, "an error")
-        running.stop()
-    assert PASSWORD not in str(errors) + caplog.text
+def test_a_wrong_password_of_a_bolt(guarded, clicks, monkeypatch):
+    """Ends the run, too."""
+    monkeypatch.setenv(VARIABLE, f"{PASSWORD}-wrong")
+    properties = guarded.properties("SASL_PLAINTEXT", f"env:{VARIABLE}")
+    feeder = FeederSpout(Fields("key", "value"))
+    builder = TopologyBuilder("writing")
+    builder.set_spout("in", feeder)
+    bolt = KafkaBolt(guarded.servers["SASL_PLAINTEXT"], clicks.topic, properties=properties)
+    builder.set_bolt("out", bolt).shuffle_grouping("in")
+    with (
+        pytest.raises(InputError, match=r"'out'.* refuses: .*uthentication.*see the bolt's properties"),
+        InlineCluster(simulated_time=False) as cluster,
+    ):
+        running = cluster.submit(builder.build(), Config())
+        feeder.feed_no_wait(("k", "v"), 1)
+        running.wait_for(lambda: False, "an error")
+
+
+def test_a_certificate_that_a_plain_topology_does_not_trust(guarded, clicks):
+    """Ends the run, too, with an error that names the setting."""
+    properties = guarded.properties("SASL_SSL", f"file:{guarded.password}")
+    del properties["ssl.ca.location"]
+    builder = TopologyBuilder("reading")
+    builder.set_spout("in", KafkaSpout(guarded.servers["SASL_SSL"], clicks.topic, properties=properties))
+    with (
+        pytest.raises(InputError, match=r"refuses: .*ssl\.ca\.location"),
+        InlineCluster(simulated_time=False) as cluster,
+    ):
+        cluster.submit(builder.build(), Config()).wait_for(lambda: False, "an error")

@@ -224,8 +224,24 @@ def test_lost_records_stop_the_run(world):
     driven = Driven(world)
     driven.begin()
     world.delete_records("t", {0: 4})
-    with pytest.raises(InputError, match=r"partition 0: offsets 0 to 3 were not read yet and are gone.*on_lost='skip'"):
+    with pytest.raises(
+        InputError, match=r"were not read yet and are gone.*partition 0: offsets 0 to 3.*on_lost='skip'"
+    ):
         driven.emit()
+
+
+def test_all_that_is_lost_is_named(world):
+    """Of every partition, to where its log begins, and not only what one task has found of a transaction."""
+    world.add_partitions("t", 3)
+    for partition in range(3):
+        world.produce("t", [b"x"] * 40, partition)
+    driven = Driven(world)
+    driven.begin()
+    world.delete_records("t", {0: 25, 2: 7})
+    with pytest.raises(InputError) as caught:
+        driven.emit(0, 2)
+    lost = "topic 't', partition 0: offsets 0 to 24; topic 't', partition 2: offsets 0 to 6. Give the spout"
+    assert lost in str(caught.value)
 
 
 def test_lost_records_may_be_skipped(world, caplog):
@@ -260,11 +276,23 @@ def test_a_cluster_that_does_not_answer_is_waited_for(world):
 
 def test_a_topic_that_does_not_exist(world):
     """Is found before anything is written; if it disappears later, it is waited for."""
-    with pytest.raises(InputError, match="Kafka has no topic 'tt'"):
+    world.create_topic("clicks")
+    with pytest.raises(InputError, match=r"Kafka has no topic 'tt'; did you mean 't'\? .*kafka-topics.sh --create"):
         Driven(world, ["t", "tt"])
+    with pytest.raises(InputError, match=r"Kafka has no topic 'orders'\. Correct"):
+        Driven(world, "orders")
     driven = Driven(world)
     world.delete_topic("t")
     with pytest.raises(FailedException, match="no topic 't' now"):
+        driven.coordinator.is_ready()
+
+
+def test_a_topic_that_does_not_exist_is_found_late(world):
+    """If Kafka does not answer at the start, by the first look."""
+    world.is_reachable = False
+    driven = Driven(world, "tt")
+    world.is_reachable = True
+    with pytest.raises(InputError, match="Kafka has no topic 'tt'; did you mean 't'"):
         driven.coordinator.is_ready()
 
 
@@ -347,8 +375,8 @@ def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
 class Opaque:
     """An opaque spout that a test drives."""
 
-    def __init__(self, world, **options):
-        self.spout = OpaqueInMemory(world, "t", FIELDS, **{"batch_records_max": 10, **options})
+    def __init__(self, world, topics="t", **options):
+        self.spout = OpaqueInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
         self.coordinator = self.spout.coordinator({}, PlainContext())
         self.metadata = {}
         self.coordinator.resume(0, {})
@@ -371,6 +399,22 @@ class Opaque:
         from txtopo.api.partitioned import partition_key
 
         return partition_key(partition)
+
+
+@pytest.mark.parametrize("kind", [Driven, Opaque])
+def test_a_pattern_that_matches_nothing(world, caplog, kind):
+    """Stops a run that is to end, which would seem to have succeeded; an endless one waits, with one warning."""
+
+    with pytest.raises(InputError, match=r"no topic of Kafka matches the pattern '\^clicks-'; there are: 't'\. "):
+        kind(world, "^clicks-", until_end=True)
+    driven = Driven(world, "^clicks-")
+    for _ in range(3):
+        assert not driven.coordinator.is_ready()
+        driven.look_again()
+    assert caplog.text.count("no topic of Kafka matches") == 1
+    world.create_topic("clicks-")
+    world.produce("clicks-", [b"x"])
+    assert driven.begin() == {"clicks--0": (0, 1)}
 
 
 def test_opaque_leaves_a_partition_that_cannot_be_read_for_later(world):

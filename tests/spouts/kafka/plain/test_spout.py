@@ -410,9 +410,9 @@ class TestSingleTopic:
         assert rig.call(10) == []
 
     def test_topic_created_later(self):
-        """A topic that is created later is found, although nothing could be polled before. (ST9)"""
+        """A topic that is created later is found by its pattern, although nothing could be polled before. (ST9)"""
         log = MemoryLog()
-        rig = Rig(log)
+        rig = Rig(log, topics=f"^{TOPIC}")
         assert rig.call(3) == []
         log.create_topic(TOPIC)
         log.append(TOPIC, ["first"])

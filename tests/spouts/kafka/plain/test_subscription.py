@@ -16,7 +16,7 @@ from spouts.kafka.plain.subscription import (
     topic_filter,
 )
 from tests.spouts.kafka.plain.rig import P1, P2, Rig, filled
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, InputError
 
 THERE = [
     TopicPartition(topic, partition)
@@ -27,7 +27,7 @@ WANTED = [TopicPartition("test-1", 0), TopicPartition("test-11", 0), TopicPartit
 
 
 def test_named_filter(caplog):
-    """Only topics with exactly these names; one that does not exist is left out, with one warning."""
+    """Only topics with exactly these names; one that does not exist any more is left out, with one warning."""
     named = NamedTopicFilter("test-1", "test-11", "absent")
     with caplog.at_level(logging.WARNING):
         assert named.chosen(reversed(THERE)) == WANTED
@@ -62,6 +62,53 @@ def test_round_robin():
     partitions = [TopicPartition("t", number) for number in range(11)]
     shares = [[each.partition for each in RoundRobinPartitioner().share(partitions, task, 3)] for task in range(3)]
     assert shares == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+@pytest.mark.parametrize("topics", ["tset", ["test", "tset"]])
+def test_missing_topic(topics, subscribe):
+    """A topic that is named and does not exist ends the run, with the nearest name there is."""
+    rig = Rig(filled(1), topics=topics, subscribe=subscribe, activate=False)
+    with pytest.raises(InputError, match=r"Kafka has no topic 'tset'; did you mean 'test'\?.*kafka-topics.sh --create"):
+        rig.spout.activate()
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_missing_topic_is_found_late(subscribe):
+    """If Kafka does not answer at the start, as soon as it does."""
+    log = filled(1)
+    log.is_down = True
+    rig = Rig(log, topics="tset", subscribe=subscribe)
+    rig.call()
+    log.is_down = False
+    rig.advance(2_500)
+    with pytest.raises(InputError, match="Kafka has no topic 'tset'"):
+        rig.call()
+
+
+def test_topic_that_disappears(caplog):
+    """Is waited for, with one warning; what it brings when it is back is emitted."""
+    log = filled(1)
+    rig = Rig(log)
+    assert len(rig.call(3)) == 1
+    log.delete_topic("test")
+    for _ in range(3):
+        rig.advance(2_500)
+        rig.call()
+    assert caplog.text.count("no topic 'test' any more") == 1
+    log.create_topic("test")
+    log.append("test", ["again"])
+    rig.advance(2_500)
+    assert len(rig.call(3)) == 1
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_pattern_that_matches_nothing(caplog, subscribe):
+    """Is waited for, with a warning that names the topics there are."""
+    rig = Rig(filled(1), topics="^clicks-.*", subscribe=subscribe)
+    rig.advance(2_500)
+    rig.call()
+    assert caplog.text.count("no topic of Kafka matches PatternTopicFilter('^clicks-.*'); there are: 'test'") == 1
 
 
 class TwoPartitions(RoundRobinPartitioner):
