@@ -12,7 +12,7 @@ from rich.text import Text
 from state.delta.read.audit import read_histories
 from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
-from txtopo.audit.checks import AuditReport, TableProof, audit
+from txtopo.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
@@ -87,8 +87,9 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
+        tables, departed = tables_of(parts)
         histories: Mapping[str, TableHistory] = read_histories(
-            journal.parent, parts[-1].header.tables, with_rows=with_rows
+            journal.parent, tables, with_rows=with_rows, departed=departed
         )
         again = read_journal(journal)
         if again == parts:
@@ -137,6 +138,10 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
         lines.append(
             f"states      not proved, because the newest epoch has no table of them: {', '.join(report.elsewhere)}"
         )
+    lines += [
+        f"table       {name}: not proved, because its table is gone; it left the topology after transaction {txid}"
+        for name, txid in report.departed.items()
+    ]
     return lines
 
 
@@ -146,9 +151,16 @@ def _table_line(proof: TableProof, *, is_quick: bool) -> str:
         f"{count_of(proof.groups, 'group')} in {count_of(proof.versions, 'version')}",
         "rows not compared" if is_quick else rows,
         f"proved from transaction {proof.from_txid + 1} to {proof.to_txid}"
-        if proof.from_txid
+        if proof.from_txid and proof.to_txid > proof.begun_after
         else f"up to {proof.to_txid}",
     ]
+    if proof.begun_after:
+        parts.append(f"begun empty after transaction {proof.begun_after}, by topology.state.start.empty")
+    if proof.away:
+        spans = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in proof.away)
+        parts.append(f"not in the topology for transactions {spans}, which put nothing into it")
+    if proof.left_after is not None:
+        parts.append(f"it left the topology after transaction {proof.left_after}")
     if proof.unread and not is_quick:
         parts.append(f"{count_of(proof.unread, 'version')} no longer kept: rows not compared")
     if proof.repaired:

@@ -247,7 +247,8 @@ class GroupCommitter:
                 self._journal.enter(entry)
         if writes:
             with self._timed("ledger"), durable_step("group.begin"):
-                self._coordinator_state.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
+                mark = GroupMark(first, last, tuple(writes), tuple(staged), metadata, tuple(self._states))
+                self._coordinator_state.begin_group(mark)
             with self._timed("table writes"):
                 self._write_states(last, writes, bool(staged))
         marks = marks_after(self._committed, self._states, set(writes), last)

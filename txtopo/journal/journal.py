@@ -32,6 +32,9 @@ from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
 
+DEAD_LETTERS = "dead-letters"
+"""The name of the state for dead letters."""
+
 PART_BYTES_MAX = 64 * 1024 * 1024
 """A file above this size is followed by a new one."""
 
@@ -62,7 +65,9 @@ class JournalHeader:
     """That transaction's metadata."""
     tables: Mapping[str, JournalTable]
     states: Mapping[str, int | None]
-    """The last txid written to each state, by name."""
+    """All states of the topology, each with the last txid written to it."""
+    begun_after: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that were begun empty while transactions were committed, each with the last of those."""
 
 
 @attrs.frozen
