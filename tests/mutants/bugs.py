@@ -786,6 +786,14 @@ BUGS = (
         tests=("tests/recovery/test_membership.py",),
     ),
     Bug(
+        "an older version of a table read with a column that it does not have",
+        "state/delta/read/reading.py",
+        "held = [name for name in schema.names if name in known]",
+        "held = schema.names",
+        subjects=(),
+        tests=("tests/state/delta/read/test_added_column.py",),
+    ),
+    Bug(
         "a gap of a state in the journal's headers is not looked for",
         "txtopo/audit/checks.py",
         "        report.findings += each.findings()\n",
@@ -1251,6 +1259,22 @@ BUGS = (
         "            return\n",
         subjects=(),
         tests=("tests/spouts/kafka/test_spout.py",),
+    ),
+    Bug(
+        "Kafka: planned records that are gone and skipped in silence",
+        "spouts/kafka/spout.py",
+        "        return skipped\n",
+        "        return None\n",
+        subjects=(),
+        tests=("tests/spouts/kafka/test_skipped.py",),
+    ),
+    Bug(
+        "Kafka: records skipped before they were planned in silence",
+        "spouts/kafka/spout.py",
+        "            if start > before:\n",
+        "            if False:\n",
+        subjects=(),
+        tests=("tests/spouts/kafka/test_skipped.py",),
     ),
     Bug(
         "Kafka: 'latest' that is another place after a crash",

@@ -4,7 +4,8 @@ It uses no other information, and checks every fact that is recorded in two plac
 
 1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
    found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
-   them. Each partition's input begins where it ended before.
+   them. Each partition's input begins where it ended before; what a spout has skipped in it, because it was gone and
+   the user allows that, is no fault, and is reported.
 2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
    version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
    a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
@@ -101,6 +102,8 @@ class AuditReport:
     """The number of groups that were entered and not committed; they were dropped, and their transactions ran again."""
     partitions: int = 0
     ranges: int = 0
+    skipped: dict[str, list[tuple[int, Any, Any]]] = attrs.field(factory=dict)
+    """The input that the spout has skipped because it was gone: (txid, start, end), by partition."""
     untold: int = 0
     """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
@@ -379,6 +382,8 @@ def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory]) ->
 def _check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
     ends: dict[str, tuple[Any, int]] = {}
     for transaction in transactions:
+        for partition, gaps in transaction.skipped.items():
+            report.skipped.setdefault(partition, []).extend((transaction.txid, start, end) for start, end in gaps)
         if transaction.ranges is None:
             report.untold += 1
             continue

@@ -329,6 +329,7 @@ def assembled(
             now_secs=threads.now_secs,
             journal=journal,
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+            input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
             dead_letters=dead_letters,
             run_phases=environment.run_commit_phases,
             on_write=None if environment.observer is None else environment.observer.wrote,

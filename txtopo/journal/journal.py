@@ -82,6 +82,8 @@ class JournalTransaction:
     ranges: Mapping[str, tuple[Any, Any]] | None = None
     """The input that it took, (start, end) by partition; None if the spout does not report it."""
     is_dead_letter: bool = False
+    skipped: Mapping[str, tuple[tuple[Any, Any], ...]] = attrs.field(factory=dict)
+    """The gaps, (start, end) by partition, in that input: it was gone, and the spout has gone on without it."""
 
 
 @attrs.frozen
