@@ -310,6 +310,40 @@ def test_a_new_state_with_a_group_in_progress(place, at):
     assert (place.total("words"), place.total("sums")) == (3, 2)
 
 
+@pytest.mark.parametrize("at", ["table.write.after", "group.commit.before"])
+def test_a_group_in_progress_without_the_state(place, at):
+    """If recovery will finish it, the state lacks it, although the coordinator state does not say so yet."""
+    place.run(4, "words", "sums")
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only=at)):
+        place.run(6, "words")
+    place.refused("words", "sums", says=("left out of the topology after transaction 4", "start.empty=sums=5"))
+    place.run(6, "words", "sums", start_empty="sums=5")
+    assert (place.total("words"), place.total("sums")) == (6, 1)
+
+
+def test_a_dropped_group_without_the_state(place, command_line):
+    """Nothing was committed without it."""
+    place.run(4, "words", "sums")
+    with pytest.raises((CrashError, InternalError)), armed(Crash(1, only="table.write.before")):
+        place.run(6, "words")
+    place.run(6, "words", "sums")
+    assert (place.total("words"), place.total("sums")) == (6, 6)
+    audited(command_line, place, "1 group dropped", "✔")
+
+
+@pytest.mark.parametrize("at", ["recovery.aside.before", "recovery.aside.after", "recovery.begun.before"])
+def test_an_interrupted_begin_is_no_matter_for_repair(place, command_line, at):
+    """The next run with the state goes on with it, and one without it leaves it out again."""
+    place.run(4, "words", "sums")
+    place.run(6, "words")
+    assert not begin_with_crash(place, Crash(1, only=at))
+    assert "nothing to repair" in repair(command_line, place, "words", "sums").output
+    place.run(7, "words")
+    place.refused("words", "sums", says=("left out of the topology after transaction 6", "start.empty=sums=7"))
+    place.run(8, "words", "sums", start_empty="sums=7")
+    assert (place.total("words"), place.total("sums")) == (8, 1)
+
+
 # Coordinator state of earlier versions, and journals with gaps that they have made
 
 
