@@ -772,8 +772,8 @@ BUGS = (
     Bug(
         "a state that was left out of the topology comes back in silence",
         "txtopo/recovery/divergence.py",
-        "left = None if name in present else committed.txid if mark.left_after is None else mark.left_after",
-        "left = None",
+        "attrs.evolve(mark, left_after=committed.txid) if has_just_left else mark",
+        "mark",
         subjects=(),
         tests=("tests/recovery/test_membership.py",),
     ),

@@ -168,11 +168,14 @@ def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[st
         committed: the committed mark before those transactions.
         names: the states of the topology.
     """
-    marks = {name: StateMark("", None) for name in names}
-    present = frozenset(marks)
+    marks: dict[str, StateMark] = {}
+    for name in names:
+        mark = committed.states.get(name) or StateMark("", None)
+        marks[name] = mark if mark.left_after is None else attrs.evolve(mark, left_after=None)
     for name, mark in committed.states.items():
-        left = None if name in present else committed.txid if mark.left_after is None else mark.left_after
-        marks[name] = mark if left == mark.left_after else attrs.evolve(mark, left_after=left)
+        if name not in marks:
+            has_just_left = mark.left_after is None
+            marks[name] = attrs.evolve(mark, left_after=committed.txid) if has_just_left else mark
     return marks
 
 
