@@ -10,17 +10,21 @@ from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, Jo
 from txtopo.records import DAMAGE, from_json, to_json
 from txtopo.recovery.coordinator_state import CommittedMark, StateMark
 
-HEADER = JournalHeader("t", "ab12", 3, "opaque", 7, {"from": 1}, {"s": JournalTable("s", "id")}, {"s": 7, "u": None})
+HEADER = JournalHeader(
+    "t", "ab12", 3, "opaque", 7, {"from": 1}, {"s": JournalTable("s", "id")}, {"s": 7, "u": None}, {"u": 5}
+)
 ENTRY = JournalEntry(
     {"s": (2, 1)},
     (
         JournalTransaction(8, 1, [1, {"a": None}], {"spout": (3, 2**63), "bolt": (0, None)}, {"p": (0, None)}),
-        JournalTransaction(9, 2, None, {}, is_dead_letter=True),
+        JournalTransaction(9, 2, None, {}, is_dead_letter=True, skipped={"p": ((1, 2),)}),
     ),
 )
 
 
-@pytest.mark.parametrize("record", [HEADER, ENTRY, CommittedMark(3, "m", {"s": StateMark("id", None, 4)})], ids=repr)
+@pytest.mark.parametrize(
+    "record", [HEADER, ENTRY, CommittedMark(3, "m", {"s": StateMark("id", None, 4, 2, 1)})], ids=repr
+)
 def test_round_trip(record) -> None:
     """What is read is what was written."""
     assert from_json(json.loads(json.dumps(to_json(record))), type(record)) == record

@@ -91,6 +91,18 @@ def _one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
 
+def _to_txids(value: Any) -> dict[str, int] | None:
+    if value is None or (isinstance(value, str) and value.lower() in {"", "none"}):
+        return None
+    if isinstance(value, str):
+        pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
+        value = {name.strip(): int(txid) for name, txid in pairs}
+    txids = {name: whole(0).convert(txid) for name, txid in value.items()}
+    if not all(isinstance(name, str) and name for name in txids):
+        raise ValueError
+    return txids
+
+
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
@@ -100,6 +112,7 @@ _seconds_or_none = Kind(
     "a number of seconds above 0, or none",
     lambda value: None if value is None or str(value).lower() in {"", "none"} else _to_seconds(value),
 )
+_TXIDS = Kind("NAME=TXID pairs, separated by commas, or none", _to_txids)
 SERVERS = Kind("host names, or host:port, separated by commas", _to_servers)
 
 
@@ -244,6 +257,13 @@ SETTINGS: Mapping[str, Setting] = {
             "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
         ),
         Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),
+        Setting(
+            "topology.state.start.empty",
+            None,
+            _TXIDS,
+            "states to begin empty although transactions are committed, because they are new or were left out of the "
+            "topology for a while; TXID is the last committed transaction",
+        ),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), SERVERS, "ZooKeeper servers"),
         Setting("transactional.zookeeper.port", 2181, whole(1), "port of servers given without one"),
         Setting("transactional.zookeeper.root", "/txtopo", TEXT, "ZooKeeper node above all topologies"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spouts.kafka.intake import Intake, Publisher
@@ -67,10 +67,13 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the offsets that the transaction took by ``topic-partition``."""
-        previous = previous_metadata or {}
-        moved = {key: taken for key, taken in (metadata or {}).items() if previous.get(key) != taken}
-        spans = {_name(key): (taken["start"], taken["end"]) for key, taken in moved.items()}
-        return {name: (start, end) for name, (start, end) in spans.items() if start < end}
+        spans = _moved(metadata, previous_metadata)
+        return {name: (before, end) for name, before, _, end in spans if before < end}
+
+    def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
+        """Return the offsets that were gone when the transaction was read."""
+        spans = _moved(metadata, previous_metadata)
+        return {name: [(before, start)] for name, before, start, _ in spans if before < start}
 
 
 class _OpaqueCoordinator(PartitionedCoordinator):
@@ -206,6 +209,15 @@ def _kept(log: KafkaLog, place: TopicPartition, start: int) -> int:
 
 def _lost(lost: Lost) -> None:
     raise ReportedFailedException(f"{lost}. The next attempt goes on at offset {lost.first_kept}")
+
+
+def _moved(metadata: Metadata, previous_metadata: Metadata) -> Iterator[tuple[str, int, int, int]]:
+    """Yield what a transaction took of each partition: its name, its end before, first offset read and end."""
+    previous = previous_metadata or {}
+    for key, taken in (metadata or {}).items():
+        if previous.get(key) != taken:
+            before = previous[key]["end"] if key in previous else json.loads(key)[3]
+            yield _name(key), min(before, taken["start"]), taken["start"], taken["end"]
 
 
 def _name(key: str) -> str:

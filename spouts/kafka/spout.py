@@ -177,7 +177,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         publish_group: a consumer group to which offsets are published after their commit, for Kafka's own tools. It
             is never read.
         on_lost: what to do if retention has removed records that were not read yet: ``"fail"``, stop with an error
-            that names them; or ``"skip"``, go on without them and log a warning.
+            that names them; or ``"skip"``, go on without them and log a warning; ``txtopo audit`` names them.
         until_end: whether the run ends with the records that were there when it began. Otherwise it ends only by
             ``run(…, until=…)``, SIGINT or SIGTERM.
 
@@ -206,10 +206,19 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         """Return the offsets of the transaction by ``topic-partition``."""
         del previous_metadata
         return {
-            f"{topic}-{number}": (start, end)
+            f"{topic}-{number}": (_skipped_from(held, number, start), end)
             for topic, held in metadata["topics"].items()
             for number, start, end in held["partitions"]
             if start < end
+        }
+
+    def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
+        """Return the offsets below those of the transaction that were gone before it was planned."""
+        del previous_metadata
+        return {
+            f"{topic}-{number}": [(before, first_kept)]
+            for topic, held in metadata["topics"].items()
+            for number, before, first_kept in held.get("skipped", ())
         }
 
 
@@ -295,6 +304,8 @@ class _KafkaCoordinator(Coordinator):
             start, end = (before, before) if span is None else (span.start, span.end)
             held = topics.setdefault(partition.topic, {"id": self.intake.ids[partition.topic], "partitions": []})
             held["partitions"].append([partition.partition, start, end])
+            if start > before:
+                held.setdefault("skipped", []).append([partition.partition, before, start])
             self.intake.taken[partition] = end
         self._publisher.begun(txid, self.intake.taken)
         self.intake.begun()
@@ -329,7 +340,9 @@ class _KafkaEmitter(Emitter):
         self._tasks = tasks
         self._format = spout.make_format()
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector
+    ) -> Mapping[str, Sequence[tuple[Any, Any]]] | None:
         spans = [
             Span(TopicPartition(topic, number), start, end)
             for topic, held in metadata["topics"].items()
@@ -337,16 +350,26 @@ class _KafkaEmitter(Emitter):
             if start < end
         ][self._task :: self._tasks]
         if not spans:
-            return
+            return None
         _, ids = _taken(metadata)
         log = self._spout.make_log(self._config, is_shared=True)  # each time: attempts come in several threads
+        skipped: dict[str, list[tuple[int, int]]] = {}
 
-        def lost(what: Lost) -> None:
+        def skip(lost: Lost) -> None:
             if self._spout.options.on_lost is OnLostRecords.FAIL:
-                raise InputError(f"{_all_lost(log, metadata, what)}. {_CURE}")
-            logger.warning("%s; they are skipped", what)
+                raise InputError(f"{_all_lost(log, metadata, lost)}. {_CURE}")
+            logger.warning("%s; they are skipped", lost)
+            at = lost.span.partition
+            gap = lost.next, min(lost.first_kept, lost.span.end)
+            skipped.setdefault(f"{at.topic}-{at.partition}", []).append(gap)
 
-        KafkaShare(self._spout, log, ids, attempt, collector).emit(spans, self._format, lost)
+        KafkaShare(self._spout, log, ids, attempt, collector).emit(spans, self._format, skip)
+        return skipped
+
+
+def _skipped_from(held: Mapping[str, Any], number: int, start: int) -> int:
+    """Return where a partition's range begins, with what was skipped below its first offset to read."""
+    return next((before for of, before, _ in held.get("skipped", ()) if of == number), start)
 
 
 def _all_lost(log: KafkaLog, metadata: Metadata, found: Lost) -> str:

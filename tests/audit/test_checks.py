@@ -227,6 +227,71 @@ def test_repairs():
     assert "x became y" in found(parts, history(*versions[:4], wrong, write(6, 4)))[0]
 
 
+WITHOUT = "without this state, so the table lacks their part, and nothing says so"
+
+
+def of_states(epoch, committed, *entries, begun_after=None, **states):
+    """Return a part whose topology has these states only, each with the last txid that was found."""
+    header = JournalHeader("top", "life", epoch, "repeatable", committed, committed or None, {}, states)
+    return JournalPart(attrs.evolve(header, begun_after=begun_after or {}), entries)
+
+
+def test_a_state_must_have_been_there_all_the_time():
+    """It was away for a while, or came later; a transaction that put nothing into it is no gap."""
+    first = of_states(1, 0, group(1, 2, "t"), group(3, 4, "u"), t=None, u=None)
+    without = of_states(2, 4, group(5, 6, "u", epoch=2), group(7, 7, "u", epoch=2), u=4)
+    again = of_states(3, 7, group(8, 8, "t", epoch=3), t=2, u=7)
+    assert found([first, without, again], {}) == [
+        f"transaction 5, state 't': the topology ran transactions 5 to 7 {WITHOUT}",
+    ]
+    assert found([first, without, of_states(3, 7, t=2, u=7)], {}) != [], "it is back, although nothing is committed"
+    assert found([first, without], {}) == [], "it has left"
+    assert found([without, again], {})[0].startswith("transaction 5, state 't'"), "the journal begins without it"
+    assert found([first, of_states(2, 4, u=4), of_states(3, 4, group(5, 5, "t", epoch=3), t=2, u=4)], {}) == []
+
+
+def test_a_state_that_was_begun_empty():
+    """It must have been there from then on; each header says so, and what it had before is not asked for."""
+    first = of_states(1, 0, group(1, 4, "t"), t=None, u=None)
+    without = of_states(2, 4, group(5, 6, "u", epoch=2), u=None)
+    begun = of_states(3, 6, group(7, 7, "t", epoch=3), t=None, u=6, begun_after={"t": 6})
+    later = of_states(4, 7, group(8, 8, "u", epoch=4), t=7, u=6, begun_after={"t": 6})
+    assert found([first, without, begun, later], {}) == []
+    too_early = of_states(3, 6, group(7, 7, "t", epoch=3), t=None, u=6, begun_after={"t": 5})
+    assert found([first, without, too_early], {}) == [
+        f"transaction 5, state 't': the topology ran transactions 5 to 6 {WITHOUT}",
+    ]
+
+
+def test_a_table_that_has_more_than_it_was_begun_with():
+    """A table with a transaction before its begin was not begun empty."""
+    begun = part(1, 4, group(5, 5, "t"), t=None)
+    begun = attrs.evolve(begun, header=attrs.evolve(begun.header, begun_after={"t": 4}))
+    assert found([begun], history(marker(1), write(5))) == []
+    assert found([begun], history(marker(1), write(3), write(5))) == [
+        "transaction 3, state 't', table version 2: the table has it, but was begun empty after transaction 4"
+    ]
+
+
+def test_states_of_txtopo_may_come_and_go():
+    """What they are for is not needed while they are away; a state of that name with other writes is no such one."""
+    parts = [
+        of_states(1, 0, group(1, 1, "t"), t=None),
+        of_states(2, 1, group(2, 2, "t", epoch=2), **{"t": 1, "dead-letters": None, "spout.bad-records": None}),
+    ]
+    assert found(parts, {}) == []
+    other = of_states(2, 1, group(2, 2, "dead-letters", epoch=2), **{"t": 1, "dead-letters": None})
+    assert "state 'dead-letters': the topology ran transaction 1 without" in found([parts[0], other], {})[0]
+
+
+def test_skipped_input_is_told_and_no_finding():
+    """It is part of the range, and listed by partition."""
+    entry = group(1, 1, "t", ranges={"p": (0, 10)})
+    skipping = attrs.evolve(entry, transactions=(attrs.evolve(entry.transactions[0], skipped={"p": ((2, 5),)}),))
+    report = audit([part(1, 0, skipping)], {})
+    assert (report.findings, report.skipped) == ([], {"p": [(1, 2, 5)]})
+
+
 def test_states_that_nobody_looked_at_are_said():
     """A state in memory, or one that the topology no longer has."""
     assert audit([part(1, 0, group(1, 1, "gone"))], {}).elsewhere == ["gone"]

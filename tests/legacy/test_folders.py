@@ -14,7 +14,8 @@ import tarfile
 import pytest
 from deltalake import DeltaTable
 
-from state import read_tables
+from state import read_table, read_tables
+from tests.legacy import changed
 from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, TRANSACTIONS, expected_rows, topology
 from tests.legacy.tables import tables_in
 from txtopo.errors import DivergenceError
@@ -105,3 +106,30 @@ def test_vacuumed_while_it_was_down(command_line, tmp_path):
 def test_there_are_folders():
     """Both ways of staging are among them."""
     assert {name.partition("-")[2] for name in FOLDERS} == {"driver", "executors"}
+
+
+@pytest.mark.parametrize("name", ["away", "gap"])
+def test_a_state_that_missed_transactions_is_refused(command_line, tmp_path, name):
+    """Earlier versions let a state be left out and put back: the run is refused, and the audit shows what is missing.
+
+    Without that state the run goes on, and with an explicit setting it is begun empty.
+    """
+    unpack(f"0.2.0.dev0-{name}", tmp_path)
+    committed = {"away": 40, "gap": 60}[name]
+    before = read_table(tmp_path / "sometimes").to_pylist()
+    for _ in range(2):
+        with pytest.raises(DivergenceError, match=rf"'sometimes'.*\b20\b.*\b{committed}\b.*Nothing was written"):
+            run_inline(changed.topology(tmp_path), CONFIG)
+    assert read_table(tmp_path / "sometimes").to_pylist() == before
+    audit = command_line("audit", str(tmp_path))
+    assert audit.exit_code == (1 if name == "gap" else 0)
+    assert ("21 to 40" in audit.stdout) == (name == "gap"), audit.stdout
+    run_inline(changed.topology(tmp_path, ["always"]), CONFIG, until=70)
+    setting = CONFIG.with_settings({"topology.state.start.empty": "sometimes=70"})
+    run_inline(changed.topology(tmp_path), setting)
+    rows = {state: read_table(tmp_path / state).to_pylist() for state in changed.STATES}
+    assert rows == {
+        "always": [{"name": "all", "n": changed.TRANSACTIONS, "txid": changed.TRANSACTIONS}],
+        "sometimes": [{"name": "all", "n": changed.TRANSACTIONS - 70, "txid": changed.TRANSACTIONS}],
+    }
+    assert "begun empty after transaction 70" in command_line("audit", str(tmp_path)).stdout

@@ -191,11 +191,17 @@ class Emitter(ABC):
     """
 
     @abstractmethod
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector
+    ) -> Mapping[str, Sequence[tuple[Any, Any]]] | None:
         """Emit this task's share of a batch.
 
         *You* emit the same tuples for the same metadata, whatever the attempt, and choose the share by
         ``context.this_task_index``. *txtopo* calls this in every task of the spout for every attempt.
+
+        Returns:
+            None; or, if some of the input is gone and you go on without it, what you have skipped: (start, end) of
+            each gap by partition name, as in ``input_ranges``. ``txtopo audit`` shows it.
 
         Raises:
             FailedException: to have the transaction replayed.
@@ -255,6 +261,19 @@ class _ReportsInput(Component):
             (start, end) by partition name; None, the default, if unknown.
         """
         return None
+
+    def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
+        """Return the input in the ranges of a transaction that its metadata says is skipped, for ``txtopo audit``.
+
+        Args:
+            metadata: the transaction's metadata.
+            previous_metadata: that of the transaction before; None for the first.
+
+        Returns:
+            (start, end) of each gap by partition name; none by default.
+        """
+        del metadata, previous_metadata
+        return {}
 
 
 class TransactionalSpout(_WithTables, _ReportsInput):

@@ -4,12 +4,17 @@ It uses no other information, and checks every fact that is recorded in two plac
 
 1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
    found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
-   them. Each partition's input begins where it ended before.
+   them. Each partition's input begins where it ended before; what a spout has skipped in it, because it was gone and
+   the user allows that, is no fault, and is reported.
 2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
    version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
    a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
    one after a newer epoch.
-3. *The end.* Tables end where the journal does. The last group may be in flight; recovery will finish or drop it.
+3. *The states of the topology.* Each state was in the topology at every transaction, from the journal's begin or from
+   where it was begun empty by ``topology.state.start.empty``, up to the end or to where it left the topology. So a
+   transaction that put nothing into a table had nothing for it. States that txtopo adds by itself, for dead letters
+   and those of the spout, may come and go; the report says when they were away.
+4. *The end.* Tables end where the journal does. The last group may be in flight; recovery will finish or drop it.
 
 Given-up transactions count as committed: their dead letter is their write.
 """
@@ -23,9 +28,17 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words
 from txtopo.backend.table_history import TableHistory, TableVersion, rolled_back_from
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.journal import (
+    DEAD_LETTERS,
+    JournalEntry,
+    JournalHeader,
+    JournalPart,
+    JournalTable,
+    JournalTransaction,
+)
+from txtopo.topology.checks import OWN_PREFIX
 
-__all__ = ["AuditReport", "Finding", "TableProof", "audit"]
+__all__ = ["AuditReport", "Finding", "TableProof", "audit", "tables_of"]
 
 
 @attrs.frozen
@@ -66,6 +79,12 @@ class TableProof:
     """The number of groups' versions whose rows were not compared."""
     repaired: int = 0
     """The number of versions that repairs made, to roll back or to accept other writers' changes."""
+    begun_after: int = 0
+    """The state was begun empty after this transaction; 0 if it was not."""
+    left_after: int | None = None
+    """The last transaction at which the topology had the state; None if it has it still."""
+    away: tuple[tuple[int, int], ...] = ()
+    """The transactions, (first, last), at which a state that may come and go was not in the topology."""
 
 
 @attrs.define
@@ -83,6 +102,8 @@ class AuditReport:
     """The number of groups that were entered and not committed; they were dropped, and their transactions ran again."""
     partitions: int = 0
     ranges: int = 0
+    skipped: dict[str, list[tuple[int, Any, Any]]] = attrs.field(factory=dict)
+    """The input that the spout has skipped because it was gone: (txid, start, end), by partition."""
     untold: int = 0
     """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None
@@ -90,6 +111,8 @@ class AuditReport:
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
     """States in the journal whose tables were not audited."""
+    departed: dict[str, int] = attrs.field(factory=dict)
+    """Those of them that have left the topology, each with the last transaction at which it had them."""
 
 
 @attrs.frozen
@@ -97,8 +120,21 @@ class _Counted:
     """An entry that counts, and the range of epochs that may have written its tables."""
 
     entry: JournalEntry
-    epoch: int
+    header: JournalHeader
     epoch_max: int | None
+
+    @property
+    def epoch(self) -> int:
+        return self.header.epoch
+
+
+def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], set[str]]:
+    """Return the tables that a journal names, and the states of those that the topology has no longer.
+
+    Each is as the journal names it last. The table of a state that has left may be gone, or be another by now.
+    """
+    tables = {name: table for part in parts for name, table in part.header.tables.items()}
+    return tables, tables.keys() - parts[-1].header.tables.keys()
 
 
 def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -> AuditReport:
@@ -106,7 +142,7 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
 
     Args:
         parts: the journal, one part for each epoch, oldest first; at least one.
-        histories: the history of each table, by state.
+        histories: the history of each table, by state; those of states that have left the topology may be missing.
     """
     report = AuditReport(epochs=len(parts), first=parts[0].header.committed + 1)
     rolled_back = {
@@ -122,17 +158,83 @@ def audit(parts: Sequence[JournalPart], histories: Mapping[str, TableHistory]) -
     transactions = [transaction for each in settled for transaction in each.entry.transactions]
     report.dead_letters = sum(transaction.is_dead_letter for transaction in transactions)
     _check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
-    report.elsewhere = sorted({name for each in counted for name in each.entry.states} - set(histories))
+    presence = {name: _Presence.of(name, parts, counted) for name in _states_of(parts)}
+    for each in presence.values():
+        report.findings += each.findings()
+    named = {name for each in counted for name in each.entry.states} - set(histories)
+    left = {name: each.left_after for name, each in presence.items()}
+    report.departed = {name: txid for name, txid in left.items() if txid is not None and name in named}
+    report.elsewhere = sorted(named - set(report.departed))
     for name, history in histories.items():
         known = next(p.header.tables[name] for p in reversed(parts) if name in p.header.tables)
         if known.identity != history.identity:
             text = f"the table at {history.address} is not the one in the journal"
             report.findings.append(Finding(text, state=name))
             continue
+        own = presence[name]
         of_state = [each for each in counted if name in each.entry.states]
-        walk = _TableWalk(history, of_state, in_flight, report, parts[0].header.committed)
-        report.tables.append(walk.run())
+        walk = _TableWalk(history, of_state, in_flight, report, own.begun_after)
+        proof = walk.run()
+        proof.left_after = own.left_after
+        proof.away = own.gaps if own.is_optional else ()
+        report.tables.append(proof)
     return report
+
+
+def _states_of(parts: Sequence[JournalPart]) -> list[str]:
+    """Return the states that the topology has had at some transaction, and those that it has, in their order."""
+    headers = [part.header for part in parts if part.entries] + [parts[-1].header]
+    return list(dict.fromkeys(name for header in headers for name in header.states))
+
+
+@attrs.frozen
+class _Presence:
+    """When a topology had a state.
+
+    Args:
+        state: the state.
+        begun_after: it was begun empty after this transaction.
+        left_after: the last transaction at which the topology had it; None if it has it still.
+        gaps: the transactions, (first, last), at which it was away, although it was there later.
+        is_optional: whether it may come and go.
+    """
+
+    state: str
+    begun_after: int
+    left_after: int | None
+    gaps: tuple[tuple[int, int], ...]
+    is_optional: bool
+
+    @classmethod
+    def of(cls, name: str, parts: Sequence[JournalPart], counted: Sequence[_Counted]) -> _Presence:
+        """Learn from a journal when a topology had a state."""
+        begun_after = next((p.header.begun_after.get(name, 0) for p in reversed(parts) if name in p.header.states), 0)
+        gaps: list[tuple[int, int]] = []
+        absent: tuple[int, int] | None = None
+        left_after: int | None = None
+        for each in counted:
+            if each.entry.last <= begun_after:
+                continue
+            first, last = each.entry.first, each.entry.last
+            if name in each.header.states:
+                gaps += [absent] if absent is not None else []
+                absent = None
+            else:
+                absent = (first, last) if absent is None else (absent[0], last)
+        if absent is not None and name in parts[-1].header.states:
+            gaps.append(absent)
+        elif absent is not None:
+            left_after = absent[0] - 1
+        wrote = [t for each in counted if name in each.entry.states for t in each.entry.transactions]
+        is_of_dead_letters = name == DEAD_LETTERS and all(transaction.is_dead_letter for transaction in wrote)
+        return cls(name, begun_after, left_after, tuple(gaps), is_of_dead_letters or name.startswith(OWN_PREFIX))
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the gaps, unless the state may come and go."""
+        for first, last in () if self.is_optional else self.gaps:
+            which = f"transaction {first}" if first == last else f"transactions {first} to {last}"
+            text = f"the topology ran {which} without this state, so the table lacks their part, and nothing says so"
+            yield Finding(text, first, self.state)
 
 
 def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: AuditReport) -> list[_Counted]:
@@ -162,7 +264,7 @@ def _check_journal(parts: Sequence[JournalPart], rolled_back: set[int], report: 
                 continue
             order.check_next(entry)
             order.check_attempts(entry, header.epoch)
-            counted.append(_Counted(entry, header.epoch, None if following is None else following.epoch))
+            counted.append(_Counted(entry, header, None if following is None else following.epoch))
         if void and bound is not None:
             report.void += len(void)
             is_repaired = any(epoch > header.epoch for epoch in rolled_back)
@@ -212,9 +314,10 @@ def _check_found(
         text = f"{epochs} found metadata {header.metadata}, but the journal has {last.metadata}"
         report.findings.append(Finding(text, last.txid))
     for name, txid in header.states.items():
-        own = [each.entry.last for each in counted if name in each.entry.states]
+        begun_after = header.begun_after.get(name, 0)
+        own = [e.entry.last for e in counted if name in e.entry.states and e.entry.last > begun_after]
         is_known = name in old.states and old.tables.get(name) == header.tables.get(name)
-        entered = own[-1] if own else first.states.get(name)
+        entered = own[-1] if own else None if begun_after else first.states.get(name)
         if is_known and (txid or 0) != (entered or 0):
             text = f"{epochs} found it at transaction {txid}, but its last write in the journal is {entered}"
             report.findings.append(Finding(text, txid if txid is not None else entered, name))
@@ -279,6 +382,8 @@ def _find_in_flight(part: JournalPart, histories: Mapping[str, TableHistory]) ->
 def _check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
     ends: dict[str, tuple[Any, int]] = {}
     for transaction in transactions:
+        for partition, gaps in transaction.skipped.items():
+            report.skipped.setdefault(partition, []).extend((transaction.txid, start, end) for start, end in gaps)
         if transaction.ranges is None:
             report.untold += 1
             continue
@@ -316,21 +421,24 @@ class _TableWalk:
         counted: Sequence[_Counted],
         in_flight: JournalEntry | None,
         report: AuditReport,
-        journal_from: int,
+        begun_after: int,
     ) -> None:
         self._history = history
+        self._begun_after = begun_after
         self._in_flight = in_flight
         self._report = report
         first, *self._versions = _without_rolled_back(history.versions)
         self._txid = first.txid or 0
         self._epoch = first.epoch or 0
-        self._from = max(self._txid, journal_from)
-        """Transactions up to this one are not in the table's log, or not in the journal."""
+        self._from = max(self._txid, report.first - 1, begun_after)
+        """Transactions up to this one are not in the table's log, or not in the journal, or before its begin."""
         self._expected: Iterator[_Counted] = iter([each for each in counted if each.entry.last > self._from])
         self._next = next(self._expected, None)
         self._doubts: list[Finding] = []
         """Changes by other writers, unless a repair has accepted them."""
-        self._proof = TableProof(history.state, self._from, self._txid)
+        self._proof = TableProof(history.state, self._from, self._txid, begun_after=begun_after)
+        if 0 < self._txid <= begun_after:
+            self._find_early(self._txid, first)
 
     def run(self) -> TableProof:
         """Check each version in order, and then the end."""
@@ -348,12 +456,18 @@ class _TableWalk:
                 self._find(f"its last transaction is {txid}, but was {self._txid} before", txid, version)
             elif txid > self._txid and txid > self._from:
                 self._check_group(txid, version)
+            elif self._txid < txid <= self._begun_after:
+                self._find_early(txid, version)
             self._proof.versions += 1
             self._txid = max(self._txid, txid)
         self._check_end()
         self._report.findings += self._doubts
         self._proof.to_txid = self._txid
         return self._proof
+
+    def _find_early(self, txid: int, version: TableVersion) -> None:
+        text = f"the table has it, but was begun empty after transaction {self._begun_after}"
+        self._find(text, txid, version)
 
     def _check_maker(self, version: TableVersion) -> None:
         if version.epoch is None:

@@ -33,7 +33,7 @@ from txtopo.commit.phases import run_commit_phases
 from txtopo.core.actions import AssignedAttempt, Process
 from txtopo.core.limits import Limits
 from txtopo.errors import ConfigError, DivergenceError, FailedException
-from txtopo.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_entries
+from txtopo.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, JournalTransaction, counting_entries
 from txtopo.processing.job_runner import JobRunner
 from txtopo.processing.jobs import JobPlanner, Processing
 from txtopo.tasks.bolt_tasks import user_code
@@ -41,6 +41,7 @@ from txtopo.tasks.context import TaskContext
 from txtopo.tasks.factory import TaskFactory
 from txtopo.tasks.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.tasks.state_handle import writes_noted
+from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
 
 TRIES_MAX = 10
@@ -185,12 +186,30 @@ class Replay:
                 f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
                 "replay it with the topology that committed it"
             )
+        self._check_states(parts, entry)
         self._check_tables(parts)
         return _Group(entry, transactions, metadata.get(entry.first - 1))
 
     def _is_written(self, entry: JournalEntry) -> bool:
         named = [name for name in entry.states if name in self._plan.states]
         return all((self._as_of(name, entry.last).last_txid or 0) == entry.last for name in named)
+
+    def _check_states(self, parts: Sequence[JournalPart], entry: JournalEntry) -> None:
+        """Check that the topology had the same states at a group, and that their tables still hold it."""
+        header = next(p.header for p in reversed(parts) if any(each is entry for each in p.entries))
+        others = (header.states.keys() ^ self._plan.states.keys()) - {DEAD_LETTERS}
+        for name in sorted(name for name in others if not name.startswith(OWN_PREFIX)):
+            which, this = ("with", "does not have") if name in header.states else ("without", "has")
+            raise DivergenceError(
+                f"transaction {entry.last} was committed by a topology {which} state {name!r}, which this one {this}; "
+                "replay it with the topology that committed it"
+            )
+        for name, begun_after in parts[-1].header.begun_after.items():
+            if name in self._plan.states and entry.first <= begun_after:
+                raise DivergenceError(
+                    f"state {name!r} was begun empty after transaction {begun_after}, so its table has nothing to "
+                    f"compare transaction {entry.last} with; replay a later one"
+                )
 
     def _check_tables(self, parts: Sequence[JournalPart]) -> None:
         for name, known in parts[-1].header.tables.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.text import Text
 from state.delta.read.audit import read_histories
 from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
-from txtopo.audit.checks import AuditReport, TableProof, audit
+from txtopo.audit.checks import AuditReport, TableProof, audit, tables_of
 from txtopo.backend.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
@@ -23,6 +24,7 @@ from txtopo.journal.ending import metadata_dir_below, metadata_dir_with_journal
 from txtopo.journal.journal import JournalPart, find_journal, read_journal, topologies_with_journal
 
 FINDINGS_SHOWN = 20
+SPANS_SHOWN = 5
 TRIES_MAX = 5
 
 Evidence = tuple[list[JournalPart], dict[str, TableHistory]]
@@ -52,6 +54,8 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
             *(_table_line(proof, is_quick=quick) for proof in report.tables),
         ]:
             console.print(Text(line), soft_wrap=True)
+    for line in _skipped_lines(report):
+        console.print(Text(line), soft_wrap=True)
     if report.in_flight is not None:
         first, last = report.in_flight
         text = f"in flight   transactions {first} to {last}: in the journal, but not yet in every table. This is fine: "
@@ -62,7 +66,10 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
         console.print(Text(f"✘ and {len(report.findings) - FINDINGS_SHOWN} more", "bold red"))
     if report.findings:
         ctx.exit(1)
-    console.print(Text("✔ every transaction was committed once, in order, without a gap", "bold green"))
+    but = ", but for the input that the spout has skipped" if report.skipped else ""
+    console.print(
+        Text(f"✔ every transaction was committed once, in order, without a gap{but}", "bold green"), soft_wrap=True
+    )
 
 
 def _journal(target: OutputFolder | Target) -> tuple[Path, AnySpout | None]:
@@ -87,8 +94,9 @@ def _evidence(journal: Path, *, with_rows: bool) -> Evidence:
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
+        tables, departed = tables_of(parts)
         histories: Mapping[str, TableHistory] = read_histories(
-            journal.parent, parts[-1].header.tables, with_rows=with_rows
+            journal.parent, tables, with_rows=with_rows, departed=departed
         )
         again = read_journal(journal)
         if again == parts:
@@ -137,7 +145,30 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
         lines.append(
             f"states      not proved, because the newest epoch has no table of them: {', '.join(report.elsewhere)}"
         )
+    lines += [
+        f"table       {name}: not proved, because its table is gone; it left the topology after transaction {txid}"
+        for name, txid in report.departed.items()
+    ]
     return lines
+
+
+def _skipped_lines(report: AuditReport) -> Iterator[str]:
+    """Yield a line for each partition of which the spout has skipped input: a loss that the user has allowed."""
+    for partition, gaps in sorted(report.skipped.items()):
+        spans: list[tuple[Any, Any]] = []
+        for _, start, end in gaps:
+            if spans and spans[-1][1] == start:
+                spans[-1] = spans[-1][0], end
+            else:
+                spans.append((start, end))
+        count = ""
+        if all(isinstance(each, int) for span in spans for each in span):
+            count = f"{count_of(sum(end - start for start, end in spans), 'offset')}, "
+        shown = ", ".join(f"{start} to {end}" for start, end in spans[:SPANS_SHOWN])
+        more = f" and {len(spans) - SPANS_SHOWN} more gaps" if len(spans) > SPANS_SHOWN else ""
+        first, last = gaps[0][0], gaps[-1][0]
+        where = f"transaction {first}" if first == last else f"transactions {first} to {last}"
+        yield f"skipped     {partition}: {count}{shown}{more}, in {where}: the records were gone, and the spout went on"
 
 
 def _table_line(proof: TableProof, *, is_quick: bool) -> str:
@@ -146,9 +177,16 @@ def _table_line(proof: TableProof, *, is_quick: bool) -> str:
         f"{count_of(proof.groups, 'group')} in {count_of(proof.versions, 'version')}",
         "rows not compared" if is_quick else rows,
         f"proved from transaction {proof.from_txid + 1} to {proof.to_txid}"
-        if proof.from_txid
+        if proof.from_txid and proof.to_txid > proof.begun_after
         else f"up to {proof.to_txid}",
     ]
+    if proof.begun_after:
+        parts.append(f"begun empty after transaction {proof.begun_after}, by topology.state.start.empty")
+    if proof.away:
+        spans = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in proof.away)
+        parts.append(f"not in the topology for transactions {spans}, which put nothing into it")
+    if proof.left_after is not None:
+        parts.append(f"it left the topology after transaction {proof.left_after}")
     if proof.unread and not is_quick:
         parts.append(f"{count_of(proof.unread, 'version')} no longer kept: rows not compared")
     if proof.repaired:

@@ -180,6 +180,9 @@ def _committed_lines(
     ]
     for partition, (start, end) in (transaction.ranges or {}).items():
         lines.append(f"input     {partition}: {start} to {end}")
+    for partition, gaps in transaction.skipped.items():
+        spans = ", ".join(f"{start} to {end}" for start, end in gaps)
+        lines.append(f"skipped   {partition}: {spans}: the records were gone, and the spout went on")
     if not transaction.ranges:
         lines.append(f"input     metadata {_cut(json.dumps(transaction.metadata, ensure_ascii=False))}")
     if transaction.fingerprints:

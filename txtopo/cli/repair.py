@@ -12,7 +12,7 @@ import click
 from txtopo.api.store import Store
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import Target, takes_target
-from txtopo.engine.runner import address_from, make_store, metadata_dir_of, states_of
+from txtopo.engine.runner import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.recovery.coordinator_state import CoordinatorState
@@ -90,6 +90,7 @@ def _subject(target: Target) -> RepairSubject:
             for name, state in states.items()
             if state.address is not None
         },
+        optional=optional_states(plan, states),
     )
 
 

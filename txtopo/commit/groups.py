@@ -49,7 +49,7 @@ from txtopo.recovery.recover import marks_after
 from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.factory import TaskFactory
 from txtopo.tasks.failures import failed
-from txtopo.tasks.fingerprint import Fingerprints, joined
+from txtopo.tasks.fingerprint import Fingerprint, Fingerprints, joined
 from txtopo.tasks.progress_probe import ProgressProbe
 
 logger = logging.getLogger("txtopo")
@@ -75,6 +75,9 @@ class Journal(Protocol):
 InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
 """Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
 
+InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
+"""Takes the same; returns the gaps in that input that the metadata tells of."""
+
 FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
 """Returns the fingerprints of an attempt's components in the processing phase."""
 
@@ -90,6 +93,7 @@ class GroupCommitter:
         sleep: pauses for a number of seconds.
         journal: the journal; None for no journal.
         input_ranges: returns the input that a transaction took.
+        input_skipped: returns what of it the transaction skipped.
         now_secs: returns the time in seconds.
         dead_letters: the name of the state for dead letters; None if there is none.
         run_phases: runs the commit phases.
@@ -106,6 +110,7 @@ class GroupCommitter:
         sleep: Callable[[float], None],
         journal: Journal | None,
         input_ranges: InputRanges,
+        input_skipped: InputSkipped,
         now_secs: Callable[[], float],
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
@@ -123,6 +128,7 @@ class GroupCommitter:
         self._sleep = sleep
         self._journal = journal
         self._input_ranges = input_ranges
+        self._input_skipped = input_skipped
         self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._on_write = on_write
@@ -247,7 +253,8 @@ class GroupCommitter:
                 self._journal.enter(entry)
         if writes:
             with self._timed("ledger"), durable_step("group.begin"):
-                self._coordinator_state.begin_group(GroupMark(first, last, tuple(writes), tuple(staged), metadata))
+                mark = GroupMark(first, last, tuple(writes), tuple(staged), metadata, tuple(self._states))
+                self._coordinator_state.begin_group(mark)
             with self._timed("table writes"):
                 self._write_states(last, writes, bool(staged))
         marks = marks_after(self._committed, self._states, set(writes), last)
@@ -282,8 +289,10 @@ class GroupCommitter:
         for assigned in group:
             own = {} if fingerprints is None else fingerprints[assigned.attempt]
             with user_code(self._task_factory.plan.spout.id, assigned.attempt):
-                ranges = self._input_ranges(copied_json(assigned.metadata), copied_json(previous))
-                json.dumps(ranges)  # fails inside user_code() if the spout returns something that is not JSON
+                given = copied_json(assigned.metadata), copied_json(previous)
+                ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
+                gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
+                json.dumps((ranges, gaps))  # fails inside user_code() if the spout returns something that is not JSON
             transactions.append(
                 JournalTransaction(
                     txid=assigned.attempt.txid,
@@ -292,6 +301,7 @@ class GroupCommitter:
                     fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
                     ranges=copied(ranges),
                     is_dead_letter=fingerprints is None,
+                    skipped=gaps,
                 )
             )
             previous = assigned.metadata
@@ -382,6 +392,16 @@ def _check_staging(states: Mapping[str, OpenedState]) -> None:
             f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; implement stage(), "
             "write_staged() and discard_staged() in it"
         )
+
+
+def _gaps(
+    planned: Mapping[str, Sequence[tuple[Any, Any]]], emitted: Fingerprint | None
+) -> dict[str, tuple[tuple[Any, Any], ...]]:
+    """Return the gaps in a transaction's input, by partition: those in its metadata, and those that emitters met."""
+    gaps = {name: tuple((start, end) for start, end in spans) for name, spans in planned.items() if spans}
+    for name, start, end in () if emitted is None else emitted.skipped:
+        gaps[name] = (*gaps.get(name, ()), (start, end))
+    return gaps
 
 
 def _put_and_removed(values: Writes) -> tuple[int, int]:

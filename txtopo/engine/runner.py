@@ -38,20 +38,24 @@ from txtopo.engine.run_loop import Observer, Parts, RunLoop
 from txtopo.engine.snapshot import SnapshotWriter, snapshot_path
 from txtopo.engine.source import Source
 from txtopo.engine.threads import ThreadPools, Threads
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import (
+    DEAD_LETTERS,
     JournalHeader,
+    JournalPart,
     JournalTable,
     JournalWriter,
     check_format,
     find_journal,
+    read_journal,
     set_aside_former_incarnation,
 )
 from txtopo.processing.job_runner import JobRunner
 from txtopo.processing.jobs import JobPlanner
 from txtopo.recovery.coordinator_state import CoordinatorState
+from txtopo.recovery.membership import Membership
 from txtopo.recovery.recover import RecoveredRun, recover
 from txtopo.tasks.bolt_tasks import user_code
 from txtopo.tasks.context import TaskContext
@@ -63,9 +67,6 @@ from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-DEAD_LETTERS = "dead-letters"
-"""The name of the state for dead letters."""
 
 JOB_TARGET_MS = 2_000
 """The target duration of a job."""
@@ -287,7 +288,13 @@ def assembled(
         stack.callback(lead.release)
         coordinator_state = CoordinatorState(store, lead, plan.topology_id)
         coordinator_state.check_spout(plan.semantics.name)
-        recovered = recover(plan.topology_id, states, coordinator_state)
+        recovered = recover(
+            plan.topology_id,
+            states,
+            coordinator_state,
+            Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}),
+            read_journal=lambda: _known_journal(metadata_dir, plan.topology_id),
+        )
         source.open_store(store, lead, coordinator_state.source_path)
         for state in recovered.states.values():
             stack.callback(state.close)
@@ -325,6 +332,7 @@ def assembled(
             now_secs=threads.now_secs,
             journal=journal,
             input_ranges=functools.partial(call_if_there, plan.spout.component, "input_ranges"),
+            input_skipped=functools.partial(call_if_there, plan.spout.component, "input_skipped"),
             dead_letters=dead_letters,
             run_phases=environment.run_commit_phases,
             on_write=None if environment.observer is None else environment.observer.wrote,
@@ -364,6 +372,11 @@ def _journal_header(
             if state.address is not None
         },
         states={name: state.last_txid for name, state in recovered.states.items()},
+        begun_after={
+            name: mark.begun_after
+            for name, mark in recovered.committed.states.items()
+            if mark.begun_after and name in recovered.states
+        },
     )
 
 
@@ -443,6 +456,22 @@ def states_of(
             Fields("attempt: long", "tries: long", "metadata: string", "error: string"),
         )
     return states
+
+
+def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:
+    """Return the states that txtopo has added to the topology's own: for dead letters, and those of the spout.
+
+    They may come and go with the settings and options that they serve: without one there is nothing to put into it.
+    """
+    of_spout = {component.id for component in plan.components if component.is_left_out_without_tuples}
+    return frozenset(name for name in states if name not in plan.states or name in of_spout)
+
+
+def _known_journal(metadata_dir: pathlib.Path, topology_id: str) -> list[JournalPart]:
+    """Return the journal; nothing if it is damaged, which does not concern a recovery."""
+    with contextlib.suppress(DivergenceError):
+        return read_journal(find_journal(metadata_dir, topology_id))
+    return []
 
 
 def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:

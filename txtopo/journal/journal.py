@@ -33,6 +33,9 @@ from txtopo.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 FOLDER = "journal"
 """The journal's folder in the metadata directory."""
 
+DEAD_LETTERS = "dead-letters"
+"""The name of the state for dead letters."""
+
 PART_BYTES_MAX = 64 * 1024 * 1024
 """A file above this size is followed by a new one."""
 
@@ -63,7 +66,9 @@ class JournalHeader:
     """That transaction's metadata."""
     tables: Mapping[str, JournalTable]
     states: Mapping[str, int | None]
-    """The last txid written to each state, by name."""
+    """All states of the topology, each with the last txid written to it."""
+    begun_after: Mapping[str, int] = attrs.field(factory=dict)
+    """The states that were begun empty while transactions were committed, each with the last of those."""
     format: Format = FIRST
     """The format of the file; :class:`JournalWriter` sets it."""
 
@@ -80,6 +85,8 @@ class JournalTransaction:
     ranges: Mapping[str, tuple[Any, Any]] | None = None
     """The input that it took, (start, end) by partition; None if the spout does not report it."""
     is_dead_letter: bool = False
+    skipped: Mapping[str, tuple[tuple[Any, Any], ...]] = attrs.field(factory=dict)
+    """The gaps, (start, end) by partition, in that input: it was gone, and the spout has gone on without it."""
 
 
 @attrs.frozen

@@ -188,7 +188,11 @@ class StageRun:
             emitter = self._task_factory.emitter(task)
             return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, metadata, collector)
 
-        self._emissions.emitted(run.attempt, run.emit(task, emit))
+        emitted = run.emit(task, emit)
+        self._emissions.emitted(run.attempt, emitted)
+        skipped = semantics.skipped(emitted)
+        if skipped:
+            run.tracer.skip(spout.id, skipped)
 
     def _finish(self, run: BatchRun) -> None:
         """Finish the components of the processing phase; those of the commit phase only execute tuples here."""

@@ -9,7 +9,7 @@ import attrs
 
 from txtopo.backend.table import TableDescription
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
-from txtopo.recovery.coordinator_state import CommittedMark
+from txtopo.recovery.coordinator_state import CommittedMark, StateMark
 
 
 @attrs.frozen
@@ -21,8 +21,7 @@ class Checkpoint:
         metadata: that transaction's metadata.
         incarnation: the topology's incarnation.
         spout: ``repeatable`` or ``opaque``.
-        states: the last txid of each state, by name; 0 if the state was not written yet.
-        identities: the identity of each state's table, as far as known.
+        states: the mark of each state that the topology has had so far, as far as known.
         source: where this information was found, for messages.
     """
 
@@ -30,22 +29,17 @@ class Checkpoint:
     metadata: Any
     incarnation: str
     spout: str
-    states: Mapping[str, int]
-    identities: Mapping[str, str]
+    states: Mapping[str, StateMark]
     source: str
+
+    def has(self, name: str) -> bool:
+        """Whether the topology had a state then."""
+        return name in self.states and self.states[name].left_after is None
 
 
 def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoint:
     """Return the checkpoint in the coordinator state itself."""
-    return Checkpoint(
-        txid=mark.txid,
-        metadata=mark.metadata,
-        incarnation=incarnation,
-        spout=spout,
-        states={name: state.txid or 0 for name, state in mark.states.items()},
-        identities={name: state.identity for name, state in mark.states.items()},
-        source="the coordinator state",
-    )
+    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state")
 
 
 def checkpoints_in(
@@ -63,18 +57,68 @@ def checkpoints_in(
     def is_written(entry: JournalEntry) -> bool:
         return all(name in descriptions and (descriptions[name].last_txid or 0) >= entry.last for name in entry.states)
 
-    own = [part for part in parts if (part.header.topology, part.header.incarnation) == (topology_id, incarnation)]
     found: dict[int, Checkpoint] = {}
-    for part in counting_parts(own, is_written):
-        found = {txid: each for txid, each in found.items() if txid <= part.header.committed}
-        states = {name: txid or 0 for name, txid in part.header.states.items()}
-        found[part.header.committed] = _checkpoint(part.header, part.header.committed, part.header.metadata, states)
+    marks: dict[str, StateMark] = {}
+    for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
+        header = part.header
+        found = {txid: each for txid, each in found.items() if txid <= header.committed}
+        marks |= _marks_in(header)
+        found[header.committed] = _checkpoint(header, header.committed, header.metadata, marks)
+        marks = _without_others(marks, part)
         for entry in part.entries:
-            states = {**states, **dict.fromkeys(entry.states, entry.last)}
-            found[entry.last] = _checkpoint(part.header, entry.last, entry.transactions[-1].metadata, states)
+            written = {name: attrs.evolve(marks[name], txid=entry.last) for name in entry.states if name in marks}
+            marks = {**marks, **written}
+            found[entry.last] = _checkpoint(header, entry.last, entry.transactions[-1].metadata, marks)
     return [found[txid] for txid in sorted(found, reverse=True)]
 
 
-def _checkpoint(header: JournalHeader, txid: int, metadata: Any, states: Mapping[str, int]) -> Checkpoint:
+def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:
+    """Return the states that missed transactions, each with the last one before; also if they were put back later.
+
+    Args:
+        parts: the journal.
+        topology_id: the topology.
+        incarnation: its incarnation.
+        committed: the last committed transaction.
+    """
+    marks: dict[str, StateMark] = {}
+    own = _of_incarnation(parts, topology_id, incarnation)
+    for part in counting_parts(own, lambda entry: entry.last <= committed):
+        if part.entries:  # a start that committed nothing changes nothing
+            header = part.header
+            lacking = {
+                name: mark
+                for name, mark in marks.items()
+                if mark.left_after is not None and header.begun_after.get(name, 0) < mark.left_after
+            }
+            marks = _without_others({**marks, **_marks_in(header), **lacking}, part)
+    return {name: mark.left_after for name, mark in marks.items() if mark.left_after is not None}
+
+
+def _of_incarnation(parts: Sequence[JournalPart], topology_id: str, incarnation: str) -> list[JournalPart]:
+    return [part for part in parts if (part.header.topology, part.header.incarnation) == (topology_id, incarnation)]
+
+
+def _marks_in(header: JournalHeader) -> dict[str, StateMark]:
     identities = {name: table.identity for name, table in header.tables.items()}
-    return Checkpoint(txid, metadata, header.incarnation, header.spout, states, identities, "the journal")
+    return {
+        name: StateMark(identities.get(name, ""), txid, begun_after=header.begun_after.get(name, 0))
+        for name, txid in header.states.items()
+    }
+
+
+def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[str, StateMark]:
+    """Return the marks with those of other states as departed, if the part has entries."""
+    if not part.entries:
+        return dict(marks)
+    before = part.entries[0].first - 1
+    return {
+        name: mark
+        if name in part.header.states or mark.left_after is not None
+        else attrs.evolve(mark, left_after=before)
+        for name, mark in marks.items()
+    }
+
+
+def _checkpoint(header: JournalHeader, txid: int, metadata: Any, marks: Mapping[str, StateMark]) -> Checkpoint:
+    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), "the journal")

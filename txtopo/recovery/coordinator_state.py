@@ -52,6 +52,15 @@ class StateMark:
     txid: int | None
     version: int | None = None
     """The last version of the table that the coordinator wrote; None if it was not recorded."""
+    left_after: int | None = None
+    """The last transaction that was committed while the topology had the state; None if it has it still."""
+    begun_after: int = 0
+    """The table was begun empty after this transaction, so it has nothing of it and of those before; 0: of none."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the table is to be begun empty, which is recorded, and its identity is not yet."""
+        return self.begun_after > 0 and not self.identity
 
 
 @attrs.frozen
@@ -61,6 +70,7 @@ class CommittedMark:
     txid: int = 0
     metadata: Any = None
     states: Mapping[str, StateMark] = attrs.field(factory=dict)
+    """A mark for each state that the topology has ever had in this incarnation."""
 
 
 @attrs.frozen
@@ -75,6 +85,8 @@ class GroupMark:
     """The staged writes of a group with several states; empty for one state."""
     metadata: Any
     """The metadata of its last transaction."""
+    topology: tuple[str, ...] | None = None
+    """All states of the topology, written or not; None if a version that did not record them began the group."""
 
 
 class CoordinatorState:
@@ -135,6 +147,12 @@ class CoordinatorState:
         value = self._read(_COMMITTED)
         return CommittedMark() if value is None else from_json(value, CommittedMark)
 
+    @property
+    def records_departures(self) -> bool:
+        """Whether the committed mark says which states have left; marks of earlier versions do not."""
+        value = self._read(_COMMITTED)
+        return value is None or all("left_after" in mark for mark in value["states"].values())
+
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
         """Return the begun transactions above ``committed``, in txid order.
 
@@ -174,6 +192,10 @@ class CoordinatorState:
     def drop_group(self) -> None:
         """Remove the record of a group without a durable write."""
         self._lead.write([Delete(self._path(_GROUP))])
+
+    def note_states(self, mark: CommittedMark) -> None:
+        """Replace the committed mark by one of the same transaction with other states."""
+        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark)))])
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""

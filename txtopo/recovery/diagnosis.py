@@ -13,7 +13,7 @@ other incarnation of the topology. Transactions that are begun and not committed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,14 @@ from txtopo.errors import DivergenceError
 from txtopo.journal.journal import JournalPart, find_journal, read_journal
 from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.recovery.coordinator_state import CoordinatorState
-from txtopo.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind, find_divergences
+from txtopo.recovery.coordinator_state import CoordinatorState, StateMark
+from txtopo.recovery.divergence import (
+    CoordinatorRecord,
+    Divergence,
+    DivergenceKind,
+    find_divergences,
+    find_strangers,
+)
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
@@ -42,6 +48,7 @@ class RepairSubject:
         states: its states.
         metadata_dir: its metadata directory.
         addresses: the addresses of its tables as the journal records them, by state.
+        optional: the states that may come and go, see :class:`txtopo.recovery.membership.Membership`.
     """
 
     topology_id: str
@@ -49,6 +56,7 @@ class RepairSubject:
     states: Mapping[str, State]
     metadata_dir: Path
     addresses: Mapping[str, str]
+    optional: Collection[str] = ()
 
     def tables(self) -> dict[str, StateTable]:
         """Return the tables that can be inspected, by state."""
@@ -67,6 +75,7 @@ class GoTo:
         states: the last txid of each table after the repair; 0 for none.
         is_as_it_is: whether to keep the begun transactions and the group in progress.
         number: replaced values are kept below ``before-repair-<number>``.
+        marks: the marks of all states that the topology had or has had at that transaction.
     """
 
     txid: int
@@ -76,6 +85,7 @@ class GoTo:
     states: Mapping[str, int]
     is_as_it_is: bool
     number: int
+    marks: Mapping[str, StateMark] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -144,17 +154,21 @@ class Diagnosis:
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Diagnosis:
     """Inspect coordinator state, journal and tables, and propose a repair."""
-    record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1)
-    tables = subject.tables()
-    divergences = tuple(find_divergences(record, tables))
-    descriptions = _descriptions(tables)
     parts, journal_problem = _journal(subject)
+    record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
+    tables = subject.tables()
+    settled = record.when_settled(tables, subject.states)
+    strangers = tuple(find_strangers(settled, subject.states, subject.optional))
+    to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
+    compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
+    divergences = (*compared, *strangers)
+    descriptions = _descriptions(tables)
     damage = _damage_of_begun(coordinator_state, record)
     checkpoints = _checkpoints(subject, record, descriptions, parts)
     number = 1 + max(
         [0, *coordinator_state.asides(), *_journal_asides(subject), *(n for t in tables.values() for n in t.asides())]
     )
-    choice = _Choice(record, tables, descriptions, divergences)
+    choice = _Choice(record, tables, descriptions, divergences, subject.optional)
     go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
     foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
     can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
@@ -200,6 +214,7 @@ class _Choice:
     tables: Mapping[str, StateTable]
     descriptions: Mapping[str, TableDescription]
     divergences: tuple[Divergence, ...]
+    optional: Collection[str]
 
     def best(
         self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
@@ -209,17 +224,17 @@ class _Choice:
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
             own = checkpoint_of(self.record.committed, self.record.incarnation, spout)
-            own = attrs.evolve(
-                own, states={name: description.last_txid or 0 for name, description in self.descriptions.items()}
-            )
+            at = {name: description.last_txid for name, description in self.descriptions.items()}
+            marks = {name: own.states.get(name, StateMark("", None)) for name in at}
+            own = attrs.evolve(own, states={name: attrs.evolve(mark, txid=at[name]) for name, mark in marks.items()})
             rolled_back, obstacles = self._rollbacks(own)
             if not obstacles:
-                return _plan(own, number, is_as_it_is=True), rolled_back, ()
+                return self._plan(own, number, is_as_it_is=True), rolled_back, ()
         seen: list[str] = []
         for checkpoint in checkpoints:
             rolled_back, obstacles = self._rollbacks(checkpoint)
             if not obstacles:
-                return _plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
+                return self._plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
             seen += [each for each in obstacles if each not in seen]
         return None, (), tuple(seen)
 
@@ -227,7 +242,7 @@ class _Choice:
         """Return the states that a checkpoint requires to roll back, and the obstacles to it."""
         rolled_back, obstacles = [], []
         for name, table in self.tables.items():
-            wanted = checkpoint.states.get(name, 0)
+            wanted = self._mark_at(checkpoint, name).txid or 0
             description = self.descriptions.get(name)
             obstacle = self._obstacle(checkpoint, name, description)
             if obstacle is not None:
@@ -248,28 +263,49 @@ class _Choice:
         wrong = next((each for each in self.divergences if each.state == name), None)
         if wrong is not None and wrong.kind in {*_NOT_OURS, DivergenceKind.MISFIT}:
             return f"the table at the path of {name!r} is wrong: {wrong.kind.value}"
-        wanted = checkpoint.states.get(name, 0)
+        if not self._can_have(checkpoint, name):
+            mark = checkpoint.states.get(name)
+            since = "had no such state yet" if mark is None else f"was without it after transaction {mark.left_after}"
+            return f"state {name!r} can't be at transaction {checkpoint.txid}: the topology {since}"
+        wanted = self._mark_at(checkpoint, name).txid or 0
         if description is None:
             return f"the table of {name!r}, which had transaction {wanted}, is gone" if wanted else None
         if description.incarnation != checkpoint.incarnation:
             known = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
             return f"the table of {name!r} belongs to incarnation {known}"
-        known = checkpoint.identities.get(name, description.identity)
+        known = self._mark_at(checkpoint, name).identity or description.identity
         if known != description.identity and (wanted or description.last_txid):
             return f"the table of {name!r} is not the one in {checkpoint.source}"
         return None
 
+    def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
+        """Whether a state lacks nothing at a checkpoint, or only what it is recorded to lack."""
+        is_there = checkpoint.txid == 0 or name in self.optional or checkpoint.has(name)
+        return is_there or self._is_begun_later(checkpoint, name)
 
-def _plan(checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
-    return GoTo(
-        checkpoint.txid,
-        checkpoint.metadata,
-        checkpoint.incarnation,
-        checkpoint.spout,
-        dict(checkpoint.states),
-        is_as_it_is,
-        number,
-    )
+    def _is_begun_later(self, checkpoint: Checkpoint, name: str) -> bool:
+        mark = self.record.committed.states.get(name)
+        is_begun = mark is not None and mark.left_after is None and mark.begun_after >= checkpoint.txid
+        return checkpoint.txid > 0 and is_begun and not checkpoint.has(name)
+
+    def _mark_at(self, checkpoint: Checkpoint, name: str) -> StateMark:
+        """Return the mark that a state gets at a checkpoint, without what only its opened table knows."""
+        if self._is_begun_later(checkpoint, name):  # it gets all transactions after this one, and is empty here
+            return StateMark("", None, begun_after=checkpoint.txid)
+        return checkpoint.states.get(name, StateMark("", None))
+
+    def _plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
+        marks = {name: self._mark_at(checkpoint, name) for name in {**checkpoint.states, **self.tables}}
+        return GoTo(
+            checkpoint.txid,
+            checkpoint.metadata,
+            checkpoint.incarnation,
+            checkpoint.spout,
+            {name: mark.txid or 0 for name, mark in marks.items()},
+            is_as_it_is,
+            number,
+            marks,
+        )
 
 
 def _is_at(table: StateTable, description: TableDescription, txid: int) -> bool:
@@ -317,8 +353,7 @@ def _checkpoints(
     found = [each for each in found if each.txid > 0]
     if not any(description.last_txid for description in descriptions.values()):
         found += [
-            Checkpoint(0, None, incarnation, subject.spout, {}, {}, "the tables")
-            for incarnation in sorted(incarnations)
+            Checkpoint(0, None, incarnation, subject.spout, {}, "the tables") for incarnation in sorted(incarnations)
         ]
     return sorted(found, key=lambda each: -each.txid)
 

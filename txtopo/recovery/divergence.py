@@ -8,24 +8,32 @@ again afterwards, because until then an older coordinator or another writer may 
 3. Each table version after the recorded one was written by txtopo or changes no row. Staged writes of the group in
    progress that are not visible yet can still be finished.
 4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
+5. Each state has been in the topology at every committed transaction since it was begun. One that was left out for a
+   while, or is new, lacks the part of the others, and must be begun empty explicitly.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
 from txtopo.api.state import OpenedState
 from txtopo.backend.table import StateTable, TableDescription
 from txtopo.errors import DivergenceError
+from txtopo.journal.journal import JournalPart
+from txtopo.recovery.checkpoints import departures_in
 from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
     "does what is safe, and asks before anything else"
 )
+
+
+START_EMPTY = "topology.state.start.empty"
+"""The setting that begins states empty."""
 
 
 class DivergenceKind(enum.Enum):
@@ -42,6 +50,8 @@ class DivergenceKind(enum.Enum):
     FOREIGN_CHANGE = "changed by somebody else"
     STAGED_GONE = "a staged write can't be finished"
     NEWER_EPOCH = "opened by a newer epoch"
+    AWAY = "left out of the topology for a while"
+    NEW = "new, and transactions are committed"
 
 
 @attrs.frozen
@@ -54,6 +64,8 @@ class Divergence:
     """A description of the mismatch, with the txids of both sides."""
     txid: int | None = None
     """The table's last transaction."""
+    way_out: str = WAY_OUT
+    """What to do about it."""
 
 
 @attrs.frozen
@@ -75,16 +87,55 @@ class CoordinatorRecord:
     group: GroupMark | None
 
     @staticmethod
-    def of(coordinator_state: CoordinatorState, epoch_max: int) -> CoordinatorRecord:
-        """Read the record from a coordinator state."""
+    def of(
+        coordinator_state: CoordinatorState, epoch_max: int, read_journal: Callable[[], Sequence[JournalPart]] = list
+    ) -> CoordinatorRecord:
+        """Read the record from a coordinator state.
+
+        Args:
+            coordinator_state: the coordinator state.
+            epoch_max: the newest epoch that may have opened a table.
+            read_journal: returns the journal. It is read only if an earlier version wrote the coordinator state last,
+                which did not record which states have left the topology.
+        """
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
+        committed = coordinator_state.committed()
+        if incarnation is not None and not coordinator_state.records_departures:
+            left = departures_in(read_journal(), coordinator_state.topology_id, incarnation, committed.txid)
+            states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
+            committed = attrs.evolve(committed, states=states)
         return CoordinatorRecord(
-            coordinator_state.topology_id,
-            incarnation,
-            epoch_max,
-            coordinator_state.committed(),
-            coordinator_state.group(),
+            coordinator_state.topology_id, incarnation, epoch_max, committed, coordinator_state.group()
         )
+
+    def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
+        """Return the record after recovery, which finishes the group in progress if a table has it.
+
+        Args:
+            tables: the tables that can be inspected, by state.
+            names: the states of the topology.
+        """
+        group = self.group
+        if group is None or not _has_landed(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
+            return attrs.evolve(self, group=None)
+        marks = marks_of_topology(self.committed, names if group.topology is None else group.topology)
+        return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+
+    def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
+        """Return the states that were not in the topology at every committed transaction, by name.
+
+        Args:
+            names: the states of the topology.
+            optional: states that may come and go.
+        """
+        found = {}
+        for name in names:
+            mark = self.committed.states.get(name)
+            if name in optional or (mark is None and not self.committed.txid):
+                continue
+            if mark is None or mark.left_after is not None:
+                found[name] = DivergenceKind.NEW if mark is None else DivergenceKind.AWAY
+        return found
 
     def allowed(self, name: str) -> set[int]:
         """Return the txids that a state's table may be at; 0 if nothing was written."""
@@ -110,25 +161,84 @@ class _Look:
     refusal: DivergenceError | None
 
 
-def find_divergences(record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> list[Divergence]:
+def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[str, StateMark]:
+    """Return the state marks after further transactions of a topology: its states are there, all others have left.
+
+    Args:
+        committed: the committed mark before those transactions.
+        names: the states of the topology.
+    """
+    marks: dict[str, StateMark] = {}
+    for name in names:
+        mark = committed.states.get(name) or StateMark("", None)
+        marks[name] = mark if mark.left_after is None else attrs.evolve(mark, left_after=None)
+    for name, mark in committed.states.items():
+        if name not in marks:
+            has_just_left = mark.left_after is None
+            marks[name] = attrs.evolve(mark, left_after=committed.txid) if has_just_left else mark
+    return marks
+
+
+def find_divergences(
+    record: CoordinatorRecord, tables: Mapping[str, StateTable], to_begin: Collection[str] = ()
+) -> list[Divergence]:
     """Return the mismatches, at most one for each table, without changing the tables.
 
     Args:
         record: the record in the coordinator state.
         tables: the tables that can be inspected, by state.
+        to_begin: states whose tables are not compared, because they are to be begun empty, if at all.
     """
     looks = {name: _look_at(table) for name, table in tables.items()}
-    group = record.group
-    has_landed = group is not None and any(
-        look.description is not None and look.description.last_txid == group.last
-        for name, look in looks.items()
-        if name in group.states
-    )
+    if record.group is not None and not _has_landed(record.group, looks):
+        record = attrs.evolve(record, group=None)
     found = [
-        _of_table(record if has_landed else attrs.evolve(record, group=None), name, look)
+        _of_table_to_replace(record, name, look) if name in to_begin else _of_table(record, name, look)
         for name, look in looks.items()
     ]
     return [each for each in found if each is not None]
+
+
+def find_strangers(
+    record: CoordinatorRecord, names: Iterable[str], optional: Collection[str], to_begin: Collection[str] = ()
+) -> list[Divergence]:
+    """Return the states that lack the part of committed transactions, because the topology did not have them then.
+
+    Args:
+        record: the record when recovery has settled the group in progress.
+        names: the states of the topology.
+        optional: states that may come and go.
+        to_begin: states that may be begun empty.
+    """
+    strangers = {n: kind for n, kind in record.strangers(names, optional).items() if n not in to_begin}
+    if not strangers:
+        return []
+    txid = record.committed.txid
+    pairs = ",".join(f"{name}={txid}" for name in strangers)
+    which = " and ".join(map(repr, strangers))
+    way_out = (
+        f"Take {which} out of the topology again; or start {'it' if len(strangers) == 1 else 'them'} empty from here "
+        f"on, with {START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this "
+        "topology: it goes back to where the topology had all of its states, if it can, or starts anew with "
+        "--start-anew"
+    )
+    found = []
+    for name, kind in strangers.items():
+        where = f"state {name!r} of topology {record.topology_id!r}"
+        if kind is DivergenceKind.NEW:
+            text = (
+                f"{where} is new: its table would begin at transaction 0, but the coordinator state is at transaction "
+                f"{txid}, so it would lack the part of all transactions up to that (a state under another name is a "
+                "new one, too)"
+            )
+        else:
+            left = record.committed.states[name].left_after
+            text = (
+                f"{where} was left out of the topology after transaction {left}, and the coordinator state is at "
+                f"transaction {txid}, so it lacks the part of all transactions in between"
+            )
+        found.append(Divergence(kind, name, text, way_out=way_out))
+    return found
 
 
 def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
@@ -161,7 +271,17 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
     """
     if divergences:
         texts = "; ".join(each.text for each in divergences)
-        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{WAY_OUT}")
+        ways_out = ". ".join(dict.fromkeys(each.way_out for each in divergences))
+        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
+
+
+def _has_landed(group: GroupMark, looks: Mapping[str, _Look]) -> bool:
+    """Whether a table that a group writes has it."""
+    return any(
+        look.description is not None and look.description.last_txid == group.last
+        for name, look in looks.items()
+        if name in group.states
+    )
 
 
 def _look_at(table: StateTable) -> _Look:
@@ -192,12 +312,32 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}", last)
 
 
+def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
+    """Return why the table of a state that is to be begun empty can't be set aside: only the state's own can."""
+    found = _of_table(record, name, look)
+    if look.description is None:
+        return found if look.refusal is not None else None
+    is_newer = look.description.incarnation == record.incarnation and look.description.epoch > record.epoch_max
+    if _of_other_owner(record, name, look.description) is None and not is_newer:
+        return None
+    return found
+
+
+def _of_other_owner(
+    record: CoordinatorRecord, name: str, description: TableDescription
+) -> tuple[DivergenceKind, str] | None:
+    if (description.topology_id, description.state) == (record.topology_id, name):
+        return None
+    owner = f"state {description.state!r} of topology {description.topology_id!r}"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; give the state another path"
+
+
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
     """Compare a table's description with the record; return the mismatch and the rest of its message."""
     known = record.text(name)
-    if (description.topology_id, description.state) != (record.topology_id, name):
-        owner = f"state {description.state!r} of topology {description.topology_id!r}"
-        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {known}; give the state another path"
+    other = _of_other_owner(record, name, description)
+    if other is not None:
+        return other
     if description.misfit is not None:
         return DivergenceKind.MISFIT, f", and {description.misfit}; {known}"
     if description.incarnation != record.incarnation:

@@ -30,6 +30,7 @@ from txtopo.journal.journal import (
 )
 from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, encode_plan
+from txtopo.recovery.membership import fence_former_table
 
 
 def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
@@ -64,7 +65,7 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
 
 
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
-    opened = _opened(subject, coordinator_state, plan.incarnation)
+    opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
     for name, state in opened.items():
         with durable_step("repair.table"):
             if not isinstance(state, CanBeRepaired):
@@ -76,15 +77,12 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
         with durable_step("repair.end"):
             coordinator_state.end_repair(mark)
     else:
-        known = (
-            before.states if coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation else {}
-        )
-        gone = {name: mark for name, mark in known.items() if name not in opened}
-        marks = {name: StateMark(state.identity, state.last_txid, state.version) for name, state in opened.items()}
-        _enter(subject, coordinator_state, plan, opened)
+        is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+        marks = _marks_at(plan, before.states if is_same else {}, opened)
+        _enter(subject, coordinator_state, plan, opened, marks)
         with durable_step("repair.end"):
             coordinator_state.rewrite(
-                plan.incarnation, plan.spout, CommittedMark(plan.txid, plan.metadata, {**gone, **marks}), plan.number
+                plan.incarnation, plan.spout, CommittedMark(plan.txid, plan.metadata, marks), plan.number
             )
     for state in opened.values():
         state.close()
@@ -93,10 +91,8 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
 def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: StartAnew) -> None:
     for name, table in subject.tables().items():
         description = table.look()
-        if description is not None and description.misfit is None:
-            subject.states[name].open(
-                subject.topology_id, name, description.incarnation, coordinator_state.epoch
-            ).close()
+        if description is not None:
+            fence_former_table(coordinator_state, name, subject.states[name], description)
         with durable_step("repair.table"):
             table.set_aside(plan.number)
     journal = find_journal(subject.metadata_dir, subject.topology_id)
@@ -108,7 +104,7 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
 
 
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
-    opened = _opened(subject, coordinator_state, coordinator_state.incarnation)
+    opened = _opened(subject, coordinator_state, coordinator_state.incarnation, is_as_it_is=True)
     for name in plan.states:
         with durable_step("repair.table"):
             state = opened[name]
@@ -121,11 +117,38 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
         state.close()
 
 
-def _opened(subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str) -> dict[str, OpenedState]:
+def _opened(
+    subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, *, is_as_it_is: bool
+) -> dict[str, OpenedState]:
+    """Open the tables; if all stay as they are, without one that the next run sets aside to begin its state empty."""
+    marks = coordinator_state.committed().states if is_as_it_is else {}
     return {
         name: subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
         for name in subject.tables()
+        if name not in marks or not marks[name].is_beginning
     }
+
+
+def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
+    """Return the marks after a repair: of opened tables, and of states that the topology has had and has no longer.
+
+    Args:
+        plan: the plan.
+        known: the marks so far, if they are of the same incarnation.
+        opened: the opened tables.
+    """
+    marks = {}
+    for name, mark in {**known, **plan.marks}.items():
+        before = known.get(name)
+        if name not in plan.marks and plan.marks and (mark.left_after is None or mark.left_after > plan.txid):
+            continue  # it came after the transaction of the plan
+        if before is not None and (before.identity, before.txid or 0) == (mark.identity, mark.txid or 0):
+            mark = attrs.evolve(mark, version=before.version)  # noqa: PLW2901 - the same mark, with more in it
+        marks[name] = mark
+    for name, state in opened.items():
+        begun_after = marks[name].begun_after if name in marks else 0
+        marks[name] = StateMark(state.identity, state.last_txid, state.version, None, begun_after)
+    return marks
 
 
 def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
@@ -140,12 +163,18 @@ def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState])
         if known is not None and (known.txid or 0) != (last or 0):
             last = known.txid
         if known is not None or last is not None:
-            marks[name] = StateMark(state.identity, last, state.version)
+            marks[name] = attrs.evolve(
+                known or StateMark("", None), identity=state.identity, txid=last, version=state.version
+            )
     return marks
 
 
 def _enter(
-    subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, opened: Mapping[str, OpenedState]
+    subject: RepairSubject,
+    coordinator_state: CoordinatorState,
+    plan: GoTo,
+    opened: Mapping[str, OpenedState],
+    marks: Mapping[str, StateMark],
 ) -> None:
     """Begin a new part of the journal with the repaired state, if there is a journal."""
     folder = find_journal(subject.metadata_dir, subject.topology_id)
@@ -164,6 +193,7 @@ def _enter(
             if name in subject.addresses
         },
         states={name: state.last_txid for name, state in opened.items()},
+        begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
     )
     with durable_step("repair.journal"):
         JournalWriter(folder, header, PART_BYTES_MAX).close()

@@ -2,13 +2,15 @@
 
 The journal keeps them for each transaction, so that a replay can find out whether the source, or which component
 first, has emitted different tuples. A checksum covers values, never attempts or slots; it is None if the encoding of
-the values would depend on the process.
+the values would depend on the process. With them travels the input that a spout has skipped, which is no part of a
+comparison.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
@@ -18,19 +20,25 @@ from txtopo.columnar.hashing import mix
 _MASK = (1 << 64) - 1
 
 
+SkippedInput = tuple[str, Any, Any]
+"""Input that a spout has not emitted, because it is gone: its partition, start and end."""
+
+
 @attrs.frozen
 class Fingerprint:
     """The fingerprint of the tuples that one component, or one of its tasks, emitted."""
 
     tuples: int = 0
     checksum: int | None = 0
+    skipped: tuple[SkippedInput, ...] = attrs.field(default=(), eq=False)
+    """The input that a spout has skipped."""
 
     def joined(self, other: Fingerprint) -> Fingerprint:
         """Return the combined fingerprint of two tasks or two streams."""
         checksum = None
         if self.checksum is not None and other.checksum is not None:
             checksum = (self.checksum + other.checksum) & _MASK
-        return Fingerprint(self.tuples + other.tuples, checksum)
+        return Fingerprint(self.tuples + other.tuples, checksum, self.skipped + other.skipped)
 
 
 Fingerprints = Mapping[str, Fingerprint]
@@ -43,6 +51,7 @@ class Tracer:
     def __init__(self) -> None:
         self._tuples: dict[tuple[str, str, int], int] = {}
         self._checksums: dict[tuple[str, str, int], int | None] = {}
+        self._skipped: dict[str, tuple[SkippedInput, ...]] = {}
 
     def trace(self, component: str, task: int, chunk: Chunk) -> None:
         """Add the next chunk that a task emits on a stream."""
@@ -50,6 +59,10 @@ class Tracer:
         self._tuples[origin] = self._tuples.get(origin, 0) + len(chunk)
         before = self._checksums.get(origin, 0)
         self._checksums[origin] = None if before is None else _checksum(chunk, before)
+
+    def skip(self, component: str, skipped: tuple[SkippedInput, ...]) -> None:
+        """Add input that a task of a spout has skipped."""
+        self._skipped[component] = self._skipped.get(component, ()) + skipped
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         """Return the fingerprints so far, by component."""
@@ -60,6 +73,8 @@ class Tracer:
                 checksum = mix(mix(zlib.crc32(stream.encode()) ^ (task << 32)) ^ checksum)
             own, before = Fingerprint(tuples, checksum), made.get(component)
             made[component] = own if before is None else before.joined(own)
+        for component, skipped in self._skipped.items():
+            made[component] = made.get(component, Fingerprint()).joined(Fingerprint(0, 0, skipped))
         return made
 
 

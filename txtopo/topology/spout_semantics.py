@@ -95,6 +95,11 @@ class SpoutSemantics(ABC):
     def metadata_after(self, previous_metadata: Any, emitted: Iterable[Emitted]) -> Any:
         """Return a transaction's metadata, merged from its emitters' reports; None if it was known before."""
 
+    def skipped(self, emitted: Emitted | None) -> tuple[tuple[str, Any, Any], ...]:
+        """Return the input, (partition, start, end), that an emitter says it has skipped."""
+        del emitted
+        return ()
+
     @abstractmethod
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
@@ -138,6 +143,11 @@ class _Repeatable(SpoutSemantics):
 
     def metadata_after(self, previous_metadata: Any, emitted: Iterable[Emitted]) -> Any:
         del previous_metadata, emitted
+
+    def skipped(self, emitted: Emitted | None) -> tuple[tuple[str, Any, Any], ...]:
+        if not isinstance(emitted, Mapping):
+            return ()
+        return tuple((str(name), start, end) for name, spans in emitted.items() for start, end in spans)
 
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
@@ -243,8 +253,8 @@ class _FromMetadata(Emissions):
         collector: BatchOutputCollector,
     ) -> Emitted | None:
         del share  # the emitter got it from its context when it was created
-        emitter.emit_batch(attempt, copied_json(metadata), collector)
-        return None
+        skipped: Emitted | None = emitter.emit_batch(attempt, copied_json(metadata), collector)
+        return skipped
 
 
 @attrs.define(eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ _ENTRY = ".json"
 
 
 def read_histories(
-    metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool
+    metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool, departed: Collection[str] = ()
 ) -> dict[str, TableHistory]:
     """Return the history of each table, by state.
 
@@ -46,6 +46,7 @@ def read_histories(
         metadata_dir: the folder that contains the journal's folder.
         tables: the tables that the journal knows.
         with_rows: whether to read the rows of each version and compare them with the version before.
+        departed: the states whose tables are left out if they are missing, or are not those that the journal knows.
 
     Raises:
         DivergenceError: a table is missing, or is not a table of a state.
@@ -55,6 +56,8 @@ def read_histories(
     for name, known in tables.items():
         location = Location.resolve(table_path(metadata_dir, known), None)
         try:
+            if name in departed and not _is_there(location, known):
+                continue
             histories[name] = _Reader.of(name, location).read(with_rows=with_rows)
         except WORLD_ERRORS as error:
             raise StateAccessError(
@@ -106,6 +109,11 @@ def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
         removed=before.num_rows - kept.num_rows + unexplained.num_rows,
         unexplained=tuple(f"{row} was not there" for row in unexplained.slice(0, SAMPLES_MAX).to_pylist()),
     )
+
+
+def _is_there(location: Location, known: JournalTable) -> bool:
+    table = location.existing()
+    return table is not None and str(table.metadata().id) == known.identity
 
 
 @attrs.frozen

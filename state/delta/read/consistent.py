@@ -104,12 +104,13 @@ def read_tables(
         storage_options: options for tables in an object store.
 
     Returns:
-        The view. A state without any write yet is empty; a state in memory is not included.
+        The view, with the states that the topology has now. A state without any write yet is empty; a state in memory
+        is not included.
 
     Raises:
         ConfigError: there is no journal, which is needed to find the last transaction that all tables have.
         StateAccessError: the transaction is not committed yet, or the tables do not keep that moment: it was removed,
-            or was written together with others.
+            or was written together with others, or is before the begin of a state that was begun empty.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
     metadata_dir = metadata_dir_below(output)
@@ -125,6 +126,7 @@ def read_tables(
                     f"transaction {txid} is not in all tables yet; the last one in all of them is {bound}", txid=txid
                 )
             wanted = bound if txid is None else txid
+            _refuse_before_begin(end.header, wanted)
             found = _as_of(handles, wanted)
             if found is not None:
                 _refuse_torn(metadata_dir, found, end.header, wanted)
@@ -167,6 +169,22 @@ def _take_handles(
         application = state_application(owner.topology_id, owner.state)
         handles[name] = _Handle(location, table, application, shown_schema(table, owner.kind))
     return handles
+
+
+def _refuse_before_begin(header: JournalHeader, txid: int) -> None:
+    """Refuse a moment before a state was begun empty: its table would be empty then, and never was, or did not exist.
+
+    Raises:
+        StateAccessError: it is before the begin of a state.
+    """
+    begun_after, name = max(((each, name) for name, each in header.begun_after.items()), default=(0, ""))
+    if txid < begun_after:
+        raise StateAccessError(
+            f"state {name!r} was begun empty after transaction {begun_after}, so it can't be read together with the "
+            f"other tables as of transaction {txid}; ask for transaction {begun_after} or a later one, or read the "
+            "tables one by one",
+            txid=txid,
+        )
 
 
 def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> None:

@@ -24,7 +24,10 @@ PORTION_ROWS = 250_000
 
 
 def read_rows(table: DeltaTable, schema: pa.Schema) -> pa.Table:
-    """Return all rows of the handle's version, with the columns and types of ``schema``."""
+    """Return all rows of the handle's version, with the columns and types of ``schema``.
+
+    A column that the version does not have, because it was added to the table later, is null.
+    """
     return pa.concat_tables([schema.empty_table(), *_batches(table, schema)])
 
 
@@ -90,6 +93,11 @@ def _portions(table: DeltaTable, schema: pa.Schema, keys: int) -> Iterator[pa.Ta
 
 
 def _batches(table: DeltaTable, schema: pa.Schema) -> Iterator[pa.Table]:
-    reader = pa.RecordBatchReader.from_stream(table.scan(columns=schema.names))
-    for batch in reader:
-        yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+    known = {field.name for field in table.schema().fields}
+    held = [name for name in schema.names if name in known]
+    for batch in pa.RecordBatchReader.from_stream(table.scan(columns=held)):
+        rows = pa.Table.from_batches([batch])
+        for field in schema:
+            if field.name not in known:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        yield rows.select(schema.names).cast(schema)

@@ -67,7 +67,7 @@ class Driven:
     def emit(self, task=0, tasks=1, tries=1):
         attempt = TransactionAttempt(self.txid, attempt_number(1, tries - 1))
         collector = RecordingCollector(attempt, self.spout.output_fields)
-        self.spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
+        self.skipped = self.spout.emitter({}, PlainContext(this_task_index=task, tasks=tasks)).emit_batch(
             attempt, self.metadata, collector
         )
         return [tuple(values[1:]) for values in collector.tuples]
@@ -253,9 +253,12 @@ def test_lost_records_may_be_skipped(world, caplog):
     driven.look_again()
     with caplog.at_level(logging.WARNING, "txtopo.kafka"):
         assert driven.emit() == []
-        assert driven.begin() == {"t-0": (25, 30)}
+        assert driven.skipped == {"t-0": [(0, 10)]}
+        assert driven.begin() == {"t-0": (10, 30)}
+    assert driven.spout.input_skipped(driven.metadata, None) == {"t-0": [(10, 25)]}
     assert ["offsets 0 to 9 " in caplog.text, "offsets 10 to 24 " in caplog.text] == [True, True]
     assert len(driven.emit()) == 5
+    assert driven.skipped == {}
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for(world):

@@ -1,0 +1,157 @@
+"""``on_lost="skip"``: what is gone is never silent. The audit names each partition and offset that was skipped."""
+
+from __future__ import annotations
+
+import itertools
+
+import attrs
+import pytest
+
+from committers import AppendCommitter
+from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from state import DeltaRows, DeltaState, StateKind, read_table
+from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.errors import InternalError
+from txtopo.failpoints import armed
+from txtopo.journal.journal import read_journal
+from txtopo.testing.inline import run_inline
+
+_numbers = itertools.count()
+FIELDS = Fields("partition: int", "offset: long")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class TransactionalInMemory(InMemory, TransactionalKafkaSpout):
+    pass
+
+
+class OpaqueInMemory(InMemory, OpaqueKafkaSpout):
+    pass
+
+
+class Last(BatchBolt, ICommitter):
+    """Keeps every offset, by partition and offset."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("offsets")
+        self.seen = []
+
+    def execute(self, tuple):
+        self.seen.append((tuple["partition"], tuple["offset"]))
+
+    def finish_batch(self):
+        for partition, offset in self.seen:
+            self.state.put(f"{partition}-{offset}", 1)
+
+
+@attrs.frozen
+class Place:
+    """A topic of two partitions, and the folder of a topology that appends what it reads."""
+
+    world: MemoryTopics
+    folder: object
+
+    def run(self, until=None, **options) -> None:
+        spout = TransactionalInMemory(self.world, "t", FIELDS, batch_records_max=10, until_end=True, **options)
+        builder = TransactionalTopologyBuilder("t", "records", spout, 2)
+        builder.set_bolt("append", AppendCommitter("rows")).local_or_shuffle_grouping("records")
+        builder.set_state("rows", DeltaRows(self.folder / "rows", FIELDS))
+        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+
+    def crash(self, name: str, **options) -> None:
+        """Run, and die where a failpoint is reached first."""
+
+        def die(reached: str) -> None:
+            if reached == name:
+                raise CrashError
+
+        with pytest.raises((CrashError, InternalError)), armed(die):
+            self.run(**options)
+
+    def offsets(self, partition: int) -> list[int]:
+        rows = read_table(self.folder / "rows").to_pylist()
+        return sorted(row["offset"] for row in rows if row["partition"] == partition)
+
+
+@pytest.fixture
+def place(tmp_path):
+    world = MemoryTopics(f"skipped-{next(_numbers)}")
+    world.create_topic("t", 2)
+    world.produce("t", [b"x"] * 60, 0)
+    world.produce("t", [b"x"] * 15, 1)
+    return Place(world, tmp_path)
+
+
+def test_planned_records_that_are_gone(place, command_line):
+    """Transactions that a failed run has planned cover the gap: what they did not read is shown all the same."""
+    place.run(until=1)
+    place.crash("group.journal.before")  # later transactions are planned, and none is committed
+    place.world.delete_records("t", {0: 37})
+    place.run(on_lost="skip")
+    assert place.offsets(0) == [*range(10), *range(37, 60)]
+    assert place.offsets(1) == list(range(15))
+    result = command_line("audit", str(place.folder))
+    assert result.exit_code == 0, result.output
+    assert "skipped     t-0: 27 offsets, 10 to 37, in transactions 2 to 4: the records were gone" in result.output
+    assert "without a gap, but for the input that the spout has skipped" in result.output
+    assert "t-1:" not in result.output
+    assert "skipped   t-0: 10 to 20" in command_line("explain", str(place.folder), "2").output
+
+
+def test_records_that_no_transaction_had(place, command_line):
+    """They are part of the next transaction's range, and no gap for the audit."""
+    place.run(until=2)
+    place.world.delete_records("t", {0: 45})
+    place.run(on_lost="skip")
+    result = command_line("audit", str(place.folder))
+    assert result.exit_code == 0, result.output
+    skipped = sum(
+        end - start
+        for part in read_journal(place.folder / "_txtopo" / "journal")
+        for entry in part.entries
+        for transaction in entry.transactions
+        for start, end in transaction.skipped.get("t-0", ())
+    )
+    assert skipped == 60 - len(place.offsets(0)) > 0
+    assert f"t-0: {skipped} offsets" in result.output
+
+
+def test_only_the_committed_attempt_counts(place, command_line):
+    """An attempt that has skipped nothing died; what the next one skips is told once."""
+    place.crash("group.begin.before", on_lost="skip")  # it was entered in the journal
+    place.world.delete_records("t", {0: 5})
+    place.run(on_lost="skip")
+    result = command_line("audit", str(place.folder))
+    assert "skipped     t-0: 5 offsets, 0 to 5, in transaction 1:" in result.output
+    assert place.offsets(0) == list(range(5, 60))
+
+
+def test_nothing_is_said_where_nothing_was_skipped(place, command_line):
+    """The last line is as ever."""
+    place.run(on_lost="skip")
+    output = command_line("audit", str(place.folder)).output
+    assert "skipped" not in output
+    assert "without a gap\n" in output
+
+
+def test_an_opaque_spout_tells_as_well(place, command_line):
+    """It goes on by itself where the log begins now."""
+
+    def run(until=None):
+        spout = OpaqueInMemory(place.world, "t", FIELDS, batch_records_max=10, until_end=True)
+        builder = TransactionalTopologyBuilder("t", "records", spout, 2)
+        builder.set_committer_bolt("keep", Last(), 1).global_grouping("records")
+        state = DeltaState(place.folder / "offsets", Fields("at: string"), Fields("n: long"), StateKind.OPAQUE)
+        builder.set_state("offsets", state)
+        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+
+    run(until=2)
+    place.world.delete_records("t", {0: 45})
+    run()
+    result = command_line("audit", str(place.folder))
+    assert result.exit_code == 0, result.output
+    assert "skipped     t-0: 25 offsets, 20 to 45, in transaction" in result.output
