@@ -7,6 +7,8 @@ import json
 import pytest
 from deltalake import DeltaTable
 
+from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
+from spouts.kafka.records import KafkaRecord
 from state import DeltaState
 from txtopo import Fields
 from txtopo.journal.journal import (
@@ -102,9 +104,21 @@ def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, exp
 
 
 def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
-    """So is a table that no topology made."""
+    """What to give instead is said with it."""
     result = command_line("state", str(tmp_path))
     assert (result.exit_code, "is not a table of a txtopo state" in result.stderr) == (1, True)
+
+
+def test_a_table_of_a_plain_topology_is_shown(command_line, tmp_path):
+    """Dead letters too; there is no transaction to name or to ask for."""
+    DeltaDeadLetters(str(tmp_path / "dead")).take(
+        [DeadLetter(KafkaRecord(None, b"v", "topic", 0, 7, None, ()), 3, "no")]
+    )
+    result = command_line("state", str(tmp_path / "dead"), "--format", "jsonl")
+    assert (result.exit_code, json.loads(result.stdout)["reason"]) == (0, "no")
+    assert result.stderr == "1 row; the table is of no state, so its rows have no transactions\n"
+    refused = command_line("state", str(tmp_path / "dead"), "--txid", "1")
+    assert (refused.exit_code, "read it without a txid" in refused.stderr) == (1, True)
 
 
 def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_path):

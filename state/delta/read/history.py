@@ -50,6 +50,8 @@ def read_table(
 ) -> pa.Table:
     """Return the rows of a state's table (key fields, value fields, txid), without its topology.
 
+    A Delta table of no state, such as those that plain topologies write, is returned as it is: its rows have no txid.
+
     Args:
         path: the table's path.
         txid: the last transaction to see; None for the latest.
@@ -57,15 +59,21 @@ def read_table(
         storage_options: options for an object store.
 
     Raises:
-        ConfigError: there is no table of a state.
+        ConfigError: there is no table; or ``txid`` is given, and the table is of no state.
         StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and the table
             has no version between them. The message names the nearest transactions that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
     table = location.existing()
-    owner = None if table is None else Owner.of(table)
-    if table is None or owner is None:
+    if table is None:
         raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
+    owner = Owner.of(table)
+    if owner is None and txid is not None:
+        raise ConfigError(
+            f"the table at {location.address} is of no state, so its rows have no transactions: read it without a txid"
+        )
+    if owner is None:
+        return read_snapshot(location, "", pa.schema(table.schema()), None)
     application = state_application(owner.topology_id, owner.state)
     return read_snapshot(location, application, shown_schema(table, owner.kind), txid, is_exact=not nearest)
 
