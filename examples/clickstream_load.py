@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import click
-from confluent_kafka import Producer
 
 from examples.clickstream import ERROR_STATUS, OUTPUT, SERVERS, TOPIC, Results, results_in
+from txtopo.extras import how_to_install
 
 PAGES, USERS, DAYS = 50, 997, 3
 _FIRST_DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -59,6 +59,10 @@ def expected(first: int, count: int) -> Results:
 
 def produce(servers: str, topic: str, first: int, count: int) -> None:
     """Produce clicks in transactions of Kafka, each of which is written whole."""
+    try:
+        from confluent_kafka import Producer  # noqa: PLC0415 - an extra of the installation, which --check does not need
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error}: {how_to_install('kafka')}") from error
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-load", "log_level": 3})
     producer.init_transactions()
     for start in range(first, first + count, _CLICKS_A_TRANSACTION):

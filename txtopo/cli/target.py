@@ -22,6 +22,7 @@ from txtopo.cli.command import CommandLineError, YourCodeError
 from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, settable_parameters
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TxtopoError
+from txtopo.extras import extra_of, how_to_install
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
 
@@ -268,7 +269,9 @@ def _explain(what: str, error: BaseException) -> str:
         return f"{what}: {type(error).__name__}: {error.msg}{where}"
     outside = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
     where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
-    return f"{what}: {type(error).__name__}: {error}{where}; --debug shows the traceback"
+    extra = extra_of(error) if isinstance(error, ImportError) else None
+    remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
+    return f"{what}: {type(error).__name__}: {error}{where}; {remedy}"
 
 
 def _near_module(name: str, missing: str) -> str:

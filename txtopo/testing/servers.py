@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from txtopo.spark.versions import check_java
 
 READY_SECS = 60.0
 """How long a server may take to start on a busy machine."""
@@ -43,9 +44,12 @@ class JavaServer:
         Args:
             class_path: as for ``java -cp``.
             arguments: options of Java, the main class and its arguments.
+
+        Raises:
+            ConfigError: there is no Java that runs the JARs.
         """
         assert self._process is None, "it is already running"
-        command = [_java(), *self._options, "-cp", class_path, *arguments]
+        command = [check_java(), *self._options, "-cp", class_path, *arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
@@ -70,7 +74,7 @@ class JavaServer:
             RuntimeError: it failed; the message has the end of the log.
         """
         with self.log.open("ab") as log:
-            command = [_java(), *self._options, "-cp", class_path, *arguments]
+            command = [check_java(), *self._options, "-cp", class_path, *arguments]
             result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603 - as above
         if result.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{self._end_of_log()}")
@@ -123,10 +127,6 @@ class JavaServer:
 
     def _end_of_log(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
-
-
-def _java() -> str:
-    return shutil.which("java") or "java"
 
 
 def pyspark_jars() -> Path:
