@@ -55,6 +55,7 @@ def test_a_topology_is_found_from_the_current_folder(command_line, target, optio
             (),
             "module inner.topo has no 'nothing_like_it'; there are: config, made",
         ),
+        ("inner", (), "'inner' is a folder, not a module; its modules are inner.topo"),
         ("inner/topo.py", (), "'inner/topo.py' is a path; name the module: inner.topo"),
         ("inner.topo:config", (), "inner.topo:config returns something of type Config; it must be a Topology"),
         ("inner.topo:Fields", (), "inner.topo:Fields returns something of type Fields; it must be a Topology"),
