@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from click import Context
+from click.testing import CliRunner
 
 from txtopo.cli.main import txtopo
 
@@ -58,6 +59,17 @@ def test_a_command_without_its_extra_says_how_to_install_it(tmp_path):
     for (command_line, extra), line in zip(extras.items(), said.splitlines(), strict=True):
         assert line.startswith(("1 error: ", "2 error: ")), (command_line, line)
         assert line.endswith(f"in txtopo's checkout, .venv/bin/pip install '.[{extra}]'"), (command_line, line)
+
+
+def test_ctrl_c_while_a_command_is_imported(monkeypatch):
+    """One line and the status of an interrupted command, as later on."""
+
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("txtopo.cli.main.importlib.import_module", interrupted)
+    result = CliRunner().invoke(txtopo, ["show", "examples.ring"], prog_name="txtopo")
+    assert (result.exit_code, result.output) == (130, "error: interrupted\n")
 
 
 def test_every_command_is_found():

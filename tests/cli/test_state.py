@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 from deltalake import DeltaTable
@@ -122,12 +123,23 @@ def test_a_table_of_a_plain_topology_is_shown(command_line, tmp_path):
 
 
 def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_path):
-    """One that is not there, and one that holds tables; and ``--nearest`` is nothing by itself."""
+    """One that is not there, a file, and one that holds tables; and ``--nearest`` is nothing by itself."""
+    (tmp_path / "file").touch()
+    assert command_line("state", "file").stderr.endswith("file is not a table of a txtopo state: it is a file\n")
     assert command_line("state", "nowhere").stderr.endswith(
         "nowhere is not a table of a txtopo state: there is no such folder\n"
     )
     assert "it is a folder of tables; give one of words in it" in command_line("state", str(tmp_path / "out")).stderr
     assert command_line("state", table, "--nearest").stderr == "error: --nearest needs --txid\n"
+
+
+def test_a_damaged_log_is_told_in_words(command_line, table):
+    """No traceback of delta-rs."""
+    (entry,) = pathlib.Path(table, "_delta_log").glob("*2.json")
+    entry.write_text("{")
+    result = command_line("state", table)
+    assert (result.exit_code, "cannot be read; it may be damaged" in result.stderr) == (1, True)
+    assert "Traceback" not in result.output
 
 
 @pytest.fixture

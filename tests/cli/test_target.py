@@ -75,6 +75,8 @@ def test_what_is_not_there_is_told_in_one_line(command_line, target, options, ex
     [
         ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("import sys\ndef topology():\n    sys.exit()", "the function that makes topology broken failed: SystemExit"),
         ("x = (", "SyntaxError: '(' was never closed"),
         (
             "def topology():\n    raise KeyError('k')",

@@ -141,10 +141,8 @@ def _lines(known: _Known, txid: int) -> list[str]:
             "no run has recorded which transactions have begun; the next run resumes after the last committed one",
         ]
     if txid > last_begun:
-        raise ConfigError(
-            f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last "
-            f"committed one is {known.committed or 'none yet'}"
-        )
+        far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
+        raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
     window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
     return [*window, *_run_lines(known.snapshot, known.writer)]
 

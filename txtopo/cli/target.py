@@ -243,7 +243,10 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         if not name or name.startswith("."):
             raise CommandLineError(f"{name!r} is not a module name; give one as 'package.module'") from error
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
-    except Exception as error:
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a program without a main guard would end the command
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
 
 
@@ -297,7 +300,7 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
         return function(*positional, **named)
     except TxtopoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise YourCodeError(_explain(f"{what} failed", error)) from error
 
 

@@ -60,6 +60,8 @@ class Location:
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""
+        if self.folder is not None and self.folder.is_file():
+            return None
         try:
             return self.handle()
         except TableNotFoundError:

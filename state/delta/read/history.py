@@ -60,11 +60,17 @@ def read_table(
 
     Raises:
         ConfigError: there is no table; or ``txid`` is given, and the table is of no state.
-        StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and the table
-            has no version between them. The message names the nearest transactions that can be shown.
+        StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
+            with others, and the table has no version between them. The message names the nearest that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
-    table = location.existing()
+    try:
+        table = location.existing()
+    except WORLD_ERRORS as error:
+        raise StateAccessError(
+            f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
+            cause=plain_text(error),
+        ) from error
     if table is None:
         raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
     owner = Owner.of(table)
@@ -83,6 +89,8 @@ def _advice(location: Location) -> str:
     folder = location.folder
     if folder is not None and not folder.exists():
         return ": there is no such folder"
+    if folder is not None and not folder.is_dir():
+        return ": it is a file"
     tables = [] if folder is None or not folder.is_dir() else sorted(folder.glob(f"*/{LOG_FOLDER}"))
     if tables:
         return f": it is a folder of tables; give one of {', '.join(path.parent.name for path in tables)} in it"
