@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import click
 
 from examples.clickstream import ERROR_STATUS, OUTPUT, SERVERS, TOPIC, Results, results_in
-from txtopo.extras import how_to_install
+from txtopo.errors import TxtopoError
 
 PAGES, USERS, DAYS = 50, 997, 3
 _FIRST_DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -60,19 +60,22 @@ def expected(first: int, count: int) -> Results:
 def produce(servers: str, topic: str, first: int, count: int) -> None:
     """Produce clicks in transactions of Kafka, each of which is written whole."""
     try:
-        from confluent_kafka import Producer  # noqa: PLC0415 - an extra of the installation, which --check does not need
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error}: {how_to_install('kafka')}") from error
+        from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra of the installation
+    except ImportError:
+        raise click.ClickException("a load needs confluent-kafka: pip install 'txtopo[kafka]'") from None
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-load", "log_level": 3})
-    producer.init_transactions()
-    for start in range(first, first + count, _CLICKS_A_TRANSACTION):
-        producer.begin_transaction()
-        part = min(_CLICKS_A_TRANSACTION, first + count - start)
-        for number, each in enumerate(clicks(start, part), start):
-            value = b"not a click" if each is None else json.dumps(each).encode()
-            producer.produce(topic, value, b"%d" % (number % USERS))
-            producer.poll(0)
-        producer.commit_transaction()  # raises if a record was not written
+    try:
+        producer.init_transactions()
+        for start in range(first, first + count, _CLICKS_A_TRANSACTION):
+            producer.begin_transaction()
+            part = min(_CLICKS_A_TRANSACTION, first + count - start)
+            for number, each in enumerate(clicks(start, part), start):
+                value = b"not a click" if each is None else json.dumps(each).encode()
+                producer.produce(topic, value, b"%d" % (number % USERS))
+                producer.poll(0)
+            producer.commit_transaction()  # raises if a record was not written
+    except KafkaException as error:
+        raise click.ClickException(f"Kafka at {servers}, topic {topic!r}: {error.args[0].str()}") from None
 
 
 @click.command()
@@ -95,7 +98,10 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command
         produce(servers, topic, first, count)
         click.echo(f"{count:,} clicks are in topic {topic}")
         return
-    found, wanted = results_in(output), expected(first, count)
+    try:
+        found, wanted = results_in(output), expected(first, count)
+    except TxtopoError as error:
+        raise click.ClickException(f"{error}; run examples.clickstream first") from None
     if found != wanted:
         click.echo(f"the tables differ:\n{found}\ninstead of\n{wanted}")
         sys.exit(1)

@@ -108,8 +108,8 @@ def check_installed_spark() -> None:
         )
 
 
-def check_java() -> str:
-    """Check that this machine has a Java that the installed Spark supports, and return its path.
+def check_java() -> None:
+    """Check that this machine has a Java that the installed Spark supports.
 
     Raises:
         ConfigError: it has not; one line that names the Java found and the package to install.
@@ -126,7 +126,6 @@ def check_java() -> str:
     if java.release is None or not wanted.oldest <= java.release <= wanted.newest:
         named = f" (JAVA_HOME is {home})" if home else ""
         raise ConfigError(f"{spark}, but {path} is {java.version or 'broken'}{named}: {remedy}")
-    return path
 
 
 def _javas_for(spark: str) -> _Javas:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import socket
 import subprocess
 import time
@@ -38,18 +39,19 @@ class JavaServer:
         """Whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def launch(self, class_path: str, *arguments: str) -> None:
+    def launch(self, class_path: str, *arguments: str, lock: int | None = None) -> None:
         """Start the process without waiting for it.
 
         Args:
             class_path: as for ``java -cp``.
             arguments: options of Java, the main class and its arguments.
+            lock: the descriptor of a lock that the process takes over: it holds as long as the process lives.
 
         Raises:
-            ConfigError: there is no Java that runs the JARs.
+            ConfigError: there is no Java that fits.
         """
         assert self._process is None, "it is already running"
-        command = [check_java(), *self._options, "-cp", class_path, *arguments]
+        command = [_java(), *self._options, "-cp", class_path, *arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
@@ -57,6 +59,7 @@ class JavaServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for this process, which then stops the server
+                pass_fds=() if lock is None else (lock,),
             )
         # Reads from a pipe that ends with this process, however that ends.
         self._guard = subprocess.Popen(  # noqa: S603 - as above
@@ -74,7 +77,7 @@ class JavaServer:
             RuntimeError: it failed; the message has the end of the log.
         """
         with self.log.open("ab") as log:
-            command = [check_java(), *self._options, "-cp", class_path, *arguments]
+            command = [_java(), *self._options, "-cp", class_path, *arguments]
             result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603 - as above
         if result.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)} failed:\n{self._end_of_log()}")
@@ -93,7 +96,7 @@ class JavaServer:
         assert self._process is not None, "it was launched"
         deadline = time.monotonic() + READY_SECS
         while time.monotonic() < deadline:
-            if is_ready():
+            if self._process.poll() is None and is_ready():
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_POLL_SECS)
@@ -127,6 +130,12 @@ class JavaServer:
 
     def _end_of_log(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
+
+
+def _java() -> str:
+    check_java()
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def pyspark_jars() -> Path:
