@@ -23,6 +23,7 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
+from txtopo.extras import how_to_install
 from txtopo.kafka_errors import RepeatedErrors, escaped, failure
 
 _log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class ConfluentSender(KafkaSender):
         try:
             import confluent_kafka  # noqa: PLC0415 - an extra of the installation
         except ImportError:
-            raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
+            raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
         self._kafka = confluent_kafka
         self._settings = settings
         given = settings.properties.resolved()

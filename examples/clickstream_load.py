@@ -16,6 +16,7 @@ import click
 
 from examples.clickstream import ERROR_STATUS, OUTPUT, SERVERS, TOPIC, Results, results_in
 from txtopo.errors import TxtopoError
+from txtopo.extras import how_to_install
 
 PAGES, USERS, DAYS = 50, 997, 3
 _FIRST_DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -62,7 +63,7 @@ def produce(servers: str, topic: str, first: int, count: int) -> None:
     try:
         from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - an extra of the installation
     except ImportError:
-        raise click.ClickException("a load needs confluent-kafka: pip install 'txtopo[kafka]'") from None
+        raise click.ClickException(f"a load needs confluent-kafka: {how_to_install('kafka')}") from None
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-load", "log_level": 3})
     try:
         producer.init_transactions()

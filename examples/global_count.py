@@ -86,7 +86,7 @@ def topology(output: str = OUTPUT) -> TransactionalTopology:
 def show_results(console: Console, output: str) -> None:
     """Print the total and the path of its table."""
     table = Path(output) / "global_count"
-    total = read_table(table)["n"][0].as_py()
+    total = sum(read_table(table)["n"].to_pylist())
     console.print(f"[bold]{total}[/] tuples in total; the table is {table}", soft_wrap=True)
 
 

@@ -343,7 +343,7 @@ def topology(
 
 def show_results(console: Console, output: str) -> None:
     """Print the ledger and the pieces sold."""
-    (owed,) = read_table(Path(output) / "ledger").to_pylist()
-    console.print(f"customers owe {owed['n'] / 100:,.2f}")
+    owed = sum(read_table(Path(output) / "ledger")["n"].to_pylist())
+    console.print(f"customers owe {owed / 100:,.2f}")
     for row in sorted(read_table(Path(output) / "sold").to_pylist(), key=lambda row: str(row["product"])):
         console.print(f"product {row['product']}: {row['n']:,} pieces")

@@ -1,4 +1,4 @@
-"""Spouts over Kafka topics; they need confluent-kafka: ``pip install 'txtopo[kafka]'``."""
+"""Spouts over Kafka topics; they need confluent-kafka, the extra ``kafka``."""
 
 from typing import TYPE_CHECKING
 

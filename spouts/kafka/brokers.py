@@ -34,6 +34,7 @@ from spouts.kafka.log import (
 )
 from txtopo.client_properties import ClientProperties
 from txtopo.errors import ConfigError, InputError, SourceFailure
+from txtopo.extras import how_to_install
 from txtopo.kafka_errors import failure
 
 CHUNK_RECORDS = 10_000
@@ -538,5 +539,5 @@ def _import_client() -> Any:
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra of the installation
     except ImportError:
-        raise ConfigError("the spouts of Kafka need confluent-kafka: pip install 'txtopo[kafka]'") from None
+        raise ConfigError(f"the spouts of Kafka need confluent-kafka: {how_to_install('kafka')}") from None
     return confluent_kafka

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -262,7 +262,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         if self._location.folder is None:
             return
         try:
-            sync_files(self._fresh_handle().file_uris())
+            table = self._fresh_handle()
+            sync_files(self._location.paths_of(table, table.file_uris()))
             sync_log(self._location.folder)
         except WORLD_ERRORS as error:
             raise self._failure("its last writes may not survive a power loss", error) from error
@@ -285,7 +286,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             is_compacted = self._compact()
             self._table.update_incremental()
             if self._location.folder is not None:
-                sync_files(set(self._table.file_uris()) - files)
+                sync_files(self._location.paths_of(self._table, set(self._table.file_uris()) - files))
                 sync_log(self._location.folder)
             if is_compacted:
                 self._compacted(before)
@@ -387,7 +388,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
                 self.make_durable()
             return is_there
         reach("delta.write.landed")
-        self._sync(txid, before + 1, set(self._table.file_uris()) - files)
+        fresh = self._location.paths_of(self._table, set(self._table.file_uris()) - files)
+        self._sync(txid, before + 1, fresh)
         self._landed(before, writes, rows)
         self._own_version = self._seen_version = before + 1
         self._foreign_change = None
@@ -395,7 +397,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         self._writes += 1
         return True
 
-    def _sync(self, txid: int, version: int, new_files: set[str]) -> None:
+    def _sync(self, txid: int, version: int, new_files: Sequence[str]) -> None:
         if self._location.folder is None:
             return
         try:

@@ -111,7 +111,7 @@ class DeltaStateTable(StateTable):
         found = kept_handle(self._location, self._location.handle(), txid)
         if found is None or self._location.folder is None:
             return found is not None
-        return all(Path(path).is_file() for path in found.file_uris())
+        return all(Path(path).is_file() for path in self._location.paths_of(found, found.file_uris()))
 
     def asides(self) -> list[int]:
         """Return the numbers of the folders to which this table was moved aside."""

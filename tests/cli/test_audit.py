@@ -389,6 +389,36 @@ def test_a_folder_that_is_not_there_is_told(command_line):
     assert (result.exit_code, "there is no folder out/_txtopo" in result.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("command", [("audit",), ("explain",)])
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("output", "there is neither a folder nor a module 'output'; did you mean the folder 'outputs'?"),
+        ("topos", "there is neither a folder nor a module 'topos'; did you mean 'topo'?"),
+        ("xyz", "there is neither a folder nor a module 'xyz'; runs have left records in outputs"),
+        ("outputs/word", "there is no folder outputs/word; did you mean the folder 'outputs/words'?"),
+    ],
+)
+def test_what_is_neither_a_folder_nor_a_module(command_line, tmp_path, command, target, expected):
+    """Both readings are said to have failed, with the nearest of either."""
+    (tmp_path / "outputs" / METADATA_DIR).mkdir(parents=True)
+    (tmp_path / "outputs" / "words").mkdir()
+    command_line.write_module("topo", "topology = 1\n")
+    result = command_line(*command, target, *(["1"] if command == ("explain",) else []))
+    assert result.stderr == f"error: {expected}\n"
+    assert result.exit_code in {1, 2}
+
+
+def test_a_folder_that_stands_for_a_module_is_told(command_line, tmp_path):
+    """A command that needs the topology itself is given the folder of its tables."""
+    (tmp_path / "outputs").mkdir()
+    result = command_line("replay", "outputs", "1")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: 'outputs' is a folder, not a module; give the topology's module\n",
+    )
+
+
 def test_a_folder_without_a_journal_is_refused(command_line, tmp_path):
     """There is nothing to prove without one."""
     result = command_line("audit", str(tmp_path))

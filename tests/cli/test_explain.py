@@ -14,7 +14,7 @@ import time
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState
+from state import DeltaState, MemoryState, read_table
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.engine.snapshot import SnapshotWriter, read_snapshot, snapshot_path
@@ -39,10 +39,12 @@ class Checking(BasicBolt):
 
     output_fields = Fields("attempt", "word")
 
-    def __init__(self, always=()):
-        self.always = always
+    def __init__(self, always=(), buggy=()):
+        self.always, self.buggy = always, buggy
 
     def execute(self, tuple, collector):
+        if tuple["word"] in self.buggy:
+            raise ValueError("a bug")
         if tuple["word"] in self.always:
             raise FailedException(f"{tuple['word']} is not a word")
         collector.emit((tuple[0], tuple["word"]))
@@ -74,10 +76,10 @@ class Keeping(BatchBolt, ICommitter):
             self.state.put(word, self.attempt.txid)
 
 
-def topology(output, *, always=(), held=None, broken=None, dying_in=None, state=None):
+def topology(output, *, always=(), buggy=(), held=None, broken=None, dying_in=None, state=None):
     spout = MemoryTransactionalSpout([[word] for word in "abcdef"], Fields("word"), 1)
     builder = TransactionalTopologyBuilder("t", "spout", spout, 1)
-    builder.set_bolt("check", Checking(always), 1).shuffle_grouping("spout")
+    builder.set_bolt("check", Checking(always, buggy), 1).shuffle_grouping("spout")
     builder.set_committer_bolt("keep", Keeping(held, broken, dying_in), 1).global_grouping("check")
     builder.set_state("words", state or DeltaState(output / "words", Fields("word: string"), Fields("n: long")))
     return builder.build()
@@ -185,7 +187,15 @@ def test_a_bug_at_the_first_try_carries_no_story(tmp_path, command_line):
     with pytest.raises(UserCodeError) as caught:
         run_inline(topology(tmp_path, broken=2), Config(group_transactions_max=1))
     assert "what happened" not in str(caught.value)
-    assert "that was in transaction 2, component 'keep'\n" in explained(command_line, tmp_path, 2)
+    text = explained(command_line, tmp_path, 2)
+    assert "attempt 1 failed in 'keep': ValueError: a bug" in text
+    assert "that was in transaction 2, component 'keep'\n" in text
+    with pytest.raises(UserCodeError) as caught:
+        run_inline(topology(tmp_path, buggy=("c",)), Config(group_transactions_max=1))
+    assert "what happened" not in str(caught.value)
+    text = explained(command_line, tmp_path, 3)
+    assert "attempt 1 failed in 'check': ValueError: a bug" in text
+    assert "without an answer" not in text
 
 
 def test_a_stalled_commit_carries_its_story(tmp_path):
@@ -219,6 +229,29 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     assert "the next run resumes with transaction " in text
     run_inline(topology(tmp_path), Config())
     assert "transaction 3: committed\n  attempt   attempt 1, epoch 2" in explained(command_line, tmp_path, 3)
+
+
+def test_a_run_that_dies_after_its_tables_are_written(tmp_path, command_line):
+    """What every table has is committed, although neither the coordinator state nor the snapshot has it yet."""
+    crash = Crash(at=3, only="group.commit.before")
+    assert not run_with_crash(
+        lambda: two_tables(tmp_path), crash, Config(max_spout_pending=6, group_transactions_max=1)
+    )
+    assert set(read_table(tmp_path / "total")["txid"].to_pylist()) == {3}
+    assert read_snapshot(snapshot_path(tmp_path / METADATA_DIR, "crash"))[1].committed == 2
+    assert "transaction 3: committed\n" in explained(command_line, tmp_path, 3)
+    assert "the last committed transaction is 3\n" in explained(command_line, tmp_path, 1)
+    assert "the next run resumes with transaction 4\n" in explained(command_line, tmp_path, 4)
+
+
+def test_a_run_that_dies_between_two_tables(tmp_path, command_line):
+    """What one table has and another lacks is not committed for certain: the next start finishes it."""
+    crash = Crash(at=6, only="table.write.before")
+    assert not run_with_crash(
+        lambda: two_tables(tmp_path), crash, Config(max_spout_pending=6, group_transactions_max=1)
+    )
+    assert "the last committed transaction is 2\n" in explained(command_line, tmp_path, 1)
+    assert "transaction 3: committed" not in explained(command_line, tmp_path, 3)
 
 
 def test_a_process_number_that_came_again(tmp_path, command_line):
@@ -257,9 +290,12 @@ def test_a_snapshot_without_the_window(tmp_path, command_line, txid, line):
 
 
 def test_without_a_snapshot(tmp_path, command_line):
-    """The journal alone tells what is committed, and of its last group that it can't be sure."""
+    """The journal and the tables tell what is committed; without the tables, its last group is not certain."""
     run_inline(topology(tmp_path), Config(group_transactions_max=1))
     snapshot_file(tmp_path).unlink()
+    assert "transaction 6: committed" in explained(command_line, tmp_path, 6)
+    assert "transaction 7: not committed; the last committed one is 6" in explained(command_line, tmp_path, 7)
+    shutil.rmtree(tmp_path / "words")
     assert "transaction 5: committed" in explained(command_line, tmp_path, 5)
     assert "transaction 6: attempt 1, epoch 1, entered in the journal" in explained(command_line, tmp_path, 6)
     assert "transaction 7: not committed; the last committed one is 5" in explained(command_line, tmp_path, 7)

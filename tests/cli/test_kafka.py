@@ -67,7 +67,7 @@ def test_without_the_client(command_line, monkeypatch):
     result = command_line("kafka", "dev", "--folder", "kafka")
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: confluent-kafka is not installed: pip install 'txtopo[kafka]'\n",
+        "error: confluent-kafka is not installed: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n",
     )
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from click import Context
+from click.testing import CliRunner
 
 from txtopo.cli.main import txtopo
 
@@ -23,6 +24,52 @@ def test_a_run_imports_nothing_that_other_commands_need():
     others = ["kazoo", "txtopo.cli.audit", "txtopo.cli.repair", "txtopo.testing.simulation.world"]
     command = [sys.executable, "-c", LOADED, "txtopo.cli.run", *others]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "txtopo.cli.run\n"
+
+
+WITHOUT_EXTRAS = """
+import sys
+for name in ("confluent_kafka", "delta", "httpx", "prometheus_client", "starlette", "uvicorn"):
+    sys.modules[name] = None
+from click.testing import CliRunner
+from txtopo.cli.main import txtopo
+for command in sys.stdin.read().splitlines():
+    result = CliRunner().invoke(txtopo, command.split(), prog_name="txtopo")
+    print(result.exit_code, result.output.strip().splitlines()[-1])
+"""
+
+
+def test_a_command_without_its_extra_says_how_to_install_it(tmp_path):
+    """One line with the remedy, whichever command it is and wherever the import is; nothing is on an index."""
+    (tmp_path / "mine.py").write_text("import confluent_kafka\n")
+    (tmp_path / "hidden.py").write_text("def topology():\n    import prometheus_client\n")
+    extras = {
+        "cluster dev": "cluster",
+        "nimbus": "cluster",
+        "supervisor": "cluster",
+        "list": "cluster",
+        "submit examples.ring": "cluster",
+        "logs mine": "cluster",
+        "run examples.ring --metrics 0": "metrics",
+        "show mine": "kafka",
+        "show hidden": "metrics",
+    }
+    command = [sys.executable, "-c", WITHOUT_EXTRAS]
+    given = "\n".join(extras)
+    said = subprocess.run(command, input=given, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    for (command_line, extra), line in zip(extras.items(), said.splitlines(), strict=True):
+        assert line.startswith(("1 error: ", "2 error: ")), (command_line, line)
+        assert line.endswith(f"in txtopo's checkout, .venv/bin/pip install '.[{extra}]'"), (command_line, line)
+
+
+def test_ctrl_c_while_a_command_is_imported(monkeypatch):
+    """One line and the status of an interrupted command, as later on."""
+
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("txtopo.cli.main.importlib.import_module", interrupted)
+    result = CliRunner().invoke(txtopo, ["show", "examples.ring"], prog_name="txtopo")
+    assert (result.exit_code, result.output) == (130, "error: interrupted\n")
 
 
 def test_every_command_is_found():

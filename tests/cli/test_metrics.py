@@ -170,4 +170,4 @@ def test_package_that_is_missing(command_line, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     result = command_line("run", "examples.global_count", "--metrics", "0")
     assert result.exit_code == 2
-    assert "pip install 'txtopo[metrics]'" in result.stderr
+    assert "pip install '.[metrics]'" in result.stderr

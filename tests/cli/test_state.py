@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 from deltalake import DeltaTable
 
+from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
+from spouts.kafka.records import KafkaRecord
 from state import DeltaState
 from txtopo import Fields
 from txtopo.journal.journal import (
@@ -102,18 +105,41 @@ def test_what_cannot_be_shown_is_told_in_words(command_line, table, options, exp
 
 
 def test_a_folder_that_is_no_table_is_refused(command_line, tmp_path):
-    """So is a table that no topology made."""
+    """What to give instead is said with it."""
     result = command_line("state", str(tmp_path))
     assert (result.exit_code, "is not a table of a txtopo state" in result.stderr) == (1, True)
 
 
+def test_a_table_of_a_plain_topology_is_shown(command_line, tmp_path):
+    """Dead letters too; there is no transaction to name or to ask for."""
+    DeltaDeadLetters(str(tmp_path / "dead")).take(
+        [DeadLetter(KafkaRecord(None, b"v", "topic", 0, 7, None, ()), 3, "no")]
+    )
+    result = command_line("state", str(tmp_path / "dead"), "--format", "jsonl")
+    assert (result.exit_code, json.loads(result.stdout)["reason"]) == (0, "no")
+    assert result.stderr == "1 row; the table is of no state, so its rows have no transactions\n"
+    refused = command_line("state", str(tmp_path / "dead"), "--txid", "1")
+    assert (refused.exit_code, "read it without a txid" in refused.stderr) == (1, True)
+
+
 def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_path):
-    """One that is not there, and one that holds tables; and ``--nearest`` is nothing by itself."""
+    """One that is not there, a file, and one that holds tables; and ``--nearest`` is nothing by itself."""
+    (tmp_path / "file").touch()
+    assert command_line("state", "file").stderr.endswith("file is not a table of a txtopo state: it is a file\n")
     assert command_line("state", "nowhere").stderr.endswith(
         "nowhere is not a table of a txtopo state: there is no such folder\n"
     )
     assert "it is a folder of tables; give one of words in it" in command_line("state", str(tmp_path / "out")).stderr
     assert command_line("state", table, "--nearest").stderr == "error: --nearest needs --txid\n"
+
+
+def test_a_damaged_log_is_told_in_words(command_line, table):
+    """No traceback of delta-rs."""
+    (entry,) = pathlib.Path(table, "_delta_log").glob("*2.json")
+    entry.write_text("{")
+    result = command_line("state", table)
+    assert (result.exit_code, "cannot be read; it may be damaged" in result.stderr) == (1, True)
+    assert "Traceback" not in result.output
 
 
 @pytest.fixture

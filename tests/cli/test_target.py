@@ -55,6 +55,7 @@ def test_a_topology_is_found_from_the_current_folder(command_line, target, optio
             (),
             "module inner.topo has no 'nothing_like_it'; there are: config, made",
         ),
+        ("inner", (), "'inner' is a folder, not a module; its modules are inner.topo"),
         ("inner/topo.py", (), "'inner/topo.py' is a path; name the module: inner.topo"),
         ("inner.topo:config", (), "inner.topo:config returns something of type Config; it must be a Topology"),
         ("inner.topo:Fields", (), "inner.topo:Fields returns something of type Fields; it must be a Topology"),
@@ -74,6 +75,8 @@ def test_what_is_not_there_is_told_in_one_line(command_line, target, options, ex
     [
         ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("import sys\ndef topology():\n    sys.exit()", "the function that makes topology broken failed: SystemExit"),
         ("x = (", "SyntaxError: '(' was never closed"),
         (
             "def topology():\n    raise KeyError('k')",

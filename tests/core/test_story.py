@@ -9,6 +9,7 @@ from txtopo.core.coordinator import STORIES_KEPT
 from txtopo.core.events import Failed
 from txtopo.core.spout_policy import OPAQUE
 from txtopo.core.story import ENTRIES_KEPT_FIRST, ENTRIES_MAX, LINES_MAX, REASON_CHARACTERS_MAX, Happening, Story
+from txtopo.errors import UserCodeError
 from txtopo.testing.scenario import (
     Scenario,
     attempt,
@@ -21,6 +22,7 @@ from txtopo.testing.scenario import (
     lost,
     processed,
     recovered,
+    rule_broken,
     ticked,
 )
 
@@ -51,7 +53,7 @@ def test_a_transaction_that_commits_at_its_first_try():
     assert told(story.coordinator, 2)[-1] == (10, "attempt 1 processing in job 1")
     tell(story, ticked(30), committed("1:1"), group_ended(1))
     assert told(story.coordinator, 1)[-2:] == [(20, "attempt 1 committing in group 1"), (30, "attempt 1 committed")]
-    assert not story.coordinator.story(1).has_trouble
+    assert not story.coordinator.story(1).has_trouble_besides("")
 
 
 def test_a_failure_and_its_replay():
@@ -74,8 +76,49 @@ def test_a_failure_and_its_replay():
         (40, "attempt 2 processed"),
         (40, "attempt 2 committing in group 1"),
     ]
-    assert story.coordinator.story(1).has_trouble
     assert story.coordinator.story(1).last_failure.own_reason == "no\nmore"
+
+
+def test_a_bug_is_told_with_its_own_reason():
+    """The end of its job, which comes with it, does not hide the reason; the error itself needs no such story."""
+    story = Scenario(limits(window=2, job=2))
+    begin(story, 2)
+    bug = UserCodeError("no zebras", component="count", txid=2, attempt=1)
+    story.coordinator.handle(processed("1:1"), rule_broken(bug, "2:1"), job_ended(1))
+    assert told(story.coordinator, 2)[2:] == [
+        (0, "attempt 1 processing in job 1"),
+        (0, "attempt 1 failed in 'count': no zebras"),
+    ]
+    assert told(story.coordinator, 1)[2:] == [(0, "attempt 1 processing in job 1"), (0, "attempt 1 processed")]
+    assert not story.coordinator.story(2).has_trouble_besides(str(bug))
+
+
+def test_a_bug_in_a_replay_is_told_with_the_failure_before_it():
+    """The story of a transaction that had failed before is more than its last error."""
+    story = Scenario(limits(window=1))
+    begin(story, 1)
+    tell(story, failed("1:1"), job_ended(1))
+    bug = UserCodeError("no zebras")
+    story.coordinator.handle(rule_broken(bug, "1:2"), job_ended(2))
+    assert [text for _, text in told(story.coordinator, 1)][3:] == [
+        "attempt 1 failed: it failed",
+        "attempt 2 processing in job 2",
+        "attempt 2 failed: no zebras",
+    ]
+    assert story.coordinator.story(1).has_trouble_besides(str(bug))
+
+
+def test_a_bug_in_the_commit_phase_is_told():
+    """With the group in which it was found; its followers have returned."""
+    story = Scenario(limits(window=2, job=2))
+    begin(story, 2)
+    tell(story, processed("2:1"), processed("1:1"), job_ended(1))
+    story.coordinator.handle(rule_broken(UserCodeError("no zebras"), "1:1"), group_ended(1))
+    assert [text for _, text in told(story.coordinator, 1)][-2:] == [
+        "attempt 1 committing in group 1",
+        "attempt 1 failed: no zebras",
+    ]
+    assert [text for _, text in told(story.coordinator, 2)][-1] == "attempt 1 returned: its group ended without it"
 
 
 def test_a_failure_in_the_commit_phase_returns_the_rest():

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import pkgutil
-import re
+
+import pytest
 
 import committers
 import spouts
 import state
 import txtopo
-from tests.docs.test_pages import DOCS
+from tests.docs.api import API, ENTRY, summary_of, with_lists
 
-ENTRIES = [
-    entry
-    for page in (DOCS / "api").glob("*.md")
-    for entry in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-]
+PAGES = sorted(API.glob("*.md"))
+ENTRIES = [entry for page in PAGES for entry in ENTRY.findall(page.read_text(encoding="utf-8"))]
 
 
 def test_every_public_name_is_in_the_reference():
@@ -30,3 +28,13 @@ def test_every_entry_exists():
     """What the reference names can be imported under that name."""
     for entry in ENTRIES:
         pkgutil.resolve_name(entry)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_says_what_its_names_are(page):
+    """As text, too: each name with the first line of its docstring; ``python -m tests.docs.api`` writes them."""
+    text = page.read_text(encoding="utf-8")
+    assert text == with_lists(text)
+    for entry in ENTRY.findall(text):
+        assert f"\n- `{entry.rpartition('.')[2]}`: {summary_of(entry)}\n" in text
+        assert summary_of(entry).endswith("."), entry

@@ -15,7 +15,7 @@ def test_without_the_client(monkeypatch):
     result = CliRunner().invoke(main, [])
     assert (result.exit_code, result.output) == (
         1,
-        "Error: a load needs confluent-kafka: pip install 'txtopo[kafka]'\n",
+        "Error: a load needs confluent-kafka: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n",
     )
 
 

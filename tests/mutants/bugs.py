@@ -419,10 +419,19 @@ BUGS = (
     Bug(
         "a compaction that is not synced",
         "state/delta/opened_table.py",
-        "                sync_files(set(self._table.file_uris()) - files)\n                sync_log(self._location.folder)\n",
+        "                sync_files(self._location.paths_of(self._table, set(self._table.file_uris()) - files))\n"
+        "                sync_log(self._location.folder)\n",
         "                pass\n",
         subjects=(),
         tests=("tests/recovery/test_power_loss.py",),
+    ),
+    Bug(
+        "files are looked for at the percent-encoded path of their table",
+        "state/delta/log/location.py",
+        '        return [f"{self.folder}{uri.removeprefix(_FILE_SCHEME).removeprefix(root)}" for uri in uris]\n',
+        "        return list(uris)\n",
+        subjects=(),
+        tests=("tests/state/delta/log/test_location.py",),
     ),
     Bug(
         "a write of a dead process counts before it is synced",

@@ -119,6 +119,6 @@ def test_without_delta_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.metadata as importlib_metadata
 
     monkeypatch.setattr("importlib.metadata.version", not_installed)
-    with pytest.raises(ConfigError, match=r"'enrich' uses Delta .*pip install 'txtopo\[spark-delta\]'"):
+    with pytest.raises(ConfigError, match=r"'enrich' uses Delta .*pip install '.\[spark-delta\]'"):
         check_delta_can_start(Config(), ["enrich"])
     check_delta_can_start(Config({"spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0"}), ["enrich"])

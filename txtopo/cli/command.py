@@ -5,9 +5,10 @@ Exit statuses: 0 success, 1 an error of the run, 2 a mistake in the command line
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txtopo.errors import InternalError, TxtopoError
+from txtopo.extras import extra_of, how_to_install
 
 EXIT_INTERRUPTED = 130
 """The exit status of a command that Ctrl-C interrupted, by the convention of shells."""
@@ -38,6 +40,23 @@ class YourCodeError(click.ClickException):
         """Print the message in red."""
         del file
         print_error(self.message)
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Return a context for the imports of an extra's packages.
+
+    Raises:
+        CommandLineError: one of them is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if extra_of(error) is None:
+            raise
+        raise CommandLineError(
+            f"this needs the package {error.name!r}, which is not installed: {how_to_install(extra)}"
+        ) from error
 
 
 class WholeNumber(click.IntRange):

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
@@ -50,18 +51,29 @@ class _Known:
     """The known facts about a topology's run."""
 
     parts: Sequence[JournalPart]
+    committed: int
+    """The last transaction that is committed for certain."""
     writer: Writer | None
     snapshot: Snapshot | None
 
-    @property
-    def committed(self) -> int:
-        """The last transaction that is committed for certain."""
-        known = [0] if self.snapshot is None else [self.snapshot.committed]
-        if self.parts:
-            newest = self.parts[-1]
-            known.append(newest.header.committed)
-            known += [entry.last for entry in newest.entries[:-1]]  # the last entry's group may still be in progress
-        return max(known)
+    @classmethod
+    def of(cls, journal: Path, parts: Sequence[JournalPart], found: tuple[Writer, Snapshot] | None) -> _Known:
+        """Return what journal, tables and snapshot tell; a snapshot that lags behind the others is brought forward."""
+        writer, snapshot = found or (None, None)
+        committed = 0 if snapshot is None else snapshot.committed
+        if parts and parts[-1].entries and committed < parts[-1].entries[-1].last:
+            before = parts[-1].entries[-1].first - 1  # the last entry's group may still be in progress
+            committed = max(committed, before, committed_in_tables(journal) or 0)
+        elif parts:
+            committed = max(committed, parts[-1].header.committed)
+        if snapshot is not None:
+            snapshot = attrs.evolve(
+                snapshot,
+                committed=committed,
+                last_begun=max(committed, snapshot.last_begun),
+                transactions=tuple(each for each in snapshot.transactions if each.txid > committed),
+            )
+        return cls(parts, committed, writer, snapshot)
 
 
 @click.command("explain", cls=Command)
@@ -89,13 +101,14 @@ def _known(target: OutputFolder | Target) -> _Known:
         ConfigError: there is neither.
     """
     metadata_dir, topology_id = _metadata_dir(target)
-    parts = read_journal(find_journal(metadata_dir, topology_id))
+    journal = find_journal(metadata_dir, topology_id)
+    parts = read_journal(journal)
     found = None if topology_id is None else read_snapshot(snapshot_path(metadata_dir, topology_id))
     if found is None or (parts and not _is_of(found[0], parts[-1])):
         if not parts:
             raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
-        return _Known(parts, None, None)
-    return _Known(parts, *found)
+        return _Known.of(journal, parts, None)
+    return _Known.of(journal, parts, found)
 
 
 def _is_of(writer: Writer, part: JournalPart) -> bool:
@@ -128,10 +141,8 @@ def _lines(known: _Known, txid: int) -> list[str]:
             "no run has recorded which transactions have begun; the next run resumes after the last committed one",
         ]
     if txid > last_begun:
-        raise ConfigError(
-            f"transaction {txid} has not begun: the last one that has is {last_begun or 'none yet'}, the last "
-            f"committed one is {known.committed or 'none yet'}"
-        )
+        far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
+        raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
     window = _window_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
     return [*window, *_run_lines(known.snapshot, known.writer)]
 

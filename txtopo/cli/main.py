@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import io
 import sys
-from typing import cast
+from typing import Any, cast
 
 import click
 
@@ -36,6 +36,9 @@ _COMMANDS = {
 """Module and attribute of each command, imported on use, so that no command waits for imports of another."""
 
 
+_EXIT_INTERRUPTED = 130
+"""As :data:`txtopo.cli.command.EXIT_INTERRUPTED`, which may not be imported yet."""
+
 _HIDDEN = {"driver": "cluster.driver:driver"}
 """Commands that daemons run."""
 
@@ -55,6 +58,14 @@ class _Commands(click.Group):
             return None
         module, _, attribute = {**_COMMANDS, **_HIDDEN}[cmd_name].partition(":")
         return cast("click.Command", getattr(importlib.import_module(f"txtopo.cli.{module}"), attribute))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; tell of a Ctrl-C during its imports as commands themselves do."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.secho("error: interrupted", fg="red", bold=True, err=True)
+            ctx.exit(_EXIT_INTERRUPTED)
 
 
 def _version() -> str:

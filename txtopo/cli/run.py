@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
 from txtopo.cli.display.acked import AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
@@ -144,10 +144,8 @@ def _served(target: Target, address: tuple[str, int] | None, console: Console) -
     if address is None:
         yield None
         return
-    try:
+    with needs_extra("metrics"):
         from txtopo.engine.metrics import RunMetrics, serving  # noqa: PLC0415 - the extra, when it is needed
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"{error}; --metrics needs one more package: pip install 'txtopo[metrics]'") from error
     metrics = RunMetrics.of(target.topology)
     with serving(metrics, *address) as url:
         console.print(f"metrics: {url}", soft_wrap=True)

@@ -46,7 +46,8 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Show the keys and values of a state's Delta table, each with the last transaction that touched it.
 
-    TABLE is the folder of the table, as 'txtopo show' prints it.
+    TABLE is the folder of the table, as 'txtopo show' prints it. It may also be another Delta table, such as those that
+    plain topologies write; its rows have no transactions.
 
     With --consistent it is the folder that holds all tables of a topology. They are shown as of the same transaction:
     that of --txid, or the last one that every table has. The topology may be running.
@@ -60,11 +61,9 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
         _show_all(table, txid, limit, keys, form, nearest=nearest)
         return
     rows = read_table(table, txid, nearest)
-    last = pc.max(rows[TXID]).as_py() if TXID in rows.column_names else None
     found = _sorted(_with_keys(rows, keys))
     shown = _show(found, limit, form)
-    written = "nothing is written yet" if last is None else f"the last transaction is {last}"
-    _say(f"{_count(shown, found, rows)}; {written}")
+    _say(f"{_count(shown, found, rows)}; {_written(rows)}")
 
 
 def _show_all(  # noqa: PLR0913 - as above
@@ -147,6 +146,13 @@ def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:
         return words
     more = "; --limit N shows more" if shown.num_rows < found.num_rows else ""
     return f"{words} of {rows.num_rows:,}{more}"
+
+
+def _written(rows: pa.Table) -> str:
+    if TXID not in rows.column_names:
+        return "the table is of no state, so its rows have no transactions"
+    last = pc.max(rows[TXID]).as_py()
+    return "nothing is written yet" if last is None else f"the last transaction is {last}"
 
 
 def _say(text: str) -> None:

@@ -22,10 +22,27 @@ from txtopo.cli.command import CommandLineError, YourCodeError
 from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, settable_parameters
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TxtopoError
+from txtopo.extras import extra_of, how_to_install
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
 
 DEFAULT_ATTRIBUTE = "topology"
+
+_FOLDERS_NAMED_MAX = 5
+
+
+class NoModuleError(CommandLineError):
+    """There is no module of that name.
+
+    Args:
+        name: the name.
+        near: a suggestion, as the end of the message; empty if nothing is near.
+    """
+
+    def __init__(self, name: str, near: str) -> None:
+        super().__init__(f"there is no module {name!r}{near}")
+        self.near = near
 
 
 @attrs.frozen
@@ -101,6 +118,10 @@ def load_target(text: str, pairs: Sequence[str], folder: Path | None = None) -> 
     values = parse_pairs(pairs)
     name, _, attribute = text.partition(":")
     module = import_module(name, folder)
+    if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
+        names = [each.name for each in pkgutil.iter_modules(module.__path__, f"{name}.")]
+        advice = f"; its modules are {', '.join(names)}" if names else "; give the topology's module"
+        raise CommandLineError(f"{name!r} is a folder, not a module{advice}")
     found = find_attribute(module, attribute or DEFAULT_ATTRIBUTE)
     function = found if callable(found) and not isinstance(found, Topology) else None
     given = divide(values, function, _defaults(module))
@@ -173,9 +194,29 @@ def _folder_or_target(target: str, pairs: tuple[str, ...]) -> Path | Target:
         if pairs:
             raise ConfigError(f"{target} is a folder; --set needs a MODULE")
         return Path(target)
+    near = _near_folder(Path(target))
     if os.sep in target and not target.endswith(".py"):
-        raise ConfigError(f"there is no folder {target}; give a module, or the folder that holds a topology's tables")
-    return load_target(target, pairs)
+        advice = near or "; give a module, or the folder that holds a topology's tables"
+        raise ConfigError(f"there is no folder {target}{advice}")
+    try:
+        return load_target(target, pairs)
+    except NoModuleError as error:
+        raise CommandLineError(
+            f"there is neither a folder nor a module {target!r}{near or error.near or _folders_with_records()}"
+        ) from error
+
+
+def _near_folder(path: Path) -> str:
+    """Return a suggestion for a folder that does not exist; empty if none beside it has a similar name."""
+    if not path.parent.is_dir():
+        return ""
+    close = difflib.get_close_matches(path.name, sorted(each.name for each in path.parent.iterdir() if each.is_dir()))
+    return f"; did you mean the folder {str(path.with_name(close[0]))!r}?" if close else ""
+
+
+def _folders_with_records() -> str:
+    found = sorted(each.parent.name for each in Path.cwd().glob(f"*/{METADATA_DIR}"))[:_FOLDERS_NAMED_MAX]
+    return f"; runs have left records in {', '.join(found)}" if found else ""
 
 
 def import_module(name: str, first: Path | None = None) -> ModuleType:
@@ -195,14 +236,17 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
-        raise CommandLineError(f"there is no module {name!r}{_near_module(name, error.name)}") from error
+        raise NoModuleError(name, _near_module(name, error.name)) from error
     except TxtopoError:
         raise
     except (TypeError, ValueError) as error:
         if not name or name.startswith("."):
             raise CommandLineError(f"{name!r} is not a module name; give one as 'package.module'") from error
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
-    except Exception as error:
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a program without a main guard would end the command
         raise YourCodeError(_explain(f"module {name} cannot be imported", error)) from error
 
 
@@ -256,7 +300,7 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
         return function(*positional, **named)
     except TxtopoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise YourCodeError(_explain(f"{what} failed", error)) from error
 
 
@@ -268,7 +312,9 @@ def _explain(what: str, error: BaseException) -> str:
         return f"{what}: {type(error).__name__}: {error.msg}{where}"
     outside = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
     where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
-    return f"{what}: {type(error).__name__}: {error}{where}; --debug shows the traceback"
+    extra = extra_of(error) if isinstance(error, ImportError) else None
+    remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
+    return f"{what}: {type(error).__name__}: {error}{where}; {remedy}"
 
 
 def _near_module(name: str, missing: str) -> str:

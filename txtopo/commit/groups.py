@@ -428,4 +428,4 @@ def _failure_events(outcome: GroupOutcome) -> list[Event]:
             return [Fenced(error)]
         case error:
             assert error is not None, "a failed attempt has a failure"
-            return [RuleBroken(error)]
+            return [RuleBroken(error, outcome.failed)]

@@ -351,7 +351,7 @@ class Coordinator:
             case StopRequested():
                 self._stop(Stop(StopReason.REQUESTED))
             case RuleBroken():
-                self._stop(Stop(StopReason.FAILED, event.error))
+                self._break_rule(event)
             case Fenced():
                 self._group = None  # do not wait for its end: it belongs to the successor
                 self._stop(Stop(StopReason.FAILED, event.error))
@@ -425,6 +425,14 @@ class Coordinator:
                 is_logged=event.is_logged,
                 component=event.component,
             )
+
+    def _break_rule(self, event: RuleBroken) -> None:
+        """Stop the run; end the attempt with the reason, which the end of its job would not know."""
+        self._stop(Stop(StopReason.FAILED, event.error))
+        for transaction in self._live(() if event.attempt is None else [event.attempt]):
+            component = getattr(event.error, "component", None)
+            self._note(transaction, Happening.FAILED, str(event.error), component)
+            transaction.move(Trigger.FAIL)
 
     def _fail(
         self,

@@ -148,6 +148,8 @@ class RuleBroken:
     """The user's code has a bug, or input can't be read: the run stops after the group in flight."""
 
     error: Exception
+    attempt: TransactionAttempt | None = None
+    """The attempt that found it, if it was one."""
 
 
 @attrs.frozen

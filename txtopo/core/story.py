@@ -110,10 +110,9 @@ class Story:
     entries: tuple[StoryEntry, ...] = ()
     left_out: int = 0
 
-    @property
-    def has_trouble(self) -> bool:
-        """Whether it contains a failure, a rollback or giving up."""
-        return any(entry.what in _TROUBLE for entry in self.entries)
+    def has_trouble_besides(self, reason: str) -> bool:
+        """Return whether it contains a failure, a rollback or giving up for another reason than ``reason``."""
+        return any(entry.what in _TROUBLE and entry.reason != shortened(reason) for entry in self.entries)
 
     @property
     def last_failure(self) -> StoryEntry | None:

@@ -255,7 +255,7 @@ class RunLoop:
         if isinstance(error, TxtopoError) and error.txid is not None:
             story = self._core.story(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
-            if story.has_trouble or (is_long and story.entries):
+            if story.has_trouble_besides(str(error)) or (is_long and story.entries):
                 error.story = str(story)
 
     # The loop.
@@ -589,4 +589,4 @@ def _answer(outcome: Processing) -> Event:
         case FailedException() as failure:
             return failed(outcome.attempt, failure, outcome.metadata)
         case error:
-            return RuleBroken(error)
+            return RuleBroken(error, outcome.attempt)

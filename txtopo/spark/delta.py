@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.extras import how_to_install
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -30,8 +31,6 @@ _IVY = "spark.jars.ivy"
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _SNAPSHOT_PARTITIONS_HERE = "4"
 """The number of tasks in which Delta reads a table's log on this machine; Delta's default of 50 is for clusters."""
-
-_REMEDY = "pip install 'txtopo[spark-delta]' installs compatible versions of delta-spark and Spark"
 
 _DELTA_PACKAGE = re.compile(r"io\.delta:(?P<artifact>delta-spark_[^:,]+):(?P<version>[^:,\s]+)")
 
@@ -86,7 +85,8 @@ def check_delta_can_start(config: Config, users: Sequence[str]) -> None:
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
             f"{_who(users)}, but delta-spark, which names the JARs for Spark {pyspark.__version__}, is not installed: "
-            f"{_REMEDY}; or name the JARs in {_PACKAGES} or spark.jars"
+            f"{how_to_install('spark-delta')}, which also installs a Spark that goes with it; or name the JARs in "
+            f"{_PACKAGES} or spark.jars"
         ) from None
 
 

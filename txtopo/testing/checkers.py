@@ -16,7 +16,7 @@ from txtopo.api.state import Key, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Event, Failed, JobEnded, JobLost, Processed, Progressed, Recovered, Ticked
+from txtopo.core.events import Event, Failed, JobEnded, JobLost, Processed, Progressed, Recovered, RuleBroken, Ticked
 from txtopo.core.invariants import validate
 from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
 from txtopo.core.transitions import Status
@@ -99,6 +99,8 @@ class CoreChecker:
                 case Processed() if self._is_live(event.attempt):
                     self.processed.add(event.attempt)
                 case Failed() if self._is_live(event.attempt):
+                    self.failed.add(event.attempt)
+                case RuleBroken() if event.attempt is not None and self._is_live(event.attempt):
                     self.failed.add(event.attempt)
                 case Progressed():
                     self._move(event.attempts)

@@ -1,6 +1,6 @@
 """Start real Kafka brokers for tests: one or three, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
 
-They need confluent-kafka (``pip install 'txtopo[kafka]'``), Java 17 and, the first time, Maven Central or a mirror of
+They need confluent-kafka (the extra ``kafka``), Java 17 and, the first time, Maven Central or a mirror of
 it that Spark is told of.
 """
 
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyspark
 
 from txtopo.errors import ConfigError
+from txtopo.extras import how_to_install
 from txtopo.spark.packages import fetched_jars
 from txtopo.spark.versions import check_java
 from txtopo.testing.servers import READY_SECS, JavaServer, free_port, pyspark_jars
@@ -500,7 +501,7 @@ def _client() -> Any:
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra of the installation
     except ImportError:
-        raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
+        raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
     return confluent_kafka
 
 

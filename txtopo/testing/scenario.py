@@ -277,9 +277,9 @@ def stop_requested() -> StopRequested:
     return StopRequested()
 
 
-def rule_broken(error: Exception) -> RuleBroken:
-    """Return the event that the user's code has a bug."""
-    return RuleBroken(error)
+def rule_broken(error: Exception, text: str | None = None) -> RuleBroken:
+    """Return the event that the user's code has a bug, found in an attempt if ``text`` names one."""
+    return RuleBroken(error, None if text is None else attempt(text))
 
 
 def fenced(error: Exception) -> Fenced:

@@ -23,6 +23,7 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.client_properties import ClientProperties, Value
 from txtopo.errors import ConfigError
+from txtopo.extras import how_to_install
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def _connect_to_broker(settings: Any) -> Any:
     try:
         from spouts.kafka.plain.confluent import ConfluentClient  # noqa: PLC0415 - an extra of the installation
     except ImportError:
-        raise ConfigError("confluent-kafka is not installed: pip install 'txtopo[kafka]'") from None
+        raise ConfigError(f"confluent-kafka is not installed: {how_to_install('kafka')}") from None
     return ConfluentClient(settings)
 
 

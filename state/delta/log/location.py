@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
@@ -11,10 +12,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text
+from txtopo.errors import ConfigError
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
 _FILE_SCHEME = "file://"
+
+_UNUSABLE = re.compile(r"[\x00-\x1f\[\]\\^|]|%[0-9A-Fa-f]{2}")
+"""What delta-rs 1.6 fails or panics at in a local path, or takes for an encoded character."""
 
 _LOG_ENTRY = re.compile(r"^(\d{20}\..*(json|parquet)|_last_checkpoint)$")
 """Names of real log entries; a crash in the first Delta write may leave other files in the log folder."""
@@ -36,10 +41,15 @@ class Location:
 
     @staticmethod
     def resolve(path: str, options: dict[str, str] | None) -> Location:
-        """Return the location of ``path``; a relative path is relative to the working directory."""
+        """Return the location of ``path``; a relative path is relative to the working directory.
+
+        Raises:
+            ConfigError: delta-rs cannot use the path.
+        """
         if _is_remote(path):
             return Location(path.rstrip("/"), options, None)
         folder = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
+        _check(str(folder))
         return Location(str(folder), options, folder)
 
     def handle(self, version: int | None = None) -> DeltaTable:
@@ -60,10 +70,26 @@ class Location:
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""
+        if self.folder is not None and self.folder.is_file():
+            return None
         try:
             return self.handle()
         except TableNotFoundError:
             return None
+
+    def paths_of(self, table: DeltaTable, uris: Iterable[str]) -> list[str]:
+        """Return the paths of files of a local table; addresses in an object store stay as they are.
+
+        delta-rs percent-encodes the path of the table, but not the names below it, in which a % is a %.
+
+        Args:
+            table: a handle of the table.
+            uris: some of its ``file_uris()``.
+        """
+        if self.folder is None:
+            return list(uris)
+        root = table.table_uri.removeprefix(_FILE_SCHEME).rstrip("/")
+        return [f"{self.folder}{uri.removeprefix(_FILE_SCHEME).removeprefix(root)}" for uri in uris]
 
     def foreign_file(self) -> Path | None:
         """Return a file in the folder of a table to be created, or None if the folder is free.
@@ -79,6 +105,20 @@ class Location:
             if file.is_file() and not is_left_over:
                 return file
         return None
+
+
+def _check(path: str) -> None:
+    """Refuse a local path that delta-rs would take for another one, or not at all."""
+    found = _UNUSABLE.search(path)
+    if found is not None:
+        raise ConfigError(f"a table cannot be at {path}: delta-rs cannot use {found[0]!r} in a path; rename the folder")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"a table cannot be at {path!r}: the path is not UTF-8 in this locale; set PYTHONUTF8=1 or a UTF-8 locale, "
+            "or rename the folder"
+        ) from None
 
 
 def parent_of(path: str) -> str | None:

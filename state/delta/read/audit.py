@@ -209,7 +209,8 @@ class _Reader:
         try:
             return read_rows(table, schema)
         except WORLD_ERRORS as error:
-            if self.location.folder is None or not all(Path(path).is_file() for path in table.file_uris()):
+            paths = self.location.paths_of(table, table.file_uris())
+            if self.location.folder is None or not all(Path(path).is_file() for path in paths):
                 return None
             raise StateAccessError(
                 f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "

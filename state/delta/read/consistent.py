@@ -53,11 +53,11 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application, state_application
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
-from txtopo.errors import DivergenceError, StateAccessError
+from txtopo.errors import DivergenceError, StateAccessError, TxtopoError
 from txtopo.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
 from txtopo.journal.journal import FOLDER, JournalHeader
 
-__all__ = ["ConsistentView", "read_tables"]
+__all__ = ["ConsistentView", "committed_in_tables", "read_tables"]
 
 TRIES_MAX = 20
 """The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
@@ -144,6 +144,25 @@ def read_tables(
         txid=txid,
         cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
     )
+
+
+def committed_in_tables(journal: Path) -> int | None:
+    """Return the last transaction that every table of a journal has; None if tables and journal do not tell.
+
+    Args:
+        journal: the journal's folder.
+    """
+    try:
+        end = read_end(journal)
+        if end is None:
+            return None
+        handles = _take_handles(journal.parent, end.header, None)
+        _refuse_repair(handles, end.header)
+        again = read_end(journal)
+    except (TxtopoError, *WORLD_ERRORS):
+        return None
+    is_current = again is not None and again.header.epoch == end.header.epoch
+    return end.bound({name: handle.txid for name, handle in handles.items()}) if is_current else None
 
 
 def _end_of(metadata_dir: Path) -> JournalEnd:

@@ -50,6 +50,8 @@ def read_table(
 ) -> pa.Table:
     """Return the rows of a state's table (key fields, value fields, txid), without its topology.
 
+    A Delta table of no state, such as those that plain topologies write, is returned as it is: its rows have no txid.
+
     Args:
         path: the table's path.
         txid: the last transaction to see; None for the latest.
@@ -57,15 +59,27 @@ def read_table(
         storage_options: options for an object store.
 
     Raises:
-        ConfigError: there is no table of a state.
-        StateAccessError: see :func:`read_snapshot`; or the transaction was written together with others, and the table
-            has no version between them. The message names the nearest transactions that can be shown.
+        ConfigError: there is no table; or ``txid`` is given, and the table is of no state.
+        StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
+            with others, and the table has no version between them. The message names the nearest that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
-    table = location.existing()
-    owner = None if table is None else Owner.of(table)
-    if table is None or owner is None:
+    try:
+        table = location.existing()
+    except WORLD_ERRORS as error:
+        raise StateAccessError(
+            f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
+            cause=plain_text(error),
+        ) from error
+    if table is None:
         raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
+    owner = Owner.of(table)
+    if owner is None and txid is not None:
+        raise ConfigError(
+            f"the table at {location.address} is of no state, so its rows have no transactions: read it without a txid"
+        )
+    if owner is None:
+        return read_snapshot(location, "", pa.schema(table.schema()), None)
     application = state_application(owner.topology_id, owner.state)
     return read_snapshot(location, application, shown_schema(table, owner.kind), txid, is_exact=not nearest)
 
@@ -75,6 +89,8 @@ def _advice(location: Location) -> str:
     folder = location.folder
     if folder is not None and not folder.exists():
         return ": there is no such folder"
+    if folder is not None and not folder.is_dir():
+        return ": it is a file"
     tables = [] if folder is None or not folder.is_dir() else sorted(folder.glob(f"*/{LOG_FOLDER}"))
     if tables:
         return f": it is a folder of tables; give one of {', '.join(path.parent.name for path in tables)} in it"

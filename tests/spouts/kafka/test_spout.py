@@ -550,4 +550,7 @@ except ConfigError as error:
 def test_without_the_client():
     """Everything imports without confluent-kafka; whoever wants to connect is told how to install it."""
     said = subprocess.run([sys.executable, "-c", WITHOUT_CLIENT], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert said.stdout == "the spouts of Kafka need confluent-kafka: pip install 'txtopo[kafka]'\n"
+    assert (
+        said.stdout
+        == "the spouts of Kafka need confluent-kafka: in txtopo's checkout, .venv/bin/pip install '.[kafka]'\n"
+    )

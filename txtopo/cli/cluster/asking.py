@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from txtopo.cli.command import Command, CommandLineError, format_option
+from txtopo.cli.command import Command, format_option, needs_extra
 from txtopo.cli.settings import parse_pairs
 
 DEFAULT_CONFIG = Path("~/.txtopo/cluster.toml")
@@ -41,11 +41,9 @@ def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _client(path: Path | None, seeds: str | None) -> Iterator[Any]:
-    try:
+    with needs_extra("cluster"):
         from txtopo.cluster.client import ClusterClient  # noqa: PLC0415 - the extra's packages, when they are needed
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
     default = DEFAULT_CONFIG.expanduser()
     config = ClusterConfig.read(
         path or (default if default.is_file() else None), {"nimbus.seeds": seeds} if seeds else {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.command import Command, needs_extra
 from txtopo.cli.settings import parse_pairs
 from txtopo.errors import RuleError
 
@@ -59,7 +59,7 @@ def supervisor(path: Path | None, pairs: tuple[str, ...], log_file: Path | None,
 
 
 def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | None, log_format: str) -> None:
-    try:
+    with needs_extra("cluster"):
         from txtopo.cluster import daemon  # noqa: PLC0415 - the extra's packages are imported when they are needed
         from txtopo.cluster.api import NimbusApi  # noqa: PLC0415
         from txtopo.cluster.logs import log_to  # noqa: PLC0415
@@ -67,8 +67,6 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
         from txtopo.cluster.supervisor import Supervisor  # noqa: PLC0415
         from txtopo.cluster.supervisor_api import SupervisorApi  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"{error}; daemons need more packages: pip install 'txtopo[cluster]'") from error
     log_to(log_file, log_format)
     log = logging.getLogger(f"txtopo.{kind}")
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from types import FrameType
 import attrs
 import click
 
-from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
 from txtopo.cli.settings import parse_pairs
 
 _LOOK_SECS = 0.2
@@ -63,11 +63,9 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     For trying things out: kill what you like. Ctrl-C ends all of them in good order, with the topologies' drivers;
     started again in the same folder, the topologies go on.
     """
-    try:
+    with needs_extra("cluster"):
         from txtopo.cluster.driver import child_environment  # noqa: PLC0415 - as above
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415 - the extra, when it is needed
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
     values = parse_pairs(pairs)
     config = ClusterConfig(values)  # finds mistakes now, not in each daemon
     cluster_token(Path(config["cluster.token.file"]))

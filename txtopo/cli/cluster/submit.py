@@ -13,7 +13,7 @@ import attrs
 import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
-from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.command import Command, CommandLineError, needs_extra
 from txtopo.cli.settings import parse_pairs
 from txtopo.cli.target import DEFAULT_ATTRIBUTE, Target, load_target
 from txtopo.errors import SubmissionError
@@ -43,12 +43,10 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     A MODULE is packed with all imported modules that are not installed; what they import besides must be installed
     where drivers run. The topology is built here, and once more from nothing but the archive, before it is sent.
     """
-    try:
+    with needs_extra("cluster"):
         from txtopo.cluster.daemon import version  # noqa: PLC0415 - as above
         from txtopo.cluster.driver import kind_of  # noqa: PLC0415 - as above
         from txtopo.cluster.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
     if name is not None:
         check_name(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import subprocess
@@ -249,12 +250,19 @@ def test_what_a_table_holds_can_be_read_without_its_topology(path):
 
 
 def test_what_is_no_state_cannot_be_read(path):
-    """A path without a state's table gets an error that says so."""
+    """A path without a table gets an error that says so, and so does a transaction of a table that has none."""
     with pytest.raises(ConfigError, match="not a table of a txtopo state"):
         read_table(path)
     write_deltalake(path, pa.table({"n": [1]}))
-    with pytest.raises(ConfigError, match="not a table of a txtopo state"):
-        read_table(path)
+    with pytest.raises(ConfigError, match="is of no state, so its rows have no transactions: read it without a txid"):
+        read_table(path, 1)
+
+
+def test_a_table_of_a_plain_topology_is_read_as_it_is(path):
+    """Its sinks and dead letters are at least once, so their rows have no txid."""
+    rows = {"topic": ["t"], "value": [b"v"], "timestamp": [datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)]}
+    write_deltalake(path, pa.table(rows))
+    assert read_table(path).to_pylist() == [{name: values[0] for name, values in rows.items()}]
 
 
 def test_history_that_is_gone_is_refused(path):

@@ -1,0 +1,55 @@
+"""Where a table is: paths of every kind, and those that delta-rs can't use."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from state import DeltaState, read_table
+from state.delta.log.location import Location
+from state.delta.read.audit import read_histories
+from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
+from txtopo import Config, Fields
+from txtopo.audit.checks import audit
+from txtopo.errors import ConfigError
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import FOLDER, read_journal
+
+ODD = ["with spaces", "größe 日本", "100%", "a#b?c&d=e", "it's a (box) {1}", "plus+colon:semi;comma,"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_topology_runs_in_a_folder_of_any_name(tmp_path, name):
+    """Its tables are written, synced, kept up and audited; delta-rs writes such paths with percent signs."""
+    output = tmp_path / name
+    options = {"upkeep_every_writes": 2, "files_max": 1}
+    assert run_with_crash(lambda: two_tables(output, **options), Crash(), Config(group_transactions_max=1))
+    assert sum(read_table(output / "words")["n"].to_pylist()) == sum(read_table(output / "total")["n"].to_pylist()) > 0
+    parts = read_journal(output / METADATA_DIR / FOLDER)
+    assert not audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True)).findings
+
+
+@pytest.mark.parametrize("name", ["plain", *ODD])
+def test_the_paths_of_files(tmp_path, name):
+    """They exist, also where the value of a partition is such a name."""
+    path = tmp_path / name / "rows"
+    rows = pa.table({"day": ODD, "n": [1] * len(ODD)})
+    write_deltalake(path, rows, partition_by=["day"])
+    location = Location.resolve(os.fspath(path), None)
+    handle = location.handle()
+    found = location.paths_of(handle, handle.file_uris())
+    assert len(found) == len(ODD)
+    assert all(pathlib.Path(each).is_file() for each in found)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb"])
+def test_a_path_that_delta_cannot_use_is_refused(tmp_path, name):
+    """It would be taken for another folder, or fail in delta-rs; nothing is written."""
+    state = DeltaState(tmp_path / name / "words", key=Fields("word: string"), value=Fields("n: long"))
+    with pytest.raises(ConfigError, match="a table cannot be at"):
+        state.open("t", "words", "life", 1)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,23 @@
+"""Extras: packages that only a part of txtopo needs, and how to install them."""
+
+from __future__ import annotations
+
+_EXTRAS = {
+    "confluent_kafka": "kafka",
+    "delta": "spark-delta",
+    "httpx": "cluster",
+    "prometheus_client": "metrics",
+    "starlette": "cluster",
+    "uvicorn": "cluster",
+}
+"""The extra that brings a package, by the package's name in Python."""
+
+
+def how_to_install(extra: str) -> str:
+    """Return how to install an extra, as the end of an error message."""
+    return f"in txtopo's checkout, .venv/bin/pip install '.[{extra}]'"
+
+
+def extra_of(error: ImportError) -> str | None:
+    """Return the extra that has the package that could not be imported; None if none has it."""
+    return None if error.name is None else _EXTRAS.get(error.name.partition(".")[0])
