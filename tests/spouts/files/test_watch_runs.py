@@ -124,6 +124,27 @@ def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Pa
         store.close()
 
 
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> None:
+    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
+    store = SqliteStore(tmp_path / "coordinator.sqlite")
+    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+    log = FileLog(place)
+    log.begin("/in", {"/in": 1})
+    for number in range(4):
+        log.admit([InputFile(f"{number}.txt", "", 1, 1)], 0)
+    log.remove([2, 3])
+    log.rename("/", "in/")
+    log.remove([0, 1])
+    log.rename("/in")
+    if is_read_back:
+        log = FileLog(place)
+    assert (len(log), log.next_number) == (0, 4)
+    log.admit([InputFile("4.txt", "", 1, 1)], 0)
+    assert log.of_name("4.txt").number == 4
+    store.close()
+
+
 def test_a_look_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look lists a folder once, and looks at a bounded number of its files, however many were taken from it."""
     for number in range(5_000):
