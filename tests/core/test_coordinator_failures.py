@@ -262,6 +262,18 @@ def test_pauses_double_with_each_job_lost_in_a_row() -> None:
         story >> ticked(800) << run(6, "1:6")
 
 
+def test_pauses_are_bounded() -> None:
+    """However many losses in a row a user allows, the next try comes after at most 64 times the first pause."""
+    with Scenario(limits(window=1, job_failures=100)) as story:
+        begin(story, 1)
+        now = 0
+        for number, pause_ms in enumerate([100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400, 6_400], 1):
+            story >> lost(number)
+            story >> ticked(now + pause_ms - 1)
+            now += pause_ms
+            story >> ticked(now) << run(number + 1, f"1:{number + 1}")
+
+
 def test_too_many_jobs_lost_in_a_row_stop_the_run() -> None:
     """Spark can't run anything: the run stops and says what is below it."""
     with Scenario(limits(window=1, job_failures=1)) as story:
