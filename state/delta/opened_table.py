@@ -248,6 +248,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             last = self.last_txid or 0
             self._is_visible(last)
             if self._changed_since(None) is None:
+                self.make_durable()
                 return
             self._write_once(last, functools.partial(self._fence.mark, self._table, last), None)
             self._forget()
@@ -365,7 +366,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             )
 
     def _write_once(self, txid: int, write: Callable[[], pa.Table | None], writes: W | None) -> bool:
-        """Write the version after the handle's; return False if another writer took it.
+        """Write the version after the handle's; return False if there is one already, perhaps this very write.
 
         Args:
             txid: the transaction that the write makes visible.
@@ -383,10 +384,8 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             rows = write()
             self._table.update_incremental()
         except WORLD_ERRORS as error:
-            is_there = self._recover(txid, before, error)
-            if is_there:
-                self.make_durable()
-            return is_there
+            self._look_again(txid, before, error)
+            return False
         reach("delta.write.landed")
         fresh = self._location.paths_of(self._table, set(self._table.file_uris()) - files)
         self._sync(txid, before + 1, fresh)
@@ -405,25 +404,21 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
         except OSError as error:
             raise self._failure("it was written, but may not survive a power loss", error, txid) from error
 
-    def _recover(self, txid: int, before: int, error: Exception) -> bool:
-        """Find out whether a write that raised ``error`` was made.
+    def _look_again(self, txid: int, before: int, error: Exception) -> None:
+        """Open the table again after a write on top of version ``before`` has raised ``error``.
 
-        The cases are, in this order:
+        If there is a new version, it may be another writer's, or our own, whose answer was lost: callers look for
+        their transaction, and sync it or try again.
 
-        1. A newer coordinator has opened the table: raise LostLead.
-        2. The write was made, and a later step failed: return True.
-        3. Another version took its place, so it may be tried again: return False.
-        4. Anything else: raise FailedException.
+        Raises:
+            LostLead: a newer coordinator has opened the table.
+            FailedException: there is no new version.
         """
         self._table = self._fresh_handle()
         self._fence.check(self._table)
         self._see_others()
-        last = self._fence.last_txid(self._table)
-        if last is not None and last >= txid:
-            return True
-        if self._table.version() > before:
-            return False
-        raise self._failure("its table could not be written", error, txid) from error
+        if self._table.version() == before:
+            raise self._failure("its table could not be written", error, txid) from error
 
     def _fresh_handle(self) -> DeltaTable:
         try:

@@ -226,6 +226,22 @@ def test_a_lost_job_is_taken_apart() -> None:
         story >> ticked(100) << run(2, "1:2") << run(3, "3:2") << run(4, "4:2")
 
 
+def test_what_was_lost_alone_stays_alone() -> None:
+    """A transaction that loses a job of its own is no safer company than before: its neighbours do not join it."""
+    with Scenario(limits(window=2, jobs=1)) as story:
+        story >> recovered() << ask(1, 2)
+        story >> begun(1) << save(1) << ask(2, 1) << run(1, "1:1")
+        story >> begun(2) << save(2)
+        story >> lost(1) << run(2, "2:1")
+        story >> failed("2:1")
+        story >> ticked(100)
+        story >> job_ended(2) << run(3, "1:2")
+        story >> lost(3) << run(4, "2:2")
+        story >> failed("2:2")
+        story >> ticked(300)
+        story >> job_ended(4) << run(5, "1:3")
+
+
 def test_pauses_double_with_each_job_lost_in_a_row() -> None:
     """A cluster in trouble is given time: 100, 200, 400 ms; a processed attempt ends the row."""
     with Scenario(limits(window=1, job=1)) as story:
@@ -244,6 +260,18 @@ def test_pauses_double_with_each_job_lost_in_a_row() -> None:
         story >> lost(5)
         story >> ticked(799)
         story >> ticked(800) << run(6, "1:6")
+
+
+def test_pauses_are_bounded() -> None:
+    """However many losses in a row a user allows, the next try comes after at most 64 times the first pause."""
+    with Scenario(limits(window=1, job_failures=100)) as story:
+        begin(story, 1)
+        now = 0
+        for number, pause_ms in enumerate([100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400, 6_400], 1):
+            story >> lost(number)
+            story >> ticked(now + pause_ms - 1)
+            now += pause_ms
+            story >> ticked(now) << run(number + 1, f"1:{number + 1}")
 
 
 def test_too_many_jobs_lost_in_a_row_stop_the_run() -> None:

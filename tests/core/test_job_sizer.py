@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txtopo.core.actions import Process
 from txtopo.core.coordinator import Coordinator
+from txtopo.core.events import JobEnded, Processed
 from txtopo.core.job_sizer import FIRST_JOB_TRANSACTIONS, JobSizer
 from txtopo.core.limits import Limits
 from txtopo.testing.scenario import begun, recovered
@@ -111,3 +112,16 @@ def test_large_transactions_of_a_backlog() -> None:
     assert first.after(8, 13_000, LIMITS).transactions_max == 3
     assert first.after(8, 12_000, LIMITS).transactions_max == 16, "it may have been the start"
     assert first.after(8, 50_000, LIMITS).transaction_us is None, "cold packs teach nothing"
+
+
+def test_only_jobs_that_began_before_the_first_one_ended_are_cold() -> None:
+    """The time of a transaction is learnt from the first job that finds the executors started, and not before."""
+    core = Coordinator(Limits(9, 4, 2, 64, timeout_ms=1_000, job_target_ms=1_000))
+    core.handle(recovered())
+    core.handle(begun(*range(1, 10)))
+    learnt = []
+    for job_id in (1, 2, 3):
+        processed = [Processed(core.window[txid].attempt, None) for txid in core.jobs[job_id]]
+        core.handle(*processed, JobEnded(job_id, 600))
+        learnt.append(core.transaction_us)
+    assert learnt == [None, None, 200_000]

@@ -139,6 +139,7 @@ def test_a_name_that_is_gone_is_forgotten(growing):
     growing.write("a.txt", "1\n", mtime_secs=100)
     growing.wait()
     assert growing.begin()
+    growing.commit(0)
     (growing.folder / "a.txt").unlink()
     growing.wait()
     growing.write("a.txt", "1\n", mtime_secs=100)  # not committed yet: it was put back
@@ -213,6 +214,31 @@ def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
     assert growing.drain() == {"1": 1, "2": 1, "3": 1}
 
 
+def test_a_file_that_is_gone_when_a_part_is_taken_is_asked_for(growing):
+    """It is not forgotten: its rest is not lost, and nothing of it is read twice when it is back."""
+    growing.options = {"batch_bytes": 4}
+    growing.start()
+    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
+    growing.wait()
+    assert growing.begin()
+    growing.commit()
+    (growing.folder / "a.txt").unlink()
+    with pytest.raises(InputError, match=r"a.txt is taken up to 4 .* now it is missing; put the original file"):
+        growing.wait()
+    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
+    assert growing.drain() == {"1": 1, "2": 1, "3": 1}
+
+
+def test_the_oldest_file_comes_first(growing):
+    """Of files that are new at one look, whatever their names."""
+    growing.options = {"batch_files_max": 1}
+    growing.start()
+    for name, mtime_secs in (("c.txt", 100), ("a.txt", 300), ("b.txt", 200), ("d.txt", 200)):
+        growing.write(name, f"{name}\n", mtime_secs=mtime_secs)
+    growing.drain()
+    assert [metadata["ranges"][0][0] for metadata in growing.saved] == ["c.txt", "b.txt", "d.txt", "a.txt"]
+
+
 def test_a_file_that_changes_before_its_turn_is_another_one(growing):
     """What was admitted and not taken yet is admitted again when it has settled; nothing is read of the former."""
     growing.options = {"batch_bytes": 2}
@@ -265,6 +291,23 @@ def test_a_folder_that_is_not_there_for_a_while(growing, caplog):
     growing.folder.rmdir()
     away.rename(growing.folder)
     assert growing.drain() == expected + Counter("d")
+
+
+def test_another_folder_with_the_same_names(growing):
+    """Names alone do not make it the folder that files were taken from: that one may come back."""
+    for name in "ab":
+        growing.write(f"{name}.txt", f"{name}\n", mtime_secs=100)
+    growing.start()
+    expected = growing.drain().copy()
+    away = growing.folder.with_name("away")
+    growing.folder.rename(away)
+    growing.folder.mkdir()
+    other = growing.write("a.txt", "other\n", mtime_secs=200)
+    assert growing.drain() == expected
+    other.unlink()
+    growing.folder.rmdir()
+    away.rename(growing.folder)
+    assert growing.drain() == expected
 
 
 @pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "a*"])

@@ -15,12 +15,14 @@ import pytest
 
 from spouts.files.listing import InputFile
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from state import DeltaState, MemoryState, SqliteStore, read_table
+from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
+from tests.recovery.crashes import CrashError, CrashingLead, Fuse
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
 from txtopo import Config, Fields
+from txtopo.api.store import Put
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -122,6 +124,87 @@ def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Pa
         assert log.of_name(files[1].name) == Admitted(1, files[1].name, 1, 1)
         assert (files[0].name in log, log.next_number) == (False, 30_000)
         store.close()
+
+
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_number_is_never_given_twice(tmp_path: Path, is_read_back: bool) -> None:
+    """A new file never gets the number of one that was taken, also when that has left and the log was compacted."""
+    store = SqliteStore(tmp_path / "coordinator.sqlite")
+    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+    log = FileLog(place)
+    log.begin("/in", {"/in": 1})
+    for number in range(4):
+        log.admit([InputFile(f"{number}.txt", "", 1, 1)], 0)
+    log.remove([2, 3])
+    log.rename("/", "in/")
+    log.remove([0, 1])
+    log.rename("/in")
+    if is_read_back:
+        log = FileLog(place)
+    assert (len(log), log.next_number) == (0, 4)
+    log.admit([InputFile("4.txt", "", 1, 1)], 0)
+    assert log.of_name("4.txt").number == 4
+    store.close()
+
+
+def test_what_a_crash_left_of_a_compaction_is_not_read() -> None:
+    """A store may divide a long write, so a compaction may be cut short: the next one begins anew."""
+    store = MemoryStore()
+    place = LogPlace(store, store.take_lead("topology", "test"), "topology/source")
+    log = FileLog(place)
+    log.begin("/in", {"/in": 1})
+    log.admit([InputFile("a.txt", "", 1, 1)], 0)
+    records = [store.read(f"{place.generation(0)}/{name}") for name in store.children(place.generation(0))]
+    place.lead.write([Put(place.record(1, 90 + index), record) for index, record in enumerate(records) if record])
+    log = FileLog(place)
+    log.remove([0])
+    log.rename("/")
+    assert len(log) == len(FileLog(place)) == 0
+
+
+def test_a_log_knows_its_own_metadata() -> None:
+    """A log that was begun anew is another one, however many records it has had."""
+    store = MemoryStore()
+    log = FileLog(LogPlace(store, store.take_lead("topology", "test"), "topology/source"))
+    log.begin("/in", {"/in": 1})
+    mark = log.mark
+    assert log.holds(mark)
+    log.admit([InputFile("a.txt", "", 1, 1)], 0)
+    assert log.holds(mark)
+    log.begin("/in", {"/in": 1})
+    assert not log.holds(mark)
+    assert not log.holds(None)
+
+
+def test_entries_are_told_apart_by_their_folders() -> None:
+    """Those that were found in other folders are known, whichever folder was first, and whatever is removed."""
+    log = FileLog(None)
+    log.begin("/", {"/in": 1})
+    log.admit([InputFile(name, "", 1, 1) for name in ("a", "b", "c")], 0)
+    log.remove([2])
+    assert log.folder_of({"/in": 2}) == 1
+    log.admit([InputFile("d", "", 1, 1), InputFile("e", "", 1, 1)], 1)
+    log.remove([4])
+    assert [[entry.name for entry in log.others_than(folder)] for folder in (0, 1, 2)] == [
+        ["d"],
+        ["a", "b"],
+        ["a", "b", "d"],
+    ]
+    log.remove([0, 1])
+    assert [len(log.others_than(folder)) for folder in (0, 1, 2)] == [1, 0, 1]
+    log.unite(0, [1])
+    assert [len(log.others_than(folder)) for folder in (0, 1, 2)] == [0, 1, 1]
+
+
+def test_a_file_is_not_known_before_that_is_durable() -> None:
+    """If the store does not take an admission, the file is still new."""
+    store = MemoryStore()
+    lead = CrashingLead(store.take_lead("topology", "test"), Fuse(steps=2))
+    log = FileLog(LogPlace(store, lead, "topology/source"))
+    log.begin("/in", {"/in": 1})
+    with pytest.raises(CrashError):
+        log.admit([InputFile("a.txt", "", 1, 1)], 0)
+    assert ("a.txt" in log, log.next_number) == (False, 0)
 
 
 def test_a_look_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,6 +361,19 @@ def test_a_rows_file_without_keys(tmp_path) -> None:
     assert write_rows_file(str(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
 
 
+@pytest.mark.parametrize("keys", [(), ("n",)], ids=["as they came", "by key"])
+def test_a_rows_file_of_many_portions(tmp_path, keys) -> None:
+    """A file is written in portions of a million rows: none is doubled or lost where they meet."""
+    count = 2_000_001
+    table = pa.table({"n": np.arange(count, dtype=np.int32)})
+    file = write_rows_file(str(tmp_path), "7-1", table, keys)
+    with pa.memory_map(file.path) as mapped:
+        written = pa.ipc.open_file(mapped).read_all()["n"].to_numpy()
+    assert (file.rows, file.offsets[-1], len(written)) == (count, count, count)
+    assert np.array_equal(np.sort(written), table["n"])
+    assert np.array_equal(read_rows_file(file)["n"], written)
+
+
 def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
     """A bucket that has become too large is split, and keeps every row, where the group touches one key of it."""
     state = opened(tmp_path, executors=InlineExecutors(1))

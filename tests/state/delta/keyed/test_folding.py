@@ -142,6 +142,40 @@ def test_a_key_asked_for_after_rows_were_folded(tmp_path) -> None:
     assert rows(tmp_path) == {"a": (11, 2), "b": (102, 2)}
 
 
+def test_keys_and_then_rows_in_one_transaction(tmp_path) -> None:
+    """What a bolt puts and updates before it folds rows is kept, and a key that comes twice is updated twice."""
+    state = opened(tmp_path)
+    group = GroupState(state)
+    view = group.begin(1)
+    view.put("a", 1)
+    assert view.multi_update(["b", "b"], lambda old: (old or 0) + 1) == [1, 2]
+    view.multi_reduce({"b": 5, "c": 3}, operator.add)
+    view.finish()
+    state.write(1, group.writes())
+    assert rows(tmp_path) == {"a": (1, 1), "b": (7, 1), "c": (3, 1)}
+
+
+@pytest.mark.parametrize("way", ["get", "put", "other function"])
+def test_several_transactions_had_folded_before(tmp_path, way) -> None:
+    """Whatever ends the folding of rows, all that was folded before counts, each by its own function."""
+    state = opened(tmp_path)
+    state.write(1, {key: state.make_value(1, n) for key, n in {"a": 10, "zero": 0}.items()})
+    group = GroupState(state)
+    reduce_in(group, 2, {"a": 3, "b": 1})
+    reduce_in(group, 3, {"a": 4, "b": 1}, {"a": 1})
+    view = group.begin(4)
+    match way:
+        case "get":
+            assert view.get("a").value == 18
+        case "put":
+            view.put("c", 0)
+    view.multi_reduce({"a": 5, "b": -7, "zero": -5}, max)
+    view.finish()
+    state.write(4, group.writes())
+    shown = {key: n for key, (n, _) in rows(tmp_path).items() if key != "c"}
+    assert shown == {"a": 18, "b": 2, "zero": 0}
+
+
 def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
     """What a transaction has folded before it failed is gone."""
     state = opened(tmp_path)
@@ -229,6 +263,75 @@ def test_rows_and_keys_take_turns(tmp_path) -> None:
         view.finish()
         state.write(txid, group.writes())
     assert rows(tmp_path) == {"a": (33, 6), "b": (6, 5), "c": (30, 6)}
+
+
+def add(n):
+    return lambda old: (old or 0) + n
+
+
+KEYS, AMOUNTS = st.sampled_from("abcd"), st.integers(-9, 9)
+CALLS = st.one_of(
+    st.tuples(st.just("get"), KEYS),
+    st.tuples(st.just("put"), KEYS, AMOUNTS),
+    st.tuples(st.just("remove"), KEYS),
+    st.tuples(st.just("update"), st.lists(KEYS, min_size=1, max_size=4), AMOUNTS),
+    st.tuples(st.sampled_from([operator.add, max, min]), st.dictionaries(KEYS, AMOUNTS)),
+)
+
+
+@pytest.mark.parametrize(
+    "make", [opened, lambda _: MemoryState(KEY, VALUE).open("t", "s", "life", 1)], ids=["delta", "memory"]
+)
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.lists(CALLS, max_size=5), st.booleans()), max_size=3), max_size=3))
+def test_any_calls_in_any_order(tmp_path_factory, make, groups) -> None:
+    """Single keys, several, and folds by one function or another, in any order, are what they are of a dictionary."""
+    state = make(tmp_path_factory.mktemp("calls"))
+    kept, txid = {}, 0
+    for transactions in groups:
+        group = GroupState(state)
+        for calls, fails in transactions:
+            txid += 1
+            view, seen = group.begin(txid), dict(kept)
+            for name, *arguments in calls:
+                match name, arguments:
+                    case "get", [key]:
+                        found = view.get(key)
+                        assert (found and found.value) == seen.get(key)
+                    case "put", [key, n]:
+                        view.put(key, n)
+                        seen[key] = n
+                    case "remove", [key]:
+                        view.remove(key)
+                        seen.pop(key, None)
+                    case "update", [keys, n]:
+                        view.multi_update(keys, add(n))
+                        for key in keys:
+                            seen[key] = seen.get(key, 0) + n
+                    case function, [values]:
+                        view.multi_reduce(values, function)
+                        seen |= {key: function(seen[key], n) if key in seen else n for key, n in values.items()}
+            view.check()
+            if fails:
+                view.discard()
+            else:
+                view.finish()
+                kept = seen
+        writes = group.writes()
+        if writes:
+            state.write(txid, writes)
+    shown = state.snapshot().to_pydict()
+    assert dict(zip(shown["word"], shown["n"], strict=True)) == kept
+
+
+def test_values_of_one_key_are_folded_in_their_order(tmp_path) -> None:
+    """A function that minds the order gets the earlier value first, whether stored or in the same rows."""
+    state = opened(tmp_path, value=Fields("s: string"))
+    for txid, values in ((1, ["x", "y"]), (2, ["z"])):
+        group = GroupState(state)
+        reduce_in(group, txid, pa.table({"word": ["a"] * len(values), "s": values}))
+        state.write(txid, group.writes())
+    assert rows(tmp_path) == {"a": ("xyz", 2)}
 
 
 def test_rows_of_several_key_fields_in_every_kind_of_state(tmp_path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from contextlib import nullcontext
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -72,6 +76,23 @@ def test_a_write_never_moves_behind_another_one(path, put):
     assert read_table(path).num_rows == 2
 
 
+@pytest.mark.parametrize("other", [1, 3])
+def test_of_two_that_open_a_table_at_once_the_newer_leads(path, monkeypatch, other):
+    """Another marks the table after one has looked at the fence: markers never fall, so the older one is refused."""
+    opened(path, 1)
+    mark = DeltaTable.create_write_transaction
+
+    def marked_second(table, *arguments, **options):
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", mark)
+        opened(path, other)
+        mark(table, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", marked_second)
+    with nullcontext() if other == 1 else pytest.raises(LostLead):
+        opened(path, 2)
+    opened(path, 3)
+
+
 def test_a_leader_outlasts_a_zombie_that_keeps_writing(path):
     """A new leader gets its marker in, however the old one writes, and the old one then stops."""
     zombie = opened(path, 1)
@@ -139,6 +160,54 @@ def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeyp
     with pytest.raises(DivergenceError, match="WRITE made version"):
         state.write(3, counted(3, b=1))
     assert state.last_txid == 2
+
+
+@pytest.mark.parametrize("way", ["rows", "staged", "marker"])
+def test_a_write_that_landed_but_raised_is_durable(path, monkeypatch, way):
+    """The answer to a Delta write may be lost: if the write is there it counts, so it is synced like any other."""
+    state = opened(path)
+    staged = state.stage(1, counted(1, a=1))
+    synced = set()
+    sync = os.fsync
+    where, name = (DeltaTable, "create_write_transaction") if way == "marker" else (delta_opened, "put_rows")
+    write = getattr(where, name)
+
+    def unanswered(*arguments, **options):
+        write(*arguments, **options)
+        raise OSError(errno.EIO, "the answer was lost")
+
+    def noting(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(where, name, unanswered)
+    monkeypatch.setattr(os, "fsync", noting)
+    if way == "staged":
+        state.write_staged(staged)
+    else:
+        state.write(1, {} if way == "marker" else counted(1, a=1))
+    assert rows_of(state) == ([] if way == "marker" else [("a", 1, 1)])
+    table = DeltaTable(path)
+    log = path / "_delta_log"
+    assert {log / f"{table.version():020d}.json", log, path, *map(Path, table.file_uris())} <= synced
+    monkeypatch.undo()
+    state.write(2, counted(2, a=2))
+    assert rows_of(state) == [("a", 2, 2)]
+
+
+def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch):
+    """The error says where and why, and once the fault is over, the same write is made."""
+    state = opened(path)
+
+    def on_a_full_disk(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_opened, "put_rows", on_a_full_disk)
+        with pytest.raises(FailedException, match=r"could not be written\n.*No space left"):
+            state.write(1, counted(1, a=1))
+    state.write(1, counted(1, a=1))
+    assert rows_of(state) == [("a", 1, 1)]
 
 
 def test_versions_that_change_no_row_are_harmless(path, monkeypatch):

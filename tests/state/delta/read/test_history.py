@@ -92,6 +92,18 @@ def test_before_the_group_began_a_table_is_what_it_was(tmp_path):
         read_table(tmp_path / "words", 16)
 
 
+def test_at_the_first_transaction_of_a_group(tmp_path):
+    """The group holds it: the table as of it is not the one before the group, whatever can be shown instead."""
+    state = keyed(tmp_path)
+    write(state, 10, a=(1, 10))
+    write(state, 20, a=(2, 15))
+    write(state, 30, a=(3, 25))
+    enter(tmp_path, state, (1, 10), (11, 14), (15, 20), (21, 30))
+    assert [counts(tmp_path, txid) for txid in (14, 15, 16, 20)] == [{"a": 1}, {"a": 2}, {"a": 2}, {"a": 2}]
+    with pytest.raises(StateAccessError, match="written as of 20 and as of 30"):
+        read_table(tmp_path / "words", 21)
+
+
 def test_all_tables_alike(tmp_path):
     """``read_tables`` is exact, or refuses; what it is asked for is what it says."""
     state = keyed(tmp_path)
