@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from tests.acking.topologies import Alone, Pass
@@ -460,6 +463,36 @@ def test_status():
     counts = dict(status.counts)
     assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
     assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
+
+
+class WritesSlowly(RichBolt):
+    """Hands each tuple to a slow write, and takes note of its end."""
+
+    go = threading.Event()
+
+    def prepare(self, config, context, collector):
+        self.context, self.collector, self.written = context, collector, []
+
+    def execute(self, tuple):
+        self.context.offload(self.go.wait, lambda _: self.written.append(tuple["word"]))
+        self.collector.ack(tuple)
+
+
+def test_slow_calls_keep_a_run_from_its_end():
+    """A worker is not idle while a slow call is under way, nor before its end was told: else the run would drop it."""
+    running, spout = started(WritesSlowly())
+    worker, (bolt,) = running.workers[0], running.objects["bolt"]
+    spout.feed(None)
+    running.run()
+    assert (worker.pending(), worker.offloaded(), worker.is_idle()) == (0, 1, False)
+    bolt.go.set()
+    end = time.monotonic() + 30
+    while not bolt.written:
+        assert not worker.is_idle()
+        assert time.monotonic() < end
+        worker.run_pass()
+    assert (bolt.written, worker.is_idle()) == (["word None"], True)
+    worker.close()
 
 
 def test_lag():

@@ -117,8 +117,6 @@ class _Loop:
         """By the epoch that sends."""
         self._early: list[Incoming] = []
         """Channels of epochs that the driver has not told of yet."""
-        self._congested: set[int] = set()
-        """The epochs that have said that too much waits for them."""
         self._is_congested = False
         self._activity = 0
         self._is_over = False
@@ -142,6 +140,7 @@ class _Loop:
             while not self._is_over:
                 self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
                 self._pass_began = time.monotonic()
+                self._body.set_throttled(is_throttled=self._is_congested or bool(self._roster.congested))
                 has_worked = self._body.run_pass()
                 self._activity += has_worked
                 self._weigh()
@@ -234,7 +233,6 @@ class _Loop:
 
     def _part_from(self, dead: int) -> None:
         """Drop the channels to and from an epoch that has died, and what waits for it."""
-        self._congested.discard(dead)
         for peer in self._roster:
             if peer.epoch == dead:
                 self._unconnected.pop(peer.worker, Backlog()).close()
@@ -294,11 +292,9 @@ class _Loop:
                 self._roster.received[sender] += 1
                 self._body.receive(message[1:])
             elif kind == _CONGESTED:
-                self._congested.add(sender)
-                self._throttle()
+                self._roster.congested.add(sender)
             else:
-                self._congested.discard(sender)
-                self._throttle()
+                self._roster.congested.discard(sender)
 
     def _send(self, worker: int, frame: bytes) -> None:
         self._roster.sent[self._roster[worker].epoch] += 1
@@ -343,15 +339,10 @@ class _Loop:
             self._is_congested = is_congested
             for channel in self._outgoing.values():
                 self._put(channel, _CONGESTED if is_congested else _FREE)
-            self._throttle()
 
     def _unsent_memory_max(self) -> int:
         """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
         return self._job.watermark_bytes // max(1, len(self._roster))
-
-    def _throttle(self) -> None:
-        assert self._body is not None, "welcomed before"
-        self._body.set_throttled(is_throttled=self._is_congested or bool(self._congested))
 
     # -- what the driver is told
 
