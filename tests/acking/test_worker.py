@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
@@ -478,14 +480,64 @@ class WritesSlowly(RichBolt):
         self.collector.ack(tuple)
 
 
+class Sees(Fed):
+    """Notes whose turn the worker says it is, wherever its code is called."""
+
+    seen: ClassVar[list[str]] = []
+    ask: ClassVar[Callable[[], str]]
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.note()
+        context.offload(int, lambda _: self.note())
+
+    def next_tuple(self):
+        super().next_tuple()
+        self.note()
+
+    def ack(self, message_id):
+        self.note()
+
+    def fail(self, message_id):
+        self.note()
+
+    def close(self):
+        self.note()
+
+    def note(self):
+        self.seen.append(type(self).ask())
+
+
+def test_whose_turn_it_is():
+    """Wherever a component's code runs in the loop, other threads can learn which task it is; in between, none."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Sees(), 1).set_num_tasks(2)
+    builder.set_bolt("bolt", Pass()).shuffle_grouping("spout")
+    running = Alone(builder.build())
+    (worker,) = running.workers
+    Sees.ask = worker.busy_with
+    running.activate()
+    assert Sees.seen == ["task 1 of 'spout'", "task 2 of 'spout'"]
+    running.objects["spout"][0].feed(1)
+    end = time.monotonic() + 30
+    while worker.offloaded():
+        assert time.monotonic() < end
+        worker.run_pass()
+    worker.run_pass()
+    assert set(Sees.seen) == {"task 1 of 'spout'", "task 2 of 'spout'"}
+    assert worker.busy_with() == ""
+    worker.close()
+
+
 def test_slow_calls_keep_a_run_from_its_end():
     """A worker is not idle while a slow call is under way, nor before its end was told: else the run would drop it."""
     running, spout = started(WritesSlowly())
     worker, (bolt,) = running.workers[0], running.objects["bolt"]
     spout.feed(None)
     running.run()
-    assert (worker.pending(), worker.offloaded(), worker.is_idle()) == (0, 1, False)
-    bolt.go.set()
+    is_idle = worker.is_idle()
+    bolt.go.set()  # else the thread of the call would outlive a test that fails
+    assert (worker.pending(), worker.offloaded(), is_idle) == (0, 1, False)
     end = time.monotonic() + 30
     while not bolt.written:
         assert not worker.is_idle()

@@ -1197,6 +1197,22 @@ BUGS = (
         tests=("tests/acking/test_worker.py",),
     ),
     Bug(
+        "a busy process counted as dead",
+        "txtopo/workers/supervision.py",
+        "            return\n        worker.heard_at = self._now\n",
+        "            return\n",
+        subjects=(),
+        tests=("tests/workers/test_supervision.py",),
+    ),
+    Bug(
+        "a frozen process taken for a busy one",
+        "txtopo/workers/supervision.py",
+        "        if not held.is_working:\n            return\n",
+        "",
+        subjects=(),
+        tests=("tests/workers/test_supervision.py",),
+    ),
+    Bug(
         "the congestion of a worker that outlives it",
         "txtopo/workers/roster.py",
         "        self.congested.discard(dead)\n",

@@ -47,13 +47,18 @@ TURN_SECS = 0.05
 
 
 class Observer:
-    """Watches a worker; by default, it does nothing with what it learns."""
+    """Watches a worker; by default, it only keeps whose turn it is."""
+
+    current: tuple[str, int] | None = None
+    """The component and task whose code runs, for any thread to read; None: no task's does."""
 
     def turn(self, component: str, task: int) -> None:
         """Learn that the code of a task runs from now on."""
+        self.current = component, task
 
     def no_turn(self) -> None:
         """Learn that no task's code runs any more."""
+        self.current = None
 
     def looked(self) -> None:
         """Learn that some time has passed; called several times a second."""
@@ -120,6 +125,7 @@ class Task(ABC):
     def __init__(self, around: Surroundings, component: PlainComponent, task: int) -> None:
         self.component = component
         self.id = task
+        self._observer = around.observer
         self.config = component_config(around.config, component.configuration)
         self.errors = ErrorReporter(
             component.id,
@@ -130,7 +136,7 @@ class Task(ABC):
         )
         self.emitting = Emitting(component.id, task, {}, around.outbox, around.rng.getrandbits, self.errors)
         self.context = PlainTaskContext(
-            around.plan, component, task, self.config, self.emitting.hooks, around.offloading
+            around.plan, component, task, self.config, self.emitting.hooks, around.offloading, self.user_code
         )
         with self.user_code():
             self.emitting = attrs.evolve(self.emitting, streams=self._streams(around), hooks=self.emitting.hooks)
@@ -146,15 +152,18 @@ class Task(ABC):
 
     @contextmanager
     def user_code(self) -> Iterator[None]:
-        """Run the user's code: whatever it raises names the component and the task.
+        """Run the user's code outside of a pass' turns: it is known as the task's, and what it raises names the task.
 
         Raises:
             UserCodeError: it raised an exception that is not one of txtopo's.
         """
+        self._observer.turn(self.component.id, self.id)
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
+        finally:
+            self._observer.no_turn()
 
     def blamed(self, error: Exception) -> TxtopoError:
         """Return an exception of the user's code as one that names the component and the task."""

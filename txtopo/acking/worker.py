@@ -102,9 +102,11 @@ class _SpoutExecutor:
         self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
         self.wait = config["topology.spout.wait.strategy"]
 
-    def run(self, *, is_throttled: bool) -> bool:
+    def run(self, observer: Observer, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
         emitted, must_wait, tasks = False, is_throttled, self.tasks
+        component, others = tasks[0].component.id, len(tasks) > 1
+        observer.turn(component, tasks[0].id)
         for _ in range(0 if is_throttled else SPOUT_CALLS_MAX):
             pending = 0
             for task in tasks:
@@ -114,6 +116,8 @@ class _SpoutExecutor:
                 break
             is_idle = True
             for task in tasks:  # all of them, whichever emits
+                if others:
+                    observer.turn(component, task.id)
                 if task.next_tuple():
                     is_idle = False
             if is_idle:
@@ -236,7 +240,6 @@ class Worker:
         ]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
         self._is_active = self._is_prepared = self._is_throttled = False
-        self._current: BoltTask | SpoutTask | None = None
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
         self._set_bits(epochs)
@@ -290,16 +293,12 @@ class Worker:
         has_worked = False
         for bolt in self._bolts:
             if bolt.queue:
-                self._current = bolt
                 self._observer.turn(bolt.component.id, bolt.id)
                 bolt.run()
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
-                self._current = executor.tasks[0]
-                self._observer.turn(self._current.component.id, self._current.id)
-                has_worked |= executor.run(is_throttled=self._is_throttled)
-        self._current = None
+                has_worked |= executor.run(self._observer, is_throttled=self._is_throttled)
         self._observer.no_turn()
         has_worked |= self._around.offloading.run_done()
         has_worked |= self._flush()
@@ -350,8 +349,8 @@ class Worker:
 
     def busy_with(self) -> str:
         """Return which task the loop is in; for another thread."""
-        task = self._current
-        return "" if task is None else f"task {task.id} of {task.component.id!r}"
+        current = self._observer.current
+        return "" if current is None else f"task {current[1]} of {current[0]!r}"
 
     def status(self) -> WorkerStatus:
         """Return what there is to say of this worker."""

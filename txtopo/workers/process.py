@@ -1,13 +1,15 @@
 """A worker's process: one thread and one loop around a :class:`~txtopo.workers.body.Body`.
 
 The loop waits for nothing but for all its sockets at once. A second thread beats: it says that the process lives, and
-what the loop is in, also while a body works for long. So a slow body is known as slow, and only a process that is
-stopped or gone is silent.
+what the loop is in, also while a body works for long. So a slow body is known as slow. While a C call keeps that thread
+from running, too, the worker's :mod:`~txtopo.workers.watcher` speaks for it. So only a process that is stopped or gone
+is silent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import socket
@@ -35,12 +37,16 @@ from txtopo.workers.messages import (
     Stop,
     ToWorker,
     Vitals,
+    Watching,
     Welcome,
     dump,
     load,
 )
 from txtopo.workers.peers import Incoming, Meetings, Outgoing
 from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.watcher import Watcher
+
+logger = logging.getLogger(__name__)
 
 BEAT_SECS = 1.0
 """How often a worker says that it lives."""
@@ -77,8 +83,13 @@ class WorkerJob:
     watermark_bytes: int
 
 
-MakeBody = Callable[[Welcome, Callable[[int, bytes], None]], Body]
-"""Makes the body of a worker, given the answer to its hello and how it sends a frame to another worker."""
+MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
+"""Makes the body of a worker, given the answer to its hello, how it sends a frame to another worker, and how it marks
+which task it is in, :data:`~txtopo.workers.watcher.NO_TASK` for none."""
+
+
+def _mark_nothing(task: int) -> None:
+    """Mark no task: nobody watches."""
 
 
 class DriverGone(Exception):
@@ -109,6 +120,7 @@ class _Loop:
         self._meetings = Meetings(host, job.secret, self._wake_up.wake)
         self._make_body = make_body
         self._body: Body | None = None
+        self._watcher: Watcher | None = None
         self._roster = Roster()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
@@ -159,6 +171,8 @@ class _Loop:
 
     def close(self) -> None:
         self._has_ended.set()
+        if self._watcher is not None:
+            self._watcher.close()
         self._meetings.close()
         for channel in (*self._outgoing.values(), *self._incoming.values(), self._control):
             channel.close()
@@ -194,11 +208,26 @@ class _Loop:
 
     def _begin(self, welcome: Welcome) -> None:
         self._roster.welcome(welcome.epoch, welcome.peers)
-        self._body = self._make_body(welcome, self._send)
+        self._watcher = self._watched(welcome.epoch)
+        mark = _mark_nothing if self._watcher is None else self._watcher.mark
+        self._body = self._make_body(welcome, self._send, mark)
         for peer in welcome.peers:
             self._meet(peer)
         if welcome.is_active:
             self._body.set_active(is_active=True)
+
+    def _watched(self, epoch: int) -> Watcher | None:
+        """Start a watcher of this process; without one, a process that can't beat counts as dead."""
+        if not Watcher.can_watch():
+            return None
+        try:
+            connection = handshake.connect(self._job.driver, self._job.secret)
+            channel = Channel(connection)
+            channel.send(dump(Watching(self._job.worker, epoch)))
+            return Watcher(connection)
+        except (OSError, ChannelClosed, handshake.HandshakeError) as error:
+            logger.warning("worker %d has no watcher: %s", self._job.worker, error)
+            return None
 
     def _obey(self, message: ToWorker) -> None:
         if isinstance(message, Welcome) == (self._body is not None):
@@ -380,6 +409,8 @@ class _Loop:
     def _beat(self) -> None:
         last: Vitals | None = None
         while not self._has_ended.wait(BEAT_SECS):
+            if self._watcher is not None:
+                self._watcher.beat()
             vitals, self_busy = self._vitals, time.monotonic() - self._pass_began
             busy_with = self._body.busy_with() if self._body is not None and self_busy > BUSY_SECS else ""
             beat = Beat(vitals if vitals is not last else None, busy_with, self_busy if busy_with else 0.0)
