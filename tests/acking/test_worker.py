@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.acking.topologies import Alone, Pass
+from tests.acking.topologies import Alone, Clock, Pass
 from txtopo import (
     BasicBolt,
     FailedException,
@@ -277,6 +277,28 @@ def test_timeouts_are_on_time():
             failed_at[message_id] = step
     assert len(failed_at) >= 10
     assert all(100 <= at - emitted <= 110 for emitted, at in failed_at.items())
+
+
+class Sleeps(RichBolt):
+    """Takes its time for each tuple, and never acks."""
+
+    clock: ClassVar[Clock]
+
+    def execute(self, tuple):
+        self.clock.now += 0.12
+
+
+def test_timeouts_with_a_slow_bolt_beside():
+    """A timeout is told at the next look after it: a slow bolt in the spout's worker delays that by a call of its own."""
+    running, spout = started(Sleeps(), {"topology.message.timeout.secs": 1, "topology.max.spout.pending": 1_000})
+    Sleeps.clock = running.clock
+    spout.feed(*range(SPOUT_CALLS_MAX))
+    failed_at = {}
+    while len(failed_at) < SPOUT_CALLS_MAX:
+        running.workers[0].run_pass()
+        failed_at.update({message_id: running.clock.now for _, message_id in spout.told[len(failed_at) :]})
+        running.clock.now += 0.01
+    assert all(1.0 <= at <= 1.0 + LOOK_SECS + 0.12 + 0.01 for at in failed_at.values())
 
 
 def test_no_receivers():

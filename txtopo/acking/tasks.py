@@ -43,7 +43,13 @@ EXECUTED_AT_ONCE_MAX = 512
 """Tuples that a task executes before another task, or the network, has its turn."""
 
 TURN_SECS = 0.05
-"""About how long its turn is: a slow bolt executes fewer tuples in one. What arrives meanwhile waits in sockets."""
+"""How long its turn may be: then a slow bolt ends it. What arrives meanwhile waits in sockets."""
+
+CHECKED_MAX = 32
+"""Tuples that a quick bolt executes before it looks at the clock; if that takes a millisecond, after each."""
+
+WEIGHED_SECS = 0.001
+"""After how long what a task has emitted in its turn is weighed: in less, it can't have filled more than some MB."""
 
 
 class Observer:
@@ -84,6 +90,7 @@ class Surroundings:
         make_object: makes a task's object, given the component's id.
         offloading: runs slow calls of tasks.
         observer: watches the tasks.
+        is_full: weighs what waits here; returns whether it is so much that whoever emits is to end its turn.
     """
 
     plan: PlainPlan
@@ -98,6 +105,7 @@ class Surroundings:
     make_object: Callable[[str], Any]
     offloading: Offloading
     observer: Observer
+    is_full: Callable[[], bool]
 
 
 def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
@@ -208,7 +216,8 @@ class BoltTask(Task):
         around.observer.watch(task, self.collector)
         self._executed = 0
         self._clock = around.clock
-        self._at_once = EXECUTED_AT_ONCE_MAX
+        self._is_full = around.is_full
+        self._unchecked = 1
         with self.user_code():
             self._bolt: Any = around.make_object(component.id)
             if component.kind is PlainKind.BASIC_BOLT:
@@ -226,10 +235,33 @@ class BoltTask(Task):
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
-        began = self._clock()
-        taken = self.queue.take(self._at_once)
+        clock = self._clock
+        weighed_at = checked_at = now = clock()
+        end = now + TURN_SECS
+        taken = self.queue.take(EXECUTED_AT_ONCE_MAX)
+        done = 0
+        while done < len(taken):
+            self._run_some(taken[done : done + self._unchecked])
+            done += self._unchecked
+            now = clock()
+            self._unchecked = min(2 * self._unchecked, CHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+            checked_at = now
+            if now >= end:
+                break
+            if now - weighed_at >= WEIGHED_SECS:
+                if self._is_full():
+                    break
+                weighed_at = now
+        left = taken[done:]
+        if left:
+            self.queue.give_back(left)
+        executed = len(taken) - len(left)
+        self._executed += executed
+        return executed
+
+    def _run_some(self, tuples: list[TreeTuple]) -> None:
         execute, hooks = self._execute, self.emitting.hooks
-        waiting = iter(taken)
+        waiting = iter(tuples)
         while True:
             current: TreeTuple | None = None
             try:
@@ -245,9 +277,6 @@ class BoltTask(Task):
                 self._failed(current, error)
             except Exception as error:  # noqa: BLE001 - the user's code
                 raise self.blamed(error) from None
-        self._executed += len(taken)
-        self._learn(len(taken), self._clock() - began)
-        return len(taken)
 
     @property
     def counts(self) -> Counts:
@@ -259,13 +288,6 @@ class BoltTask(Task):
         with self.user_code():
             self._bolt.cleanup()
             self.close_hooks()
-
-    def _learn(self, executed: int, secs: float) -> None:
-        """Take as many tuples at once next time as fit into a turn."""
-        if secs > TURN_SECS:
-            self._at_once = max(1, int(executed * TURN_SECS / secs))
-        elif executed == self._at_once:
-            self._at_once = min(2 * self._at_once, EXECUTED_AT_ONCE_MAX)
 
     def _basic(self, bolt: BasicBolt) -> Callable[[Tuple], None]:
         collector = BasicCollector(self.collector)

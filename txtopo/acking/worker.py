@@ -31,7 +31,7 @@ from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import POLL_SECS, Offloading
 from txtopo.acking.outbox import Outbox
 from txtopo.acking.queues import TaskQueue
-from txtopo.acking.tasks import BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
+from txtopo.acking.tasks import WEIGHED_SECS, BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
 from txtopo.acking.trees.acker import Acker, Outcome
 from txtopo.acking.trees.ids import acker_of
 from txtopo.acking.trees.tuples import TreeTuple
@@ -102,8 +102,10 @@ class _SpoutExecutor:
         self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
         self.wait = config["topology.spout.wait.strategy"]
 
-    def run(self, observer: Observer, *, is_throttled: bool) -> bool:
+    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
+        observer, clock = around.observer, around.clock
+        weighed_at = clock()
         emitted, must_wait, tasks = False, is_throttled, self.tasks
         component, others = tasks[0].component.id, len(tasks) > 1
         observer.turn(component, tasks[0].id)
@@ -123,6 +125,11 @@ class _SpoutExecutor:
             if is_idle:
                 break
             emitted = True
+            now = clock()
+            if now - weighed_at >= WEIGHED_SECS:
+                if around.is_full():
+                    break
+                weighed_at = now
         self.streak = 0 if emitted else self.streak + 1
         self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=must_wait)
         return emitted
@@ -222,8 +229,10 @@ class Worker:
             make_object=make_object,
             offloading=offloading or Offloading(),
             observer=self._observer,
+            is_full=self._is_full,
         )
-        self._spill_at = SPILL_FACTOR * config.worker_watermark_bytes
+        self._watermark_bytes: int = config.worker_watermark_bytes
+        self._spill_at = SPILL_FACTOR * self._watermark_bytes
         self._known = max(epochs.values())
         self._not_yet: deque[Frame] = deque()
         dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
@@ -298,7 +307,7 @@ class Worker:
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
-                has_worked |= executor.run(self._observer, is_throttled=self._is_throttled)
+                has_worked |= executor.run(self._around, is_throttled=self._is_throttled)
         self._observer.no_turn()
         has_worked |= self._around.offloading.run_done()
         has_worked |= self._flush()
@@ -462,6 +471,10 @@ class Worker:
                         component=source.component,
                     ) from None
             raise
+
+    def _is_full(self) -> bool:
+        """Return whether more waits than the watermark, also of what was emitted in this pass."""
+        return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
 
     def _spill(self) -> None:
         """Write queues to files, the longest first, while they take more memory than they may."""
