@@ -10,6 +10,7 @@ from txtopo.acking.queues import SEGMENT_BYTES, SEGMENT_TUPLES, TaskQueue
 from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
+from txtopo.errors import UserCodeError
 
 SOURCES = [TupleSource("a", "default", 1, Fields("n")), TupleSource("b", "default", 2, Fields("n"))]
 
@@ -99,6 +100,18 @@ def test_large_ones_come_back_one_by_one() -> None:
         waiting.take(1)
         most = max(most, waiting.memory_bytes())
     assert 1e6 < most <= SEGMENT_BYTES
+    waiting.close()
+
+
+def test_a_value_that_cannot_be_written() -> None:
+    """It is an error of who emitted it, by component, task and stream."""
+    waiting = queue()
+    waiting.newest.extend([tuple_of(0), TreeTuple((lambda: 0,), SOURCES[1], 0, 0)])
+    with pytest.raises(
+        UserCodeError, match="task 2 emitted a value on stream 'default' that does not pickle"
+    ) as raised:
+        waiting.spill()
+    assert raised.value.component == "b"
     waiting.close()
 
 

@@ -444,6 +444,39 @@ def test_a_value_that_does_not_pickle():
     assert raised.value.component == "spout"
 
 
+class TwoArgumentsError(Exception):
+    """Pickles, and does not come back: its pickle has one argument."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+class EmitsError(Fed):
+    output_fields = Fields("n", "error")
+
+    def next_tuple(self):
+        if self.waiting:
+            self.waiting.clear()
+            self.collector.emit([1, TwoArgumentsError("this", "that")], message_id=1)
+
+
+def test_a_value_that_does_not_unpickle():
+    """It is an error of who emitted it, found there: component, task, stream, field and type are named."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", EmitsError())
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build(), workers=2)
+    running.activate()
+    running.objects["spout"][0].feed(1)
+    with pytest.raises(
+        UserCodeError, match=r"task 1 emitted .*TwoArgumentsError in field 'error' on stream 'default'"
+    ) as raised:
+        running.workers[0].run_pass()
+    assert raised.value.component == "spout"
+    assert "does not unpickle (TypeError: " in str(raised.value)
+    assert not any(running.sent.values())
+
+
 class Ticked(RichBolt):
     def prepare(self, config, context, collector):
         self.ticks, self.collector = [], collector

@@ -1213,6 +1213,14 @@ BUGS = (
         tests=("tests/workers/test_supervision.py",),
     ),
     Bug(
+        "a value that does not unpickle sent to another worker",
+        "txtopo/acking/worker.py",
+        "        if is_pickled(data):\n            self._check_types(frame)\n",
+        "",
+        subjects=(),
+        tests=("tests/acking/test_worker.py",),
+    ),
+    Bug(
         "a queue of few tuples that weighs nothing",
         "txtopo/acking/queues.py",
         "        if count:\n",
@@ -1231,7 +1239,7 @@ BUGS = (
     Bug(
         "a spout that fills the memory in one pass",
         "txtopo/acking/worker.py",
-        "                if around.is_full():\n                    break\n",
+        "                    if around.is_full():\n                        break\n",
         "",
         subjects=(),
         tests=("tests/acking/test_backpressure.py",),

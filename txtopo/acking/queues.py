@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.acking.weighing import mean_bytes, stride
 from txtopo.api.tuples import TupleSource
+from txtopo.errors import UserCodeError
 from txtopo.spill import SpillFile
 
 SEGMENT_TUPLES = 2_000
@@ -108,7 +109,25 @@ class TaskQueue:
 
     def _write(self, tuples: Sequence[TreeTuple]) -> None:
         rows = [(each.values, self._numbers[id(each.source)], each.roots, each.edges) for each in tuples]
-        self._file.put(pickle.dumps(rows, 5))
+        try:
+            segment = pickle.dumps(rows, 5)
+        except Exception as error:  # noqa: BLE001 - whatever a user's value raises while it is pickled
+            raise self._blamed(tuples, error) from None
+        self._file.put(segment)
+
+    @staticmethod
+    def _blamed(tuples: Sequence[TreeTuple], error: Exception) -> Exception:
+        """Return the error of the component whose tuple can't be written; the given one if each can be, alone."""
+        for each in tuples:
+            try:
+                pickle.dumps(each.values, 5)
+            except Exception as alone:  # noqa: BLE001 - as above
+                return UserCodeError(
+                    f"task {each.source.task} emitted a value on stream {each.source.stream!r} that does not pickle "
+                    f"({alone}); tuples that wait go to files when there are many: emit plain values",
+                    component=each.source.component,
+                )
+        return error
 
     def _read(self) -> list[TreeTuple]:
         rows = pickle.loads(self._file.take())  # noqa: S301 - written by _write
