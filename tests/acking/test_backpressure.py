@@ -9,6 +9,7 @@ import pytest
 
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder
 from txtopo.acking.assignment import assign
+from txtopo.acking.tasks import TURN_SECS
 from txtopo.acking.worker import Worker
 from txtopo.config import Config, TopologyKind
 
@@ -36,6 +37,13 @@ class Endless(Spout):
         return self.next == self.count
 
 
+class Clock:
+    """The time, which bolts take."""
+
+    now = 0.0
+    multiply_secs = 0.0
+
+
 class Multiply(RichBolt):
     """Emits ten tuples for each."""
 
@@ -45,6 +53,7 @@ class Multiply(RichBolt):
         self.collector = collector
 
     def execute(self, tuple):
+        Clock.now += Clock.multiply_secs
         for _ in range(FAN_OUT if tuple["turns"] == 0 else 1):
             self.collector.emit((tuple["number"], tuple["turns"]), tuple)
         self.collector.ack(tuple)
@@ -60,10 +69,87 @@ class Again(RichBolt):
         self.collector = collector
 
     def execute(self, tuple):
+        Clock.now += TURN_SECS / 5
         type(self).seen += 1
         if tuple["turns"] == 0:
             self.collector.emit((tuple["number"], 1), tuple)
         self.collector.ack(tuple)
+
+
+class Large(Endless):
+    """Emits large values, which take time to make."""
+
+    def next_tuple(self):
+        if self.next < self.count:
+            Clock.now += 0.002
+            self.next += 1
+            self.collector.emit(({"deep": [str(self.next % 10) * 100_000]}, 0))
+
+
+class Enlarge(RichBolt):
+    """Emits a large value for each tuple."""
+
+    output_fields = Fields("number", "turns")
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+
+    def execute(self, tuple):
+        Clock.now += 0.002
+        self.collector.emit(([str(tuple["number"] % 10) * 100_000], 0), tuple)
+        self.collector.ack(tuple)
+
+
+class Sink(RichBolt):
+    """Takes whatever comes."""
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+
+    def execute(self, tuple):
+        self.collector.ack(tuple)
+
+
+def waits_after_a_pass(workers: int, builder: TopologyBuilder, passes: int = 1) -> int:
+    """Return how many bytes wait after some passes of the worker of the spout, or were sent by it."""
+    plan = builder.build().plan
+    config = Config({"topology.worker.watermark.bytes": WATERMARK}).of_kind(TopologyKind.PLAIN)
+    sent: list[bytes] = []
+    worker = Worker(
+        plan,
+        assign(plan, workers, None),
+        0,
+        config,
+        {each: each for each in range(workers)},
+        make_object=lambda component: copy.copy(plan.by_id[component].component),
+        send=lambda _worker, frame: sent.append(frame),
+        clock=lambda: Clock.now,
+        rng=random.Random(1),
+    )
+    worker.set_active(is_active=True)
+    for _ in range(passes):
+        worker.run_pass()
+    waiting = worker.queued_bytes() + sum(map(len, sent))
+    worker.close()
+    return waiting
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_spout_ends_its_pass_before_memory_is_full(workers: int) -> None:
+    """A spout of large values is called until more waits than the watermark, here or for another worker."""
+    builder = TopologyBuilder("large")
+    builder.set_spout("spout", Large(64))
+    builder.set_bolt("sink", Sink()).shuffle_grouping("spout")
+    assert WATERMARK < waits_after_a_pass(workers, builder) < 2 * WATERMARK
+
+
+def test_a_bolt_ends_its_turn_before_memory_is_full() -> None:
+    """A bolt that makes small values large has executed some of the tuples that wait; the others wait on."""
+    builder = TopologyBuilder("large")
+    builder.set_spout("spout", Endless(64))
+    builder.set_bolt("sink", Sink()).shuffle_grouping("enlarge")  # has its turn before what it gets is emitted
+    builder.set_bolt("enlarge", Enlarge()).shuffle_grouping("spout")
+    assert WATERMARK < waits_after_a_pass(1, builder, passes=2) < 2 * WATERMARK
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +166,6 @@ def test_memory_is_bounded() -> None:
     builder.set_bolt("again", Again()).shuffle_grouping("multiply")
     plan = builder.build().plan
     config = Config({"topology.worker.watermark.bytes": WATERMARK}).of_kind(TopologyKind.PLAIN)
-    now = 0.0
     worker = Worker(
         plan,
         assign(plan, 1, None),
@@ -89,17 +174,15 @@ def test_memory_is_bounded() -> None:
         {0: 0},
         make_object=lambda component: copy.copy(plan.by_id[component].component),
         send=lambda _worker, _frame: None,
-        clock=lambda: now,
+        clock=lambda: Clock.now,
         rng=random.Random(1),
     )
     worker.set_active(is_active=True)
-    slow = next(bolt for bolt in worker._bolts if bolt.component.id == "again")
-    fanning = next(bolt for bolt in worker._bolts if bolt.component.id == "multiply")
     most_in_memory = most_in_files = 0
     is_throttled, was_throttled, passes = False, False, 0
     while not (worker.is_done() and worker.is_idle()):
-        slow._at_once = 5  # a hundredth of what the others execute in a pass
-        fanning._at_once = 512 if was_throttled else 1  # so that much is there already, and multiplies
+        # At first one tuple in a turn, so that much is there already when it multiplies.
+        Clock.multiply_secs = 0.0 if was_throttled else TURN_SECS
         worker.run_pass()
         waiting = worker.queued_bytes()
         is_throttled = waiting > (WATERMARK // 2 if is_throttled else WATERMARK)

@@ -6,6 +6,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -27,7 +28,7 @@ def context() -> PlainTaskContext:
     builder.set_spout("spout", Words())
     builder.set_bolt("bolt", Take(), 6).shuffle_grouping("spout")
     plan = builder.build().plan
-    return PlainTaskContext(plan, plan.by_id["spout"], 1, {}, [], Offloading())
+    return PlainTaskContext(plan, plan.by_id["spout"], 1, {}, [], Offloading(), nullcontext)
 
 
 def choose(

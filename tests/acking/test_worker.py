@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
 import pytest
 
-from tests.acking.topologies import Alone, Pass
+from tests.acking.topologies import Alone, Clock, Pass
 from txtopo import (
     BasicBolt,
     FailedException,
@@ -274,6 +279,28 @@ def test_timeouts_are_on_time():
     assert all(100 <= at - emitted <= 110 for emitted, at in failed_at.items())
 
 
+class Sleeps(RichBolt):
+    """Takes its time for each tuple, and never acks."""
+
+    clock: ClassVar[Clock]
+
+    def execute(self, tuple):
+        self.clock.now += 0.12
+
+
+def test_timeouts_with_a_slow_bolt_beside():
+    """A timeout is told at the next look after it: a slow bolt in the spout's worker delays that by a call of its own."""
+    running, spout = started(Sleeps(), {"topology.message.timeout.secs": 1, "topology.max.spout.pending": 1_000})
+    Sleeps.clock = running.clock
+    spout.feed(*range(SPOUT_CALLS_MAX))
+    failed_at = {}
+    while len(failed_at) < SPOUT_CALLS_MAX:
+        running.workers[0].run_pass()
+        failed_at.update({message_id: running.clock.now for _, message_id in spout.told[len(failed_at) :]})
+        running.clock.now += 0.01
+    assert all(1.0 <= at <= 1.0 + LOOK_SECS + 0.12 + 0.01 for at in failed_at.values())
+
+
 def test_no_receivers():
     """SP9: a root that nobody receives is acked, and not pending."""
     running, spout = started()
@@ -417,6 +444,39 @@ def test_a_value_that_does_not_pickle():
     assert raised.value.component == "spout"
 
 
+class TwoArgumentsError(Exception):
+    """Pickles, and does not come back: its pickle has one argument."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+class EmitsError(Fed):
+    output_fields = Fields("n", "error")
+
+    def next_tuple(self):
+        if self.waiting:
+            self.waiting.clear()
+            self.collector.emit([1, TwoArgumentsError("this", "that")], message_id=1)
+
+
+def test_a_value_that_does_not_unpickle():
+    """It is an error of who emitted it, found there: component, task, stream, field and type are named."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", EmitsError())
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build(), workers=2)
+    running.activate()
+    running.objects["spout"][0].feed(1)
+    with pytest.raises(
+        UserCodeError, match=r"task 1 emitted .*TwoArgumentsError in field 'error' on stream 'default'"
+    ) as raised:
+        running.workers[0].run_pass()
+    assert raised.value.component == "spout"
+    assert "does not unpickle (TypeError: " in str(raised.value)
+    assert not any(running.sent.values())
+
+
 class Ticked(RichBolt):
     def prepare(self, config, context, collector):
         self.ticks, self.collector = [], collector
@@ -460,6 +520,86 @@ def test_status():
     counts = dict(status.counts)
     assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
     assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
+
+
+class WritesSlowly(RichBolt):
+    """Hands each tuple to a slow write, and takes note of its end."""
+
+    go = threading.Event()
+
+    def prepare(self, config, context, collector):
+        self.context, self.collector, self.written = context, collector, []
+
+    def execute(self, tuple):
+        self.context.offload(self.go.wait, lambda _: self.written.append(tuple["word"]))
+        self.collector.ack(tuple)
+
+
+class Sees(Fed):
+    """Notes whose turn the worker says it is, wherever its code is called."""
+
+    seen: ClassVar[list[str]] = []
+    ask: ClassVar[Callable[[], str]]
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.note()
+        context.offload(int, lambda _: self.note())
+
+    def next_tuple(self):
+        super().next_tuple()
+        self.note()
+
+    def ack(self, message_id):
+        self.note()
+
+    def fail(self, message_id):
+        self.note()
+
+    def close(self):
+        self.note()
+
+    def note(self):
+        self.seen.append(type(self).ask())
+
+
+def test_whose_turn_it_is():
+    """Wherever a component's code runs in the loop, other threads can learn which task it is; in between, none."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Sees(), 1).set_num_tasks(2)
+    builder.set_bolt("bolt", Pass()).shuffle_grouping("spout")
+    running = Alone(builder.build())
+    (worker,) = running.workers
+    Sees.ask = worker.busy_with
+    running.activate()
+    assert Sees.seen == ["task 1 of 'spout'", "task 2 of 'spout'"]
+    running.objects["spout"][0].feed(1)
+    end = time.monotonic() + 30
+    while worker.offloaded():
+        assert time.monotonic() < end
+        worker.run_pass()
+    worker.run_pass()
+    assert set(Sees.seen) == {"task 1 of 'spout'", "task 2 of 'spout'"}
+    assert worker.busy_with() == ""
+    worker.close()
+
+
+def test_slow_calls_keep_a_run_from_its_end():
+    """A worker is not idle while a slow call is under way, nor before its end was told: else the run would drop it."""
+    running, spout = started(WritesSlowly())
+    worker, (bolt,) = running.workers[0], running.objects["bolt"]
+    spout.feed(None)
+    running.run()
+    is_idle = worker.is_idle()
+    bolt.go.set()  # else the thread of the call would outlive a test that fails
+    assert (worker.pending(), worker.offloaded(), is_idle) == (0, 1, False)
+    end = time.monotonic() + 30
+    while not bolt.written:
+        assert not worker.is_idle()
+        assert time.monotonic() < end
+        worker.run_pass()
+    assert (bolt.written, worker.is_idle()) == (["word None"], True)
+    worker.close()
 
 
 def test_lag():

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.workers.holding import hold
 from txtopo import (
     BasicBolt,
     BasicOutputCollector,
@@ -158,6 +159,32 @@ def broken() -> PlainTopology:
     builder = TopologyBuilder("broken")
     builder.set_spout("sentences", Sentences(10))
     builder.set_bolt("broken", Broken()).shuffle_grouping("sentences")
+    return builder.build()
+
+
+class Holds(RichBolt):
+    """Keeps Python's interpreter lock for its first tuple, as a bad regular expression does."""
+
+    def __init__(self, secs: float) -> None:
+        self._secs = secs
+
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
+        """It has held nothing yet."""
+        del config, context
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Hold, and ack."""
+        hold(self._secs)
+        self._secs = 0.0
+        self._collector.ack(tuple)
+
+
+def holds(secs: float) -> PlainTopology:
+    """Return a topology whose bolt keeps the interpreter for so long."""
+    builder = TopologyBuilder("holds")
+    builder.set_spout("sentences", Sentences(10))
+    builder.set_bolt("holds", Holds(secs)).shuffle_grouping("sentences")
     return builder.build()
 
 

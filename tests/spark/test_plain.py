@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.plain_topologies import SENTENCES, broken, slow, word_count
+from tests.spark.plain_topologies import SENTENCES, broken, holds, slow, word_count
 from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, UserCodeError
@@ -109,6 +109,17 @@ def test_bug_in_a_bolt(spark: SparkSession) -> None:
     ) as raised:
         run(broken(), Config({"topology.worker.max.restarts": 1}), spark=spark)
     assert "plain_topologies.py" in str(raised.value)
+
+
+def test_a_call_that_keeps_the_interpreter(spark: SparkSession) -> None:
+    """A C call that lets no other thread run is waited for, up to the message timeout: then it is named, and ended."""
+    report = run(
+        holds(7.0), Config({"topology.message.timeout.secs": 60, "topology.worker.max.restarts": 0}), spark=spark
+    )
+    assert (report.acked, report.failed, report.restarts) == (10, 0, 0)
+    too_long = Config({"topology.message.timeout.secs": 3, "topology.worker.max.restarts": 0})
+    with pytest.raises(UserCodeError, match=r"component 'holds'.*task 2: one call has kept Python's interpreter lock"):
+        run(holds(600.0), too_long, spark=spark)
 
 
 def test_ticks_keep_nothing_running(spark: SparkSession, tmp_path: Path) -> None:

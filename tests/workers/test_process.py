@@ -125,6 +125,46 @@ class Flood(Exchange):
         return True
 
 
+class Congested(Exchange):
+    """Worker 1 is congested until it is let go or dies; the others say once whether they may begin anything."""
+
+    let_go: threading.Event
+    """Set by a test: from now on nothing waits in worker 1."""
+    dies: threading.Event
+    """Set by a test: the first worker 1 dies."""
+    late_joins: threading.Event
+    """Set by a test: worker 2 says hello only now."""
+    throttled: dict[int, bool]
+    """By worker, whether it is throttled, as it was last told."""
+    is_over: threading.Event
+
+    @classmethod
+    def anew(cls) -> None:
+        """Forget the last run."""
+        cls.let_go, cls.dies, cls.late_joins, cls.is_over = (threading.Event() for _ in range(4))
+        cls.throttled = {}
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        self.throttled[self.number] = is_throttled
+
+    def run_pass(self) -> bool:
+        if self.number == 1 and self.dies.is_set() and self.record.begun[1] == 1:
+            raise UserCodeError("a bug", component="exchange")
+        return False
+
+    def idle_secs(self) -> float:
+        return 0.01
+
+    def queued_bytes(self) -> int:
+        return 0 if self.let_go.is_set() or self.number != 1 or self.record.begun[1] > 1 else 2 << 20
+
+    def is_done(self) -> bool:
+        return self.is_over.is_set()
+
+    def is_idle(self) -> bool:
+        return True
+
+
 class Threads(JobStarter):
     """Runs workers in threads."""
 
@@ -132,14 +172,18 @@ class Threads(JobStarter):
         self.make = make
         self.secret = secret
         self.driver = ("", 0)
+        self.starts_when: dict[int, threading.Event] = {}
+        """By worker, what its first job waits for."""
 
     def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
         def run() -> None:
             error: Exception | None = None
+            if worker in self.starts_when:
+                self.starts_when[worker].wait(30)
             try:
                 run_worker(
                     WorkerJob(worker, job, self.secret, self.driver, None, 1 << 20),
-                    lambda welcome, send: self.body(worker, welcome, send),
+                    lambda welcome, send, _mark: self.body(worker, welcome, send),
                 )
             except Exception as raised:  # noqa: BLE001 - as Spark would report it
                 error = raised
@@ -161,6 +205,7 @@ def begin(
     restarts_max: int = 10,
     body: type[Exchange] = Exchange,
     host: str = "127.0.0.1",
+    starts_when: Mapping[int, threading.Event] | None = None,
 ) -> ControlServer:
     """Start a run.
 
@@ -171,11 +216,13 @@ def begin(
         restarts_max: how many restarts are allowed.
         body: what a worker does.
         host: where the driver listens.
+        starts_when: by worker, what it waits for before it says hello.
     """
     secret = new_secret()
     jobs = Threads(lambda number, count, send: body(number, count, record, send, failing), secret)
     listener = Listener(host, secret)
     jobs.driver = listener.address
+    jobs.starts_when.update(starts_when or {})
     supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=True, now=time.monotonic())
     server = ControlServer(supervisor, jobs, listener)
     server.start()
@@ -211,6 +258,38 @@ def test_silent_peer() -> None:
     assert server.error is None
     assert record.received == {(1, number): 1 for number in range(FRAMES)}
     assert 100_000 < Flood.memory_max <= 1 << 20
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within 30 s"
+        time.sleep(0.01)
+
+
+def test_congestion_ends_with_its_worker() -> None:
+    """Spouts that wait for a congested peer go on when it dies; its successor is not congested."""
+    Congested.anew()
+    server = begin(2, Record(), {}, body=Congested)
+    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    Congested.dies.set()
+    wait_for(lambda: Congested.throttled == {0: False, 1: False}, "end of the congestion")
+    Congested.is_over.set()
+    assert server.join(30)
+
+
+def test_late_and_restarted_peers_wait_too() -> None:
+    """A worker that joins while another one is congested learns of it, and of the congestion's end."""
+    Congested.anew()
+    server = begin(3, Record(), {}, body=Congested, starts_when={2: Congested.late_joins})
+    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    Congested.late_joins.set()
+    wait_for(lambda: Congested.throttled.get(2, False), "news of the congestion in the late worker")
+    Congested.let_go.set()
+    wait_for(lambda: not any(Congested.throttled.values()), "end of the congestion")
+    Congested.is_over.set()
+    assert server.join(30)
 
 
 def test_worker_that_fails_is_replaced() -> None:

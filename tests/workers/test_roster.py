@@ -47,6 +47,13 @@ def test_what_was_exchanged_with_the_dead_is_forgotten(roster: Roster) -> None:
     assert (dict(roster.sent), dict(roster.received)) == ({2: 6}, {})
 
 
+def test_congestion_ends_with_who_told_of_it(roster: Roster) -> None:
+    """An epoch that has died is not waited for any more; others still are."""
+    roster.congested.update({1, 2})
+    roster.replace(1, Peer(0, 4, None))
+    assert roster.congested == {2}
+
+
 def test_a_peer_that_joins_keeps_its_epoch(roster: Roster) -> None:
     """It says where it listens, once it does."""
     roster.join(Peer(0, 1, ("host", 9)))

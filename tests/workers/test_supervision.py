@@ -21,6 +21,7 @@ from txtopo.workers.supervision import (
     Finish,
     Greeted,
     Heard,
+    Held,
     JobEnded,
     RunPhase,
     Send,
@@ -46,7 +47,15 @@ class Story:
 
     def __init__(self, workers: int = 2, *, restarts_max: int = 10, is_active: bool = True) -> None:
         self.now = 0.0
-        self.supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=is_active, now=0.0)
+        self.supervisor = Supervisor(
+            workers,
+            restarts_max=restarts_max,
+            period_secs=60.0,
+            is_active=is_active,
+            now=0.0,
+            held_secs_max=30.0,
+            component_of={3: "split"},
+        )
         assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
 
     def tell(self, event: Event, *, after: float = 0.0) -> list[Action]:
@@ -129,6 +138,58 @@ def test_silence() -> None:
     assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
     assert story.greet(1, 12) == [Close(12)]  # its job holds the slot until it has ended
     assert StartJob(1, 1) in story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+
+
+def test_a_busy_worker_is_not_dead() -> None:
+    """A worker that can't beat and takes processor time lives on; after ten seconds it is said, once, what it is in."""
+    story = Story().running()
+    said = []
+    for secs in range(2, 29):
+        story.tell(Heard(10, None))
+        said += story.tell(Held(1, 1, 3, float(secs), is_working=True), after=1.0)
+        said += story.tell(Ticked())
+    (warning,) = said
+    assert isinstance(warning, Warn)
+    assert "task 3 of 'split' has kept the interpreter of worker 1 for 10 s" in warning.text
+    assert story.tell(Heard(11, None)) == []
+
+
+def test_a_call_that_is_too_long() -> None:
+    """After the message timeout its worker is ended like a dead one, and the error names component and task."""
+    story = Story(restarts_max=0).running()
+    actions = story.tell(Held(1, 1, 3, 30.0, is_working=True))
+    assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
+    assert story.tell(Held(1, 1, 3, 31.0, is_working=True)) == []  # of an epoch that is dead
+    story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
+    story.tell(ByeTold(10, vitals()))
+    (finish,) = story.tell(JobEnded(0, 0, None))
+    assert isinstance(finish, Finish)
+    assert isinstance(finish.error, UserCodeError)
+    assert finish.error.component == "split"
+    assert "task 3: one call has kept Python's interpreter lock for 30 s" in str(finish.error)
+
+
+def test_a_call_of_no_task() -> None:
+    """What holds the interpreter while no task has its turn is a thread of a component's own: the error says so."""
+    story = Story(restarts_max=0).running()
+    warning = story.tell(Held(1, 1, -1, 30.0, is_working=True))[0]
+    assert isinstance(warning, Warn)
+    assert "a thread of a component, or an offloaded call, while no task had its turn" in warning.text
+
+
+def test_a_frozen_worker_is_dead() -> None:
+    """A process that can't beat and takes no processor time is dead after five seconds; what it was in is said."""
+    story = Story().running()
+    for secs in range(2, 5):
+        assert story.tell(Held(1, 1, 3, float(secs), is_working=False), after=1.0) == []
+    story.tell(Heard(10, None))
+    actions = story.tell(Ticked(), after=2.5)
+    assert actions == [
+        Warn("worker 1 has said nothing for 5 s, in task 3 of 'split'; it is counted as dead"),
+        Close(11),
+        Send(10, PeerReplaced(1, Peer(1, 2, None))),
+        CancelJob(1, 0),
+    ]
 
 
 def test_job_that_does_not_end() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any
 
-from txtopo.acking.errors import blamed
 from txtopo.acking.offload import Offloading
 from txtopo.api.context import TaskHook, TopologyContext
 from txtopo.api.state import MapState
@@ -24,6 +24,7 @@ class PlainTaskContext(TopologyContext):
         config: what the component sees of the configuration.
         hooks: takes the hooks that the component adds.
         offloading: runs slow calls.
+        user_code: what the task's code runs in.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that a task may ask for
@@ -34,6 +35,7 @@ class PlainTaskContext(TopologyContext):
         config: Mapping[str, Any],
         hooks: list[TaskHook],
         offloading: Offloading,
+        user_code: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.topology_id = plan.topology_id
         self.this_component_id = component.id
@@ -43,6 +45,7 @@ class PlainTaskContext(TopologyContext):
         self._config = config
         self._hooks = hooks
         self._offloading = offloading
+        self._user_code = user_code
 
     @property
     def this_task_id(self) -> int:
@@ -67,10 +70,8 @@ class PlainTaskContext(TopologyContext):
         """Run a slow call in the thread of this task, and then ``on_done`` in the worker's."""
 
         def on_done_here(done: Future[Any]) -> None:
-            try:
+            with self._user_code():
                 on_done(done)
-            except Exception as error:  # noqa: BLE001 - the user's code
-                raise blamed(error, self.this_component_id, self._task) from None
 
         self._offloading.submit(self._task, call, on_done_here)
 

@@ -90,6 +90,11 @@ def encode(frame: Frame) -> bytes:
     return _BY_MARSHAL + marshal.dumps(content) if is_plain else _BY_PICKLE + pickle.dumps(content, 5)
 
 
+def is_pickled(data: bytes) -> bool:
+    """Return whether a frame has values that ``marshal`` can't encode."""
+    return data[:1] == _BY_PICKLE
+
+
 def decode(data: bytes) -> Frame:
     """Return the frame that :func:`encode` made bytes of.
 

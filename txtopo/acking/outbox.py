@@ -8,6 +8,7 @@ from itertools import repeat
 from txtopo.acking.frames import Columns, Frame
 from txtopo.acking.trees.ids import acker_of
 from txtopo.acking.trees.tuples import TreeTuple
+from txtopo.acking.weighing import tuples_bytes
 
 
 class ColumnsByTask(dict[int, Columns]):
@@ -59,6 +60,10 @@ class Outbox:
     def is_empty(self) -> bool:
         """Whether nothing waits to be flushed to another worker or an acker."""
         return not (self.acks or self.failed or self.reset or any(c.values for c in self.columns))
+
+    def memory_bytes(self) -> int:
+        """Return about how many bytes the tuples that wait for a flush take."""
+        return int(sum(tuples_bytes(columns.values) for columns in self.columns))
 
     def drop(self, worker: int) -> None:
         """Forget the tuples for the tasks of a worker."""

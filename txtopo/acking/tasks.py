@@ -43,17 +43,28 @@ EXECUTED_AT_ONCE_MAX = 512
 """Tuples that a task executes before another task, or the network, has its turn."""
 
 TURN_SECS = 0.05
-"""About how long its turn is: a slow bolt executes fewer tuples in one. What arrives meanwhile waits in sockets."""
+"""How long its turn may be: then a slow bolt ends it. What arrives meanwhile waits in sockets."""
+
+CHECKED_MAX = 32
+"""Tuples that a quick bolt executes before it looks at the clock; if that takes a millisecond, after each."""
+
+WEIGHED_SECS = 0.001
+"""After how long what a task has emitted in its turn is weighed: in less, it can't have filled more than some MB."""
 
 
 class Observer:
-    """Watches a worker; by default, it does nothing with what it learns."""
+    """Watches a worker; by default, it only keeps whose turn it is."""
+
+    current: tuple[str, int] | None = None
+    """The component and task whose code runs, for any thread to read; None: no task's does."""
 
     def turn(self, component: str, task: int) -> None:
         """Learn that the code of a task runs from now on."""
+        self.current = component, task
 
     def no_turn(self) -> None:
         """Learn that no task's code runs any more."""
+        self.current = None
 
     def looked(self) -> None:
         """Learn that some time has passed; called several times a second."""
@@ -79,6 +90,7 @@ class Surroundings:
         make_object: makes a task's object, given the component's id.
         offloading: runs slow calls of tasks.
         observer: watches the tasks.
+        is_full: weighs what waits here; returns whether it is so much that whoever emits is to end its turn.
     """
 
     plan: PlainPlan
@@ -93,6 +105,7 @@ class Surroundings:
     make_object: Callable[[str], Any]
     offloading: Offloading
     observer: Observer
+    is_full: Callable[[], bool]
 
 
 def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
@@ -120,6 +133,7 @@ class Task(ABC):
     def __init__(self, around: Surroundings, component: PlainComponent, task: int) -> None:
         self.component = component
         self.id = task
+        self._observer = around.observer
         self.config = component_config(around.config, component.configuration)
         self.errors = ErrorReporter(
             component.id,
@@ -130,7 +144,7 @@ class Task(ABC):
         )
         self.emitting = Emitting(component.id, task, {}, around.outbox, around.rng.getrandbits, self.errors)
         self.context = PlainTaskContext(
-            around.plan, component, task, self.config, self.emitting.hooks, around.offloading
+            around.plan, component, task, self.config, self.emitting.hooks, around.offloading, self.user_code
         )
         with self.user_code():
             self.emitting = attrs.evolve(self.emitting, streams=self._streams(around), hooks=self.emitting.hooks)
@@ -146,15 +160,18 @@ class Task(ABC):
 
     @contextmanager
     def user_code(self) -> Iterator[None]:
-        """Run the user's code: whatever it raises names the component and the task.
+        """Run the user's code outside of a pass' turns: it is known as the task's, and what it raises names the task.
 
         Raises:
             UserCodeError: it raised an exception that is not one of txtopo's.
         """
+        self._observer.turn(self.component.id, self.id)
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
+        finally:
+            self._observer.no_turn()
 
     def blamed(self, error: Exception) -> TxtopoError:
         """Return an exception of the user's code as one that names the component and the task."""
@@ -199,7 +216,8 @@ class BoltTask(Task):
         around.observer.watch(task, self.collector)
         self._executed = 0
         self._clock = around.clock
-        self._at_once = EXECUTED_AT_ONCE_MAX
+        self._is_full = around.is_full
+        self._unchecked = 1
         with self.user_code():
             self._bolt: Any = around.make_object(component.id)
             if component.kind is PlainKind.BASIC_BOLT:
@@ -217,10 +235,33 @@ class BoltTask(Task):
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
-        began = self._clock()
-        taken = self.queue.take(self._at_once)
+        clock = self._clock
+        weighed_at = checked_at = now = clock()
+        end = now + TURN_SECS
+        taken = self.queue.take(EXECUTED_AT_ONCE_MAX)
+        done = 0
+        while done < len(taken):
+            self._run_some(taken[done : done + self._unchecked])
+            done += self._unchecked
+            now = clock()
+            self._unchecked = min(2 * self._unchecked, CHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+            checked_at = now
+            if now >= end:
+                break
+            if now - weighed_at >= WEIGHED_SECS:
+                if self._is_full():
+                    break
+                weighed_at = now
+        left = taken[done:]
+        if left:
+            self.queue.give_back(left)
+        executed = len(taken) - len(left)
+        self._executed += executed
+        return executed
+
+    def _run_some(self, tuples: list[TreeTuple]) -> None:
         execute, hooks = self._execute, self.emitting.hooks
-        waiting = iter(taken)
+        waiting = iter(tuples)
         while True:
             current: TreeTuple | None = None
             try:
@@ -236,9 +277,6 @@ class BoltTask(Task):
                 self._failed(current, error)
             except Exception as error:  # noqa: BLE001 - the user's code
                 raise self.blamed(error) from None
-        self._executed += len(taken)
-        self._learn(len(taken), self._clock() - began)
-        return len(taken)
 
     @property
     def counts(self) -> Counts:
@@ -250,13 +288,6 @@ class BoltTask(Task):
         with self.user_code():
             self._bolt.cleanup()
             self.close_hooks()
-
-    def _learn(self, executed: int, secs: float) -> None:
-        """Take as many tuples at once next time as fit into a turn."""
-        if secs > TURN_SECS:
-            self._at_once = max(1, int(executed * TURN_SECS / secs))
-        elif executed == self._at_once:
-            self._at_once = min(2 * self._at_once, EXECUTED_AT_ONCE_MAX)
 
     def _basic(self, bolt: BasicBolt) -> Callable[[Tuple], None]:
         collector = BasicCollector(self.collector)

@@ -16,22 +16,23 @@ these duties:
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import attrs
 
 from txtopo.acking.assignment import ACKER, Assignment
-from txtopo.acking.frames import Frame, decode, encode
+from txtopo.acking.frames import Frame, decode, encode, is_pickled
 from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import POLL_SECS, Offloading
 from txtopo.acking.outbox import Outbox
 from txtopo.acking.queues import TaskQueue
-from txtopo.acking.tasks import BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
+from txtopo.acking.tasks import WEIGHED_SECS, BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
 from txtopo.acking.trees.acker import Acker, Outcome
 from txtopo.acking.trees.ids import acker_of
 from txtopo.acking.trees.tuples import TreeTuple
@@ -43,6 +44,9 @@ from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
 SPOUT_CALLS_MAX = 64
 """How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
+
+SPOUT_CALLS_UNWEIGHED = 4
+"""How often they are called before it is looked at how much they have emitted, if that took long."""
 
 POLL_SPOUT_SECS = 0.001
 """How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
@@ -102,10 +106,14 @@ class _SpoutExecutor:
         self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
         self.wait = config["topology.spout.wait.strategy"]
 
-    def run(self, *, is_throttled: bool) -> bool:
+    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:  # noqa: C901 - the hot path
         """Call the tasks while they emit, and return whether any of them did."""
+        observer, clock = around.observer, around.clock
+        weighed_at = clock()
         emitted, must_wait, tasks = False, is_throttled, self.tasks
-        for _ in range(0 if is_throttled else SPOUT_CALLS_MAX):
+        component, others = tasks[0].component.id, len(tasks) > 1
+        observer.turn(component, tasks[0].id)
+        for number in range(0 if is_throttled else SPOUT_CALLS_MAX):
             pending = 0
             for task in tasks:
                 pending += len(task.pending.roots)
@@ -114,11 +122,19 @@ class _SpoutExecutor:
                 break
             is_idle = True
             for task in tasks:  # all of them, whichever emits
+                if others:
+                    observer.turn(component, task.id)
                 if task.next_tuple():
                     is_idle = False
             if is_idle:
                 break
             emitted = True
+            if not number % SPOUT_CALLS_UNWEIGHED:
+                now = clock()
+                if now - weighed_at >= WEIGHED_SECS:
+                    if around.is_full():
+                        break
+                    weighed_at = now
         self.streak = 0 if emitted else self.streak + 1
         self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=must_wait)
         return emitted
@@ -218,10 +234,14 @@ class Worker:
             make_object=make_object,
             offloading=offloading or Offloading(),
             observer=self._observer,
+            is_full=self._is_full,
         )
-        self._spill_at = SPILL_FACTOR * config.worker_watermark_bytes
+        self._watermark_bytes: int = config.worker_watermark_bytes
+        self._spill_at = SPILL_FACTOR * self._watermark_bytes
         self._known = max(epochs.values())
         self._not_yet: deque[Frame] = deque()
+        self._travelled: set[type] = set()
+        """Types of which a value was seen to come back from its pickle."""
         dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
@@ -236,7 +256,6 @@ class Worker:
         ]
         self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
         self._is_active = self._is_prepared = self._is_throttled = False
-        self._current: BoltTask | SpoutTask | None = None
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
         self._set_bits(epochs)
@@ -290,16 +309,12 @@ class Worker:
         has_worked = False
         for bolt in self._bolts:
             if bolt.queue:
-                self._current = bolt
                 self._observer.turn(bolt.component.id, bolt.id)
                 bolt.run()
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
-                self._current = executor.tasks[0]
-                self._observer.turn(self._current.component.id, self._current.id)
-                has_worked |= executor.run(is_throttled=self._is_throttled)
-        self._current = None
+                has_worked |= executor.run(self._around, is_throttled=self._is_throttled)
         self._observer.no_turn()
         has_worked |= self._around.offloading.run_done()
         has_worked |= self._flush()
@@ -350,8 +365,8 @@ class Worker:
 
     def busy_with(self) -> str:
         """Return which task the loop is in; for another thread."""
-        task = self._current
-        return "" if task is None else f"task {task.id} of {task.component.id!r}"
+        current = self._observer.current
+        return "" if current is None else f"task {current[1]} of {current[0]!r}"
 
     def status(self) -> WorkerStatus:
         """Return what there is to say of this worker."""
@@ -449,7 +464,7 @@ class Worker:
     def _encode(self, frame: Frame) -> bytes:
         frame.known = self._known
         try:
-            return encode(frame)
+            data = encode(frame)
         except Exception as error:  # whatever a user's value raises while it is pickled
             for columns in frame.tuples:
                 alone = Frame([columns])
@@ -463,6 +478,41 @@ class Worker:
                         component=source.component,
                     ) from None
             raise
+        if is_pickled(data):
+            self._check_types(frame)
+        return data
+
+    def _is_full(self) -> bool:
+        """Return whether more waits than the watermark, also of what was emitted in this pass."""
+        return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
+
+    def _check_types(self, frame: Frame) -> None:
+        """See, once for each type, that a value of it comes back from its pickle: the worker that gets it would end.
+
+        Raises:
+            UserCodeError: one does not, an exception whose class takes two arguments for example.
+        """
+        for columns in frame.tuples:
+            types = set(map(type, chain.from_iterable(columns.values)))
+            for kind in types - self._travelled:
+                field, value = next(
+                    (field, value)
+                    for values in columns.values
+                    for field, value in enumerate(values)
+                    if type(value) is kind
+                )
+                try:
+                    pickle.loads(pickle.dumps(value, 5))  # noqa: S301 - our own
+                except Exception as error:  # noqa: BLE001 - whatever the type raises
+                    source = self._sources[columns.source]
+                    raise UserCodeError(
+                        f"task {source.task} emitted a value of type {kind.__module__}.{kind.__qualname__} in field "
+                        f"{source.fields[field]!r} on stream {source.stream!r} that pickles and does not unpickle "
+                        f"({type(error).__name__}: {error}); tuples travel between workers: emit plain values, or give "
+                        "the type a __reduce__ that fits its __init__",
+                        component=source.component,
+                    ) from None
+                self._travelled.add(kind)
 
     def _spill(self) -> None:
         """Write queues to files, the longest first, while they take more memory than they may."""

@@ -254,6 +254,8 @@ class RunningTopology:
             period_secs=self._config.worker_restart_period_secs,
             is_active=self._is_active,
             now=time.monotonic(),
+            held_secs_max=self._config.message_timeout_secs,
+            component_of={task: component.id for component in self._plan.components for task in component.tasks},
         )
         server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._past.take)
         server.start()

@@ -29,6 +29,7 @@ from txtopo.topology.plain_plan import PlainPlan
 from txtopo.workers.control import JobStarter
 from txtopo.workers.messages import Address, Welcome
 from txtopo.workers.process import WorkerJob, run_worker
+from txtopo.workers.watcher import NO_TASK
 
 
 @attrs.frozen
@@ -73,7 +74,7 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
         plan, assignment, config, prototypes = pickle.loads(package.content)  # noqa: S301 - from our own driver
         collect_seldom()
 
-        def make_body(welcome: Welcome, send: Callable[[int, bytes], None]) -> Worker:
+        def make_body(welcome: Welcome, send: Callable[[int, bytes], None], mark: Callable[[int], None]) -> Worker:
             epochs = {peer.worker: peer.epoch for peer in welcome.peers}
             return Worker(
                 plan,
@@ -85,7 +86,7 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
                 send=send,
                 clock=time.monotonic,
                 rng=random.Random(),  # noqa: S311 - ids of tuples are no secrets
-                observer=_OutputObserver(),
+                observer=_OutputObserver(mark),
             )
 
         run_worker(
@@ -105,14 +106,21 @@ class _Origin(OutputOrigin):
 
 
 class _OutputObserver(Observer):
-    """Lets what user code prints and logs carry its component and task, with a bound for each interval."""
+    """Lets what user code prints and logs carry its component and task, with a bound for each interval.
 
-    def __init__(self) -> None:
+    Args:
+        mark: marks for the worker's watcher which task has its turn.
+    """
+
+    def __init__(self, mark: Callable[[int], None]) -> None:
+        self._mark = mark
         self._thread = get_ident()
         self._origins: dict[int, _Origin] = {}
 
     def turn(self, component: str, task: int) -> None:
         """Take what is printed from now on for this task's."""
+        super().turn(component, task)
+        self._mark(task)
         origin = self._origins.get(task)
         if origin is None:
             origin = self._origins[task] = _Origin(component, task)
@@ -120,6 +128,8 @@ class _OutputObserver(Observer):
 
     def no_turn(self) -> None:
         """Take what is printed from now on for nobody's."""
+        super().no_turn()
+        self._mark(NO_TASK)
         OutputOrigin.running.pop(self._thread, None)
 
     def looked(self) -> None:

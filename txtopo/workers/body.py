@@ -12,7 +12,10 @@ class Body(Protocol):
         """Work, or pause; not called before the worker was welcomed."""
 
     def set_throttled(self, *, is_throttled: bool) -> None:
-        """Begin nothing new for now: queues are too long, here or at a peer."""
+        """Begin nothing new in the passes from now on, or begin again: queues are too long, here or at a peer.
+
+        It is called before each pass.
+        """
 
     def run_pass(self) -> bool:
         """Do what there is to do, and return whether there was anything."""

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from typing import assert_never
 
 from txtopo.errors import InternalError
+from txtopo.workers import watcher
 from txtopo.workers.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers.listener import Listener
-from txtopo.workers.messages import Beat, Bye, Erred, Hello, Vitals, dump, load
+from txtopo.workers.messages import Beat, Bye, Erred, Hello, Vitals, Watching, dump, load
 from txtopo.workers.supervision import (
     Action,
     ByeTold,
@@ -32,6 +33,7 @@ from txtopo.workers.supervision import (
     Finish,
     Greeted,
     Heard,
+    Held,
     JobEnded,
     KeepVitals,
     Send,
@@ -91,6 +93,8 @@ class ControlServer:
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
         self._channels: dict[int, Channel] = {}
+        self._watched: dict[int, Watching] = {}
+        """By the channel of a watcher, whom it watches."""
         self._numbers = itertools.count(1)
         self._busy_said: dict[int, str] = {}
         self._is_over = threading.Event()
@@ -167,6 +171,10 @@ class ControlServer:
             self._handle(ChannelLost(number))
             return
         for data in messages:
+            if number in self._watched:
+                watched = self._watched[number]
+                self._handle(Held(watched.worker, watched.epoch, *watcher.unpack(data)))
+                continue
             message = load(data)
             match message:
                 case Hello():
@@ -175,6 +183,8 @@ class ControlServer:
                 case Beat(vitals, busy_with, busy_secs):
                     self._say_busy(number, busy_with, busy_secs)
                     self._handle(Heard(number, vitals))
+                case Watching():
+                    self._watched[number] = message
                 case Erred(error, vitals):
                     self._handle(ErrorTold(number, error, vitals))
                 case Bye(vitals):
@@ -224,6 +234,7 @@ class ControlServer:
         self._wake_up.wake()
 
     def _drop(self, number: int) -> None:
+        self._watched.pop(number, None)
         channel = self._channels.pop(number, None)
         if channel is not None:
             self._selector.unregister(channel)

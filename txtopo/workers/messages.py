@@ -70,6 +70,19 @@ class Beat:
 
 
 @attrs.frozen
+class Watching:
+    """A worker's watcher has begun. The first message on a channel of its own; what follows are its reports.
+
+    Args:
+        worker: the worker's number.
+        epoch: its epoch.
+    """
+
+    worker: int
+    epoch: int
+
+
+@attrs.frozen
 class Erred:
     """A worker ends by an error.
 
@@ -155,7 +168,7 @@ class Stop:
     """End in good order."""
 
 
-ToDriver = Hello | Beat | Erred | Bye
+ToDriver = Hello | Beat | Watching | Erred | Bye
 ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop
 
 

@@ -1,13 +1,15 @@
 """A worker's process: one thread and one loop around a :class:`~txtopo.workers.body.Body`.
 
 The loop waits for nothing but for all its sockets at once. A second thread beats: it says that the process lives, and
-what the loop is in, also while a body works for long. So a slow body is known as slow, and only a process that is
-stopped or gone is silent.
+what the loop is in, also while a body works for long. So a slow body is known as slow. While a C call keeps that thread
+from running, too, the worker's :mod:`~txtopo.workers.watcher` speaks for it. So only a process that is stopped or gone
+is silent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import socket
@@ -35,12 +37,16 @@ from txtopo.workers.messages import (
     Stop,
     ToWorker,
     Vitals,
+    Watching,
     Welcome,
     dump,
     load,
 )
 from txtopo.workers.peers import Incoming, Meetings, Outgoing
 from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.watcher import Watcher
+
+logger = logging.getLogger(__name__)
 
 BEAT_SECS = 1.0
 """How often a worker says that it lives."""
@@ -77,8 +83,13 @@ class WorkerJob:
     watermark_bytes: int
 
 
-MakeBody = Callable[[Welcome, Callable[[int, bytes], None]], Body]
-"""Makes the body of a worker, given the answer to its hello and how it sends a frame to another worker."""
+MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
+"""Makes the body of a worker, given the answer to its hello, how it sends a frame to another worker, and how it marks
+which task it is in, :data:`~txtopo.workers.watcher.NO_TASK` for none."""
+
+
+def _mark_nothing(task: int) -> None:
+    """Mark no task: nobody watches."""
 
 
 class DriverGone(Exception):
@@ -109,6 +120,7 @@ class _Loop:
         self._meetings = Meetings(host, job.secret, self._wake_up.wake)
         self._make_body = make_body
         self._body: Body | None = None
+        self._watcher: Watcher | None = None
         self._roster = Roster()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
@@ -117,8 +129,6 @@ class _Loop:
         """By the epoch that sends."""
         self._early: list[Incoming] = []
         """Channels of epochs that the driver has not told of yet."""
-        self._congested: set[int] = set()
-        """The epochs that have said that too much waits for them."""
         self._is_congested = False
         self._activity = 0
         self._is_over = False
@@ -142,6 +152,7 @@ class _Loop:
             while not self._is_over:
                 self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
                 self._pass_began = time.monotonic()
+                self._body.set_throttled(is_throttled=self._is_congested or bool(self._roster.congested))
                 has_worked = self._body.run_pass()
                 self._activity += has_worked
                 self._weigh()
@@ -160,6 +171,8 @@ class _Loop:
 
     def close(self) -> None:
         self._has_ended.set()
+        if self._watcher is not None:
+            self._watcher.close()
         self._meetings.close()
         for channel in (*self._outgoing.values(), *self._incoming.values(), self._control):
             channel.close()
@@ -195,11 +208,26 @@ class _Loop:
 
     def _begin(self, welcome: Welcome) -> None:
         self._roster.welcome(welcome.epoch, welcome.peers)
-        self._body = self._make_body(welcome, self._send)
+        self._watcher = self._watched(welcome.epoch)
+        mark = _mark_nothing if self._watcher is None else self._watcher.mark
+        self._body = self._make_body(welcome, self._send, mark)
         for peer in welcome.peers:
             self._meet(peer)
         if welcome.is_active:
             self._body.set_active(is_active=True)
+
+    def _watched(self, epoch: int) -> Watcher | None:
+        """Start a watcher of this process; without one, a process that can't beat counts as dead."""
+        if not Watcher.can_watch():
+            return None
+        try:
+            connection = handshake.connect(self._job.driver, self._job.secret)
+            channel = Channel(connection)
+            channel.send(dump(Watching(self._job.worker, epoch)))
+            return Watcher(connection)
+        except (OSError, ChannelClosed, handshake.HandshakeError) as error:
+            logger.warning("worker %d has no watcher: %s", self._job.worker, error)
+            return None
 
     def _obey(self, message: ToWorker) -> None:
         if isinstance(message, Welcome) == (self._body is not None):
@@ -234,7 +262,6 @@ class _Loop:
 
     def _part_from(self, dead: int) -> None:
         """Drop the channels to and from an epoch that has died, and what waits for it."""
-        self._congested.discard(dead)
         for peer in self._roster:
             if peer.epoch == dead:
                 self._unconnected.pop(peer.worker, Backlog()).close()
@@ -294,11 +321,9 @@ class _Loop:
                 self._roster.received[sender] += 1
                 self._body.receive(message[1:])
             elif kind == _CONGESTED:
-                self._congested.add(sender)
-                self._throttle()
+                self._roster.congested.add(sender)
             else:
-                self._congested.discard(sender)
-                self._throttle()
+                self._roster.congested.discard(sender)
 
     def _send(self, worker: int, frame: bytes) -> None:
         self._roster.sent[self._roster[worker].epoch] += 1
@@ -343,15 +368,10 @@ class _Loop:
             self._is_congested = is_congested
             for channel in self._outgoing.values():
                 self._put(channel, _CONGESTED if is_congested else _FREE)
-            self._throttle()
 
     def _unsent_memory_max(self) -> int:
         """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
         return self._job.watermark_bytes // max(1, len(self._roster))
-
-    def _throttle(self) -> None:
-        assert self._body is not None, "welcomed before"
-        self._body.set_throttled(is_throttled=self._is_congested or bool(self._congested))
 
     # -- what the driver is told
 
@@ -389,6 +409,8 @@ class _Loop:
     def _beat(self) -> None:
         last: Vitals | None = None
         while not self._has_ended.wait(BEAT_SECS):
+            if self._watcher is not None:
+                self._watcher.beat()
             vitals, self_busy = self._vitals, time.monotonic() - self._pass_began
             busy_with = self._body.busy_with() if self._body is not None and self_busy > BUSY_SECS else ""
             beat = Beat(vitals if vitals is not last else None, busy_with, self_busy if busy_with else 0.0)

@@ -1,4 +1,6 @@
-"""Which epochs a worker knows of, whose frames it reads, and how many it has exchanged with each. Pure.
+"""Which epochs a worker knows of, whose frames it reads, how many it has exchanged with each, and where too much waits.
+
+Pure.
 
 The driver tells every worker of its peers, each in its own time. So a frame may arrive from an epoch that its receiver
 has not been told of yet, and from one that has died since: the first waits, the second is dropped.
@@ -33,6 +35,8 @@ class Roster:
         """By epoch, how many frames it was sent."""
         self.received: Counter[int] = Counter()
         """By epoch, how many frames were received from it."""
+        self.congested: set[int] = set()
+        """The epochs that have said that too much waits for them."""
         self._peers: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -65,6 +69,7 @@ class Roster:
         """Forget an epoch that has died, for its successor."""
         self.sent.pop(dead, None)
         self.received.pop(dead, None)
+        self.congested.discard(dead)
         self._peers[successor.worker] = successor
 
     def judge(self, sender: int, receiver: int) -> Arrival:

@@ -24,12 +24,12 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 import attrs
 
-from txtopo.errors import InputError
+from txtopo.errors import InputError, UserCodeError
 from txtopo.workers.messages import (
     Address,
     Hello,
@@ -45,6 +45,9 @@ from txtopo.workers.messages import (
 
 SILENCE_SECS = 5.0
 """How long a worker may say nothing: then it is dead, whatever its process does."""
+
+HELD_WORTH_SECS = 10.0
+"""From when on it is said that a call keeps a worker's interpreter."""
 
 SLOTS_SECS = 4.0
 """How long a worker may take to start before it is said that slots are missing; Spark itself says nothing."""
@@ -73,6 +76,25 @@ class Heard:
 
     channel: int
     vitals: Vitals | None
+
+
+@attrs.frozen
+class Held:
+    """A watcher has said that no thread of its worker has come to beat.
+
+    Args:
+        worker: the worker.
+        epoch: its epoch.
+        task: the task that its loop is in; a negative number: none.
+        secs: for how long no beat has come.
+        is_working: whether the process takes processor time: then it is not frozen.
+    """
+
+    worker: int
+    epoch: int
+    task: int
+    secs: float
+    is_working: bool
 
 
 @attrs.frozen
@@ -131,7 +153,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event = Greeted | Heard | ErrorTold | ByeTold | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
+Event = Greeted | Heard | Held | ErrorTold | ByeTold | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
 
 
 # -- actions
@@ -228,6 +250,9 @@ class _Worker:
     channel: int | None = None
     address: Address | None = None
     heard_at: float = 0.0
+    held_in: str = ""
+    """What its loop is in, if no beat comes."""
+    held_said: bool = False
     is_cancelled: bool = False
     said_bye: bool = False
     reminded_at: float = -math.inf
@@ -263,13 +288,27 @@ class Supervisor:
         period_secs: the period.
         is_active: whether the workers work from the beginning.
         now: the time.
+        held_secs_max: how long one call may keep a worker from beating.
+        component_of: the component of each task.
     """
 
-    def __init__(self, workers: int, *, restarts_max: int, period_secs: float, is_active: bool, now: float) -> None:
+    def __init__(  # noqa: PLR0913 - what a run is given
+        self,
+        workers: int,
+        *,
+        restarts_max: int,
+        period_secs: float,
+        is_active: bool,
+        now: float,
+        held_secs_max: float = math.inf,
+        component_of: Mapping[int, str] | None = None,
+    ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
         self._next_epoch = workers
         self._restarts_max = restarts_max
         self._period_secs = period_secs
+        self._held_secs_max = held_secs_max
+        self._component_of = component_of or {}
         self._restarts: deque[float] = deque()
         self._is_active = is_active
         self._phase = RunPhase.WORKING
@@ -319,6 +358,8 @@ class Supervisor:
                 self._greet(channel, hello)
             case Heard(channel, vitals):
                 self._hear(channel, vitals)
+            case Held():
+                self._hold(event)
             case ErrorTold(channel, error, vitals):
                 self._hear(channel, vitals)
                 for worker in self._on(channel):
@@ -364,9 +405,33 @@ class Supervisor:
 
     def _hear(self, channel: int, vitals: Vitals | None) -> None:
         for worker in self._on(channel):
-            worker.heard_at = self._now
+            worker.heard_at, worker.held_in, worker.held_said = self._now, "", False
             if vitals is not None:
                 worker.before, worker.vitals = worker.vitals, vitals
+
+    def _hold(self, held: Held) -> None:
+        """Let a worker live that works and can't say so, up to a limit: then what it is in is to blame."""
+        worker = self._workers[held.worker]
+        if worker.state is not WorkerState.RUNNING or worker.epoch != held.epoch:
+            return
+        component = self._component_of.get(held.task, "")
+        worker.held_in = f"task {held.task} of {component!r}" if component else ""
+        if not held.is_working:
+            return
+        worker.heard_at = self._now
+        if held.secs >= self._held_secs_max:
+            worker.error = _kept_error(held, component, self._held_secs_max)
+            self._do(Warn(f"worker {worker.number} is ended: {_first_line(worker.error)}"))
+            self._lose(worker)
+            self._cancel(worker)
+        elif held.secs >= HELD_WORTH_SECS and not worker.held_said:
+            worker.held_said = True
+            self._do(
+                Warn(
+                    f"{worker.held_in or _NO_TURN} has kept the interpreter of worker {worker.number} for "
+                    f"{held.secs:.0f} s; it is ended after {self._held_secs_max:g} s"
+                )
+            )
 
     def _lose(self, worker: _Worker) -> None:
         """Count a worker as dead, and tell the others who follows."""
@@ -382,6 +447,7 @@ class Supervisor:
         if worker.vitals is not None:
             self._do(KeepVitals(worker.vitals))
         worker.state, worker.since = WorkerState.LOST, self._now
+        worker.held_in, worker.held_said = "", False
         worker.channel = worker.address = worker.vitals = worker.before = None
         self._tell_others(worker, PeerReplaced(dead, worker.peer))
 
@@ -437,7 +503,12 @@ class Supervisor:
     def _tick(self) -> None:
         for worker in self._workers:
             if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
-                self._do(Warn(f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s; it is counted as dead"))
+                where = f", in {worker.held_in}" if worker.held_in else ""
+                self._do(
+                    Warn(
+                        f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s{where}; it is counted as dead"
+                    )
+                )
                 self._lose(worker)
                 self._cancel(worker)
             elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:
@@ -514,6 +585,20 @@ class _Told:
 
     worker: _Worker
     vitals: Vitals
+
+
+_NO_TURN = "a thread of a component, or an offloaded call,"
+"""What holds the interpreter while no task has its turn."""
+
+
+def _kept_error(held: Held, component: str, secs_max: float) -> UserCodeError:
+    who = f"task {held.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
+    return UserCodeError(
+        f"{who} has kept Python's interpreter lock for {held.secs:.0f} s, longer than topology.message.timeout.secs = "
+        f"{secs_max:g}; a regular expression or another C function does so: bound its input, or call it in a process "
+        "of its own",
+        component=component,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,86 @@
+"""About how many bytes values take in memory, for little work: samples of tuples, and samples of what is in them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from sys import getsizeof
+from typing import Any
+
+SAMPLES_MAX = 16
+"""Tuples that are looked at at most: one, and one more for each 64."""
+
+OBJECTS_MAX = 200
+"""Objects within a tuple's values that are looked at."""
+
+_CHILDREN_MAX = 20
+"""Elements of a collection that are looked at; the others weigh as much."""
+
+TUPLE_BYTES = 250
+"""What a tuple takes in memory besides its values, measured with one root."""
+
+_FLAT = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def tuples_bytes(values: Sequence[Sequence[Any]]) -> float:
+    """Return about how many bytes tuples take, given the values of each."""
+    return len(values) * mean_bytes(values[:: stride(len(values))]) if values else 0.0
+
+
+def stride(count: int) -> int:
+    """Return how far the samples of so many tuples, one at least, are apart."""
+    return -(-count // min(SAMPLES_MAX, 1 + count // 64))
+
+
+def mean_bytes(sample: Sequence[Sequence[Any]]) -> float:
+    """Return about how many bytes one of some tuples takes, given the values of each; all of them are looked at."""
+    weight, seen = 0.0, set[int]()
+    for each in sample:
+        if _FLAT.issuperset(map(type, each)):
+            weight += sum(map(getsizeof, each))
+        else:
+            with suppress(Exception):  # a user's class may do anything when it is asked for its size
+                weight += _Scale(seen).weigh_all(each)
+    return TUPLE_BYTES + weight / len(sample)
+
+
+class _Scale:
+    """Weighs the values of one tuple.
+
+    Args:
+        seen: by their identity, collections and other objects that were weighed before: they are shared.
+    """
+
+    def __init__(self, seen: set[int]) -> None:
+        self._seen = seen
+        self._left = OBJECTS_MAX
+
+    def weigh_all(self, values: Iterable[Any]) -> float:
+        return sum(map(self._weigh, values))
+
+    def _weigh(self, value: Any) -> float:
+        if type(value) in _FLAT:
+            return getsizeof(value)
+        if self._left <= 0 or id(value) in self._seen:
+            return 0.0
+        self._left -= 1
+        self._seen.add(id(value))
+        own = _own_bytes(value)
+        if isinstance(value, dict):
+            return own + self._weigh_some(value.keys(), len(value)) + self._weigh_some(value.values(), len(value))
+        if isinstance(value, (list, tuple, set, frozenset, deque)):
+            return own + self._weigh_some(value, len(value))
+        attributes = getattr(value, "__dict__", None)
+        return own + (self._weigh(attributes) if isinstance(attributes, dict) else 0.0)
+
+    def _weigh_some(self, children: Iterable[Any], count: int) -> float:
+        looked_at = min(count, _CHILDREN_MAX)
+        return self.weigh_all(islice(children, looked_at)) * count / looked_at if count else 0.0
+
+
+def _own_bytes(value: Any) -> int:
+    """Return what an object takes without what it refers to; arrays and tables know it as ``nbytes``."""
+    own, held = getsizeof(value, 0), getattr(value, "nbytes", 0)
+    return max(own, held) if isinstance(held, int) else own

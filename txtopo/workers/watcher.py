@@ -1,0 +1,123 @@
+"""A watcher: a small process beside each worker, which speaks for it while it can't.
+
+A C call that keeps Python's interpreter lock, such as a bad regular expression, stops every thread of its process, also
+the one that beats. A process that is frozen or hangs is silent in the same way. The kernel can tell them apart: only
+the first takes processor time. So a process of its own looks at the worker's, on the worker's machine. While no beat
+comes, it tells the driver on a connection of its own for how long, whether the worker takes processor time, and which
+task its loop is in: a word in memory that both share.
+
+The watcher runs this file's source by itself, so nothing but the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LOOK_SECS = 1.0
+"""How often a watcher looks."""
+
+QUIET_SECS = 2.0
+"""From when on it speaks for its worker: that beats every second."""
+
+NO_TASK = -1
+"""Stands for the task while the loop is in none."""
+
+_SEND_SECS = 5.0
+_LENGTH = struct.Struct("!I")
+_REPORT = struct.Struct("!qd?")
+_WORDS_BYTES = 16
+_BEATS, _TASK = 0, 1
+"""The words that both share."""
+
+
+def unpack(report: bytes) -> tuple[int, float, bool]:
+    """Return what a watcher says: the task, how many seconds no beat has come, and whether the process works."""
+    task, secs, is_working = _REPORT.unpack(report)
+    return task, secs, is_working
+
+
+class Watcher:
+    """The worker's side: starts a watcher, and tells it by shared memory what to say.
+
+    Args:
+        connection: to the driver, which knows who is watched; the watcher gets it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        with tempfile.TemporaryFile(prefix="txtopo-watcher-") as file, connection:
+            file.truncate(_WORDS_BYTES)
+            self._memory = mmap.mmap(file.fileno(), _WORDS_BYTES)
+            self._words = memoryview(self._memory).cast("q")
+            self._words[_TASK] = NO_TASK
+            shared = (connection.fileno(), file.fileno())
+            self._process = subprocess.Popen(  # noqa: S603 - our own source
+                [sys.executable, "-I", "-S", "-c", inspect.getsource(sys.modules[__name__]), *map(str, shared)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=shared,
+            )
+
+    @staticmethod
+    def can_watch() -> bool:
+        """Return whether this machine tells how much processor time a process takes."""
+        return Path("/proc/self/stat").exists()
+
+    def beat(self) -> None:
+        """Say that Python's threads run."""
+        self._words[_BEATS] += 1
+
+    def mark(self, task: int) -> None:
+        """Say which task the loop is in from now on."""
+        self._words[_TASK] = task
+
+    def close(self) -> None:
+        """End the watcher."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
+    """Watch a process until it is gone, or the driver."""
+    words = memoryview(memory).cast("q")
+    beats, quiet_since, ticks = words[_BEATS], time.monotonic(), _ticks(worker)
+    while os.getppid() == worker:
+        if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver says nothing but its end
+            return
+        now, ticks_before = time.monotonic(), ticks
+        ticks = _ticks(worker)
+        if words[_BEATS] != beats:
+            beats, quiet_since = words[_BEATS], now
+        elif now - quiet_since >= QUIET_SECS:
+            report = _REPORT.pack(words[_TASK], now - quiet_since, ticks > ticks_before)
+            connection.sendall(_LENGTH.pack(len(report)) + report)
+
+
+def _ticks(worker: int) -> int:
+    """Return how much processor time a process has taken, in ticks of the kernel's clock."""
+    fields = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.settimeout(_SEND_SECS)
+    with contextlib.suppress(OSError):  # the driver or the worker is gone
+        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES))
+
+
+if __name__ == "__main__":
+    _main()
