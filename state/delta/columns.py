@@ -81,11 +81,11 @@ def _fit_at_once(values: Sequence[Any], kind: pa.DataType) -> Column | None:
         return None
     try:
         array = pa.array(values, kind)
+        # In UTC, a datetime with a time zone may be before the year 1 or after 9999.
+        read_back = values if is_exact else column_values(array)
     except _REFUSALS:
         return None
-    if is_exact:
-        return Column(array, values, is_changed=False)
-    return Column(array, column_values(array), is_changed=True)
+    return Column(array, read_back, is_changed=not is_exact)
 
 
 def find_misfit(values: Sequence[Any], kind: pa.DataType) -> int:

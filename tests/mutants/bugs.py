@@ -1189,6 +1189,22 @@ BUGS = (
         subjects=PLAIN,
     ),
     Bug(
+        "versions that are acked but not stored after one that is null",
+        "committers/sinks.py",
+        " OR ({old} IS NULL AND {new} IS NOT NULL)",
+        "",
+        subjects=(),
+        tests=("tests/committers/test_sinks.py",),
+    ),
+    Bug(
+        "a batch that fails with the one tuple that its table refuses",
+        "committers/sinks.py",
+        "if not any(text in str(error) for text in _REFUSALS):",
+        "if True:",
+        subjects=(),
+        tests=("tests/committers/test_sinks.py",),
+    ),
+    Bug(
         "frames for a silent peer kept in memory",
         "txtopo/workers/channel.py",
         "        if self._file or is_full:",
