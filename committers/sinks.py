@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from state.delta.columns import fit_column
+from state.delta.columns import fit_array
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
@@ -185,12 +185,12 @@ class _DeltaSink(RichBolt):
 
     def _column(self, field: pa.Field, values: Sequence[Any]) -> Any:
         """Return a column; None if a value does not fit, or cannot be compared and must be."""
-        column = fit_column(values, field.type)
-        if column is None or field.name not in self._compared or not pa.types.is_floating(field.type):
-            return None if column is None else column.array
-        if pc.any(pc.is_nan(column.array)).as_py():
+        array = fit_array(values, field.type)
+        if array is None or field.name not in self._compared or not pa.types.is_floating(field.type):
+            return array
+        if pc.any(pc.is_nan(array)).as_py():
             return None
-        return pc.add(column.array, pa.scalar(0.0, field.type))  # -0.0, which equals 0.0, becomes 0.0
+        return pc.add(array, pa.scalar(0.0, field.type))  # -0.0, which equals 0.0, becomes 0.0
 
     def _refuse(self, what: str, tuples: Sequence[Tuple]) -> None:
         """Fail tuples, with one error for all of them."""
