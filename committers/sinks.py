@@ -7,6 +7,7 @@ written again: appended twice, or upserted to no effect. For exactly once, use a
 
 from __future__ import annotations
 
+import reprlib
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from state.delta.columns import fit_array
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
+from txtopo.api.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError
 
 ATTEMPTS_MAX = 10
@@ -30,20 +33,42 @@ ATTEMPTS_MAX = 10
 
 _PAUSE_SECS = 0.1
 
+_REFUSALS = ("Invalid data found", "Cast error")
+"""How delta-rs says that a table takes no such value: a column is not null or narrower, or a constraint does not hold.
+There is no class of errors for it."""
+
+DIVISIONS_MAX = 64
+"""How often a refused write is divided to find the rows that are to blame: five of them among 10,000, say."""
+
 
 class _DeltaSink(RichBolt):
     """Gathers tuples and writes them together, in a thread of its own."""
 
     output_fields = None
 
-    def __init__(self, path: str, fields: Fields, *, flush_secs: float, rows_max: int, bytes_max: int) -> None:
+    def __init__(  # noqa: PLR0913 - a table, and three bounds
+        self,
+        path: str,
+        fields: Fields,
+        *,
+        compared: Sequence[str] = (),
+        flush_secs: float,
+        rows_max: int,
+        bytes_max: int,
+    ) -> None:
         for name, kind in zip(fields.names, fields.types, strict=True):
             if kind is None:
                 raise ConfigError(f"field {name!r} of the table {path} has no type; write it as '{name}: string', say")
+            if name in compared and pa.types.is_nested(kind):
+                raise ConfigError(
+                    f"field '{name}: {ddl_name(kind)}' of the table {path} is a key or version, which must be a single "
+                    "value: values of this type are neither equal nor in order"
+                )
         if flush_secs <= 0 or rows_max < 1 or bytes_max < 1:
             raise ConfigError("flush_secs, rows_max and bytes_max must be above 0")
         self._path = str(path)
         self._fields = fields
+        self._compared = frozenset(compared)
         self._flush_secs = flush_secs
         self._rows_max = rows_max
         self._bytes_max = bytes_max
@@ -73,58 +98,113 @@ class _DeltaSink(RichBolt):
 
     def cleanup(self) -> None:
         """Write what is left: its roots are pending, and nobody would be told of them."""
-        if self._tuples:
-            self._write(self._table(self._tuples))
+        rows, _ = self._take_gathered()
+        if len(rows):
+            self._write_what_fits(rows)
 
     @abstractmethod
     def _write(self, rows: pa.Table) -> None:
         """Write rows, durably."""
 
     def _flush(self) -> None:
-        if not self._tuples:
-            return
-        gathered, self._tuples, self._bytes = self._tuples, [], 0
-        try:
-            rows = self._table(gathered)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, FieldsError):
-            rows, gathered = self._without_misfits(gathered)
-        if gathered:
-            self._context.offload(lambda: self._write(rows), lambda done: self._written(done, gathered))
+        rows, tuples = self._take_gathered()
+        if tuples:
+            self._context.offload(lambda: self._write_what_fits(rows), lambda done: self._written(done, tuples))
 
-    def _written(self, done: Future[None], gathered: Sequence[Tuple]) -> None:
+    def _write_what_fits(self, rows: pa.Table) -> dict[int, Exception]:
+        """Write rows; if the table refuses some of them, divide them until these are found, and write the others.
+
+        Returns:
+            The positions of the rows that were refused, and why.
+        """
+        refused: dict[int, Exception] = {}
+        divisions = 0
+        parts = [(0, len(rows))]
+        while parts:
+            start, end = parts.pop()
+            try:
+                self._write(rows.slice(start, end - start))
+            except Exception as error:
+                if not any(text in str(error) for text in _REFUSALS):
+                    raise  # it is the world's fault: parts would fare no better
+                if end - start == 1 or divisions == DIVISIONS_MAX:
+                    refused.update(dict.fromkeys(range(start, end), error))
+                else:
+                    divisions += 1
+                    middle = (start + end) // 2
+                    parts += [(middle, end), (start, middle)]
+        return refused
+
+    def _written(self, done: Future[dict[int, Exception]], tuples: Sequence[Tuple]) -> None:
         error = done.exception()
-        if error is not None:
-            self._collector.report_error(error)
-        settle = self._collector.ack if error is None else self._collector.fail
-        for each in gathered:
+        if error is None:
+            refused = done.result()
+            causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
+        else:
+            refused, causes = {}, {"": error}
+        for cause in causes.values():
+            self._collector.report_error(cause)
+        for position, each in enumerate(tuples):
+            settle = self._collector.ack if error is None and position not in refused else self._collector.fail
             settle(each)
 
-    def _table(self, tuples: Sequence[Tuple]) -> pa.Table:
-        fields = tuples[0].fields
-        positions = [fields.index(name) for name in self._fields]
-        columns = list(zip(*(each.values for each in tuples), strict=True))
-        arrays = [pa.array(columns[at], type=kind) for at, kind in zip(positions, self._schema.types, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=self._schema)
+    def _take_gathered(self) -> tuple[pa.Table, list[Tuple]]:
+        """Return what was gathered, as rows and as tuples; fail the tuples that do not fit. Then begin anew."""
+        gathered, self._tuples, self._bytes = self._tuples, [], 0
+        by_fields: dict[Fields, list[Tuple]] = {}  # streams may have their fields in another order
+        for each in gathered:
+            by_fields.setdefault(each.fields, []).append(each)
+        tables, fitting = [self._schema.empty_table()], []
+        for fields, tuples in by_fields.items():
+            rows, fit = self._as_rows(fields, tuples)
+            tables.append(rows)
+            fitting += fit
+        return pa.concat_tables(tables), fitting
 
-    def _without_misfits(self, tuples: Sequence[Tuple]) -> tuple[pa.Table, list[Tuple]]:
-        """Fail the tuples whose values do not fit the table, with an error for each, and return the others."""
-        fitting = []
+    def _as_rows(self, fields: Fields, tuples: list[Tuple]) -> tuple[pa.Table, list[Tuple]]:
+        """Return the tuples that fit, as rows and as they are; fail the others."""
+        try:
+            positions = [fields.index(name) for name in self._fields]
+        except FieldsError as error:
+            self._refuse(f"{error}; the table {self._path} needs {self._fields}", tuples)
+            return self._schema.empty_table(), []
+        columns = list(zip(*(each.values for each in tuples), strict=True)) if tuples else [()] * len(fields)
+        arrays = [self._column(field, columns[at]) for field, at in zip(self._schema, positions, strict=True)]
+        if all(array is not None for array in arrays):
+            return pa.Table.from_arrays(arrays, schema=self._schema), tuples
+        misfits: set[int] = set()
+        for field, at, array in zip(self._schema, positions, arrays, strict=True):
+            if array is None:
+                values = columns[at]
+                found = [n for n, each in enumerate(values) if n not in misfits and self._column(field, [each]) is None]
+                if found:  # else they have failed for another field
+                    misfits.update(found)
+                    what = f"field '{field.name}: {ddl_name(field.type)}': {_shown(values[found[0]])} does not fit the"
+                    self._refuse(f"{what} table {self._path}", [tuples[n] for n in found])
+        return self._as_rows(fields, [each for row, each in enumerate(tuples) if row not in misfits])
+
+    def _column(self, field: pa.Field, values: Sequence[Any]) -> Any:
+        """Return a column; None if a value does not fit, or cannot be compared and must be."""
+        array = fit_array(values, field.type)
+        if array is None or field.name not in self._compared or not pa.types.is_floating(field.type):
+            return array
+        if pc.any(pc.is_nan(array)).as_py():
+            return None
+        return pc.add(array, pa.scalar(0.0, field.type))  # -0.0, which equals 0.0, becomes 0.0
+
+    def _refuse(self, what: str, tuples: Sequence[Tuple]) -> None:
+        """Fail tuples, with one error for all of them."""
+        self._collector.report_error(FieldsError(f"{what}; {len(tuples)} of the batch failed for it"))
         for each in tuples:
-            try:
-                self._table([each])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, FieldsError) as error:
-                self._collector.report_error(FieldsError(f"{each!r} does not fit the table {self._path}: {error}"))
-                self._collector.fail(each)
-            else:
-                fitting.append(each)
-        return (self._table(fitting) if fitting else self._schema.empty_table()), fitting
+            self._collector.fail(each)
 
 
 class DeltaAppendBolt(_DeltaSink):
     """Appends every tuple to a Delta table, at least once.
 
     *You* give it any grouping and any number of tasks. *txtopo* guarantees that a root is acked only after the rows
-    of its tuples are in the table.
+    of its tuples are in the table. A tuple that does not fit the fields or the table fails alone, and the reason is
+    reported; values fit as they do in a ``DeltaRows``.
 
     Args:
         path: of the table; it is made when it is first written to.
@@ -156,10 +236,12 @@ class DeltaUpsertBolt(_DeltaSink):
     """Keeps the newest version of each key in a Delta table; a tuple that comes again changes nothing.
 
     Of two tuples with equal keys the one with the higher version wins, whichever comes first; one with an equal
-    version changes nothing. So a replay is harmless.
+    version changes nothing. So a replay is harmless. No version (null) is older than every other. Null is a key like
+    any other. NaN is neither a key nor a version.
 
     *You* give it a fields grouping on the key, so that its tasks do not write the same rows. *txtopo* guarantees that
-    a root is acked only after the table holds its tuples, or newer ones.
+    a root is acked only after the table holds its tuples, or newer ones. A tuple that does not fit the fields or the
+    table fails alone, and the reason is reported; values fit as they do in a ``DeltaState``.
 
     Args:
         path: of the table; it is made when it is first written to.
@@ -171,7 +253,8 @@ class DeltaUpsertBolt(_DeltaSink):
         bytes_max: about how many bytes of values are written together at most.
 
     Raises:
-        ConfigError: a field has no type, a bound is not above 0, or there is no such version field.
+        ConfigError: a field has no type, a bound is not above 0, there is no such version field, or a key or version is
+            an array, map or struct.
     """
 
     def __init__(  # noqa: PLR0913 - a table, and three bounds
@@ -185,9 +268,16 @@ class DeltaUpsertBolt(_DeltaSink):
         rows_max: int = 10_000,
         bytes_max: int = 16 << 20,
     ) -> None:
-        super().__init__(path, key + value, flush_secs=flush_secs, rows_max=rows_max, bytes_max=bytes_max)
         if version not in value:
             raise ConfigError(f"there is no value field {version!r}; the version must be one of {', '.join(value)}")
+        super().__init__(
+            path,
+            key + value,
+            compared=[*key, version],
+            flush_secs=flush_secs,
+            rows_max=rows_max,
+            bytes_max=bytes_max,
+        )
         self._key = key
         self._version = version
 
@@ -212,20 +302,33 @@ class DeltaUpsertBolt(_DeltaSink):
             except DeltaError:  # another task has made it just now
                 table = DeltaTable(self._path)
         same_key = " AND ".join(f"old.`{name}` IS NOT DISTINCT FROM new.`{name}`" for name in self._key)
+        old, new = f"old.`{self._version}`", f"new.`{self._version}`"
+        is_newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
+        if pa.types.is_floating(rows.schema.field(self._version).type):
+            is_newer += f" OR isnan({old})"  # somebody else wrote it; it would be above every number
         (
             table.merge(rows, same_key, source_alias="new", target_alias="old")
-            .when_matched_update_all(f"new.`{self._version}` > old.`{self._version}`")
+            .when_matched_update_all(is_newer)
             .when_not_matched_insert_all()
             .execute()
         )
 
     def _newest(self, rows: pa.Table) -> pa.Table:
-        """Return the row of the highest version of each key; of equal versions, the first."""
+        """Return the row of the highest version of each key; of equal versions, the first. Null is the lowest."""
         numbered = rows.append_column("__row", pa.array(range(len(rows))))
         order = pc.sort_indices(numbered, [(self._version, "descending"), ("__row", "ascending")])
         ordered = numbered.take(order)
         first = ordered.group_by(list(self._key), use_threads=False).aggregate([("__row", "first")])
         return rows.take(first["__row_first"])
+
+
+def _shown(value: Any) -> str:
+    """Return a value and its type, short, whatever the value is."""
+    try:
+        text = reprlib.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "a value"
+    return f"{text} ({type(value).__name__})"
 
 
 def _size(value: Any) -> int:

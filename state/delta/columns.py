@@ -17,10 +17,11 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.tasks.progress_probe import current_probe
 
-__all__ = ["Column", "column_values", "find_misfit", "fit_column", "is_key_type"]
+__all__ = ["Column", "column_values", "find_misfit", "fit_array", "fit_column", "is_key_type"]
 
 AT_ONCE_MAX = 1_000
 """The number of nested values converted at a time; that takes a second if they are large, so progress is reported
@@ -61,6 +62,25 @@ def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None
     return _fit_at_once(values, kind)
 
 
+def fit_array(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """Return the column of ``values`` in Arrow, or None if one of them does not fit, as :func:`fit_column` does.
+
+    It is faster where nobody needs the values as they will be read back.
+    """
+    if pa.types.is_nested(kind):
+        column = fit_column(values, kind)
+        return None if column is None else column.array
+    if not _is_exact(values, kind) and not all(map(_test_of(kind), values)):
+        return None
+    try:
+        array = pa.array(values, kind)
+        if pa.types.is_timestamp(kind):
+            pc.min_max(array).as_py()  # refuses what could not be read back
+    except _REFUSALS:
+        return None
+    return array
+
+
 def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:
     arrays: list[Any] = []
     read_back: list[Any] = []
@@ -81,11 +101,11 @@ def _fit_at_once(values: Sequence[Any], kind: pa.DataType) -> Column | None:
         return None
     try:
         array = pa.array(values, kind)
+        # In UTC, a datetime with a time zone may be before the year 1 or after 9999.
+        read_back = values if is_exact else column_values(array)
     except _REFUSALS:
         return None
-    if is_exact:
-        return Column(array, values, is_changed=False)
-    return Column(array, column_values(array), is_changed=True)
+    return Column(array, read_back, is_changed=not is_exact)
 
 
 def find_misfit(values: Sequence[Any], kind: pa.DataType) -> int:
@@ -127,6 +147,10 @@ def _test_of(kind: pa.DataType) -> Callable[[Any], bool]:
         if is_kind(kind):
             known = (own, type(None))  # the other tests use abstract classes, which are many times slower
             return lambda value: type(value) in known or accepts(value, kind)
+    if pa.types.is_timestamp(kind):
+        # Both the datetime and the type have a time zone, or neither has; a guess would differ from Spark's.
+        is_naive = kind.tz is None  # looked up once: it takes longer than the test
+        return lambda value: value is None or (isinstance(value, dt.datetime) and (value.tzinfo is None) == is_naive)
     if pa.types.is_map(kind):
         key_fits, item_fits = _test_of(kind.key_type), _test_of(kind.item_type)
         return lambda value: (
@@ -182,11 +206,6 @@ def _is_date(value: Any, _kind: pa.DataType) -> bool:
     return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
 
 
-def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
-    """Whether both the datetime and the type have a time zone or neither has; a guess would differ from Spark's."""
-    return isinstance(value, dt.datetime) and (value.tzinfo is None) == (kind.tz is None)
-
-
 _SIMPLE_RULES: tuple[
     tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]],
     ...,
@@ -200,7 +219,6 @@ _SIMPLE_RULES: tuple[
     (pa.types.is_date, dt.date, _is_date),
     (pa.types.is_floating, None, _is_real),
     (pa.types.is_decimal, None, _is_decimal),
-    (pa.types.is_timestamp, None, _is_timestamp),
 )
 """For each simple type: its test, the class whose values are read back unchanged (None: none), and the test for other
 values that it accepts."""

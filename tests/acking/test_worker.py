@@ -429,6 +429,33 @@ class EmitsLock(Fed):
             self.collector.emit([lambda: 0], message_id=1)
 
 
+class Order:
+    """Defined in a script, by what pickle can see of it."""
+
+
+Order.__module__ = "__main__"
+
+
+class EmitsOrder(Fed):
+    def next_tuple(self):
+        if self.waiting:
+            self.waiting.clear()
+            self.collector.emit([[Order()]], message_id=1)
+
+
+def test_a_class_of_a_script():
+    """An object whose class is in the script that was started can't travel: the error names the class, and the remedy."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", EmitsOrder())
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build(), workers=2)
+    running.activate()
+    running.objects["spout"][0].feed(1)
+    with pytest.raises(UserCodeError, match=r"'Order' is defined in the script .* put it into a module of its own"):
+        for _ in range(100):
+            running.run()
+
+
 def test_a_value_that_does_not_pickle():
     """What can't travel to another worker is refused by the name of its component and stream."""
     builder = TopologyBuilder("topology")

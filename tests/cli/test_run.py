@@ -42,7 +42,13 @@ def environment():
 def start(arguments: list[str], folder: pathlib.Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "txtopo.cli", *arguments]
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -88,6 +94,40 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path, environment)
     counts = read_table(tmp_path / "txtopo-data" / "transactional-words" / "word_counts").to_pydict()
     found = dict(zip(counts["word"], counts["count"], strict=True))
     assert found == {"one": 100_000, "two": 200_000}
+
+
+PLAIN = """
+import pathlib
+from tests.spark.plain_topologies import slow
+
+def topology():
+    return slow(pathlib.Path.cwd(), 0.001)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transactional", "plain"])
+def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, environment, kind):
+    """A SIGTERM to the whole process group, as a shell sends it, ends a run as one to the process does: without loss."""
+    (tmp_path / "plain.py").write_text(PLAIN)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "words.txt").write_text("one two two\n" * 100_000)
+    arguments, first = ["run", "plain"], "emitted"
+    if kind == "transactional":
+        arguments = ["run", "examples.transactional_words", "--set", "input=text", "--set", "max_spout_pending=3"]
+        first = "nothing committed yet"
+    process = start(arguments, tmp_path, environment)
+    assert any(first in line for line in lines_until(process, first))
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in err, "Traceback" in out) == (0, False, False)
+    if kind == "plain":
+        emitted, acked = re.search(
+            r"stopped; ([\d,]+) emitted, ([\d,]+) acked, 0 failed, 0 pending$", out, re.MULTILINE
+        ).groups()
+        assert emitted == acked
+    else:
+        assert re.search(r"a stop was requested; .* 0 failures", out)
 
 
 def test_a_bug_in_a_bolt_names_its_place_and_ends_with_status_1(command_line, spark):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -86,6 +90,168 @@ def test_value_that_does_not_fit(cluster: InlineCluster, tmp_path: Path) -> None
     assert "does not fit the table" in error
 
 
+NAN = float("nan")
+EAST = dt.timezone(dt.timedelta(hours=14))
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("long", 1, 2**70),
+        ("long", 1, 1.5),
+        pytest.param("long", 1, 10**5000, id="long-1-5000 digits"),
+        ("byte", 1, 300),
+        ("string", "a", "a\ud800"),
+        ("string", "a", b"a"),
+        ("string", "a", 1),
+        ("binary", b"a", "a"),
+        ("boolean", True, 1),
+        ("double", 0.5, "0.5"),
+        ("float", 0.5, 1e300),
+        ("decimal(4,2)", Decimal("1.5"), Decimal("123.45")),
+        ("decimal(4,2)", Decimal("1.5"), Decimal("1.234")),
+        ("decimal(4,2)", Decimal("1.5"), Decimal("NaN")),
+        ("date", dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)),
+        ("date", dt.date(2020, 1, 1), 2**30),
+        ("timestamp", dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=EAST)),
+        ("timestamp", dt.datetime(2020, 1, 1, tzinfo=dt.UTC), 2**62),
+        ("array<long>", [1], [1, 2**70]),
+        ("array<string>", ["a"], [["a"]]),
+        ("map<string,long>", {"a": 1}, {None: 1}),
+        ("struct<a: long>", {"a": 1}, {"a": "one"}),
+    ],
+)
+@pytest.mark.parametrize("is_upsert", [True, False])
+def test_bad_value(cluster: InlineCluster, tmp_path: Path, is_upsert: bool, kind: str, good: Any, bad: Any) -> None:
+    """A value that does not fit its field fails its own tuple, whatever is wrong; the others are written and acked."""
+    tracker = AckFailMapTracker()
+    feeder = FeederSpout(Fields("page", "hits", "at"), tracker)
+    value = Fields(f"hits: {kind}", "at: long")
+    sink: RichBolt = DeltaAppendBolt(str(tmp_path / "hits"), KEY + value, rows_max=4)
+    if is_upsert:
+        sink = DeltaUpsertBolt(str(tmp_path / "hits"), KEY, value, version="at", rows_max=4)
+    running = cluster.submit(topology(feeder, sink))
+    for number, each in enumerate([good, bad, bad, None]):
+        feeder.feed([f"page {number}", each, number], number)
+    tracker.assert_acked(0, 3)
+    tracker.assert_failed(1, 2)
+    assert [row[0] for row in rows(tmp_path / "hits")] == ["page 0", "page 3"]
+    (error,) = {status.last_error for status in running.statuses() if status.last_error}
+    assert "field 'hits: " in error
+    assert "does not fit the table" in error
+    assert "2 of the batch failed for it" in error
+    assert sum(status.reported_errors for status in running.statuses()) == 1
+    assert running.errors == []
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_number_that_is_none(cluster: InlineCluster, tmp_path: Path, kind: str) -> None:
+    """NaN as a key or version fails its tuple: it neither equals nor follows anything. As another value it is fine."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    key, value = Fields(f"page: {kind}"), Fields(f"hits: {kind}", f"at: {kind}")
+    cluster.submit(topology(feeder, DeltaUpsertBolt(str(tmp_path / "pages"), key, value, version="at", rows_max=4)))
+    for number, values in enumerate([(1.0, NAN, 1.0), (NAN, 2.0, 1.0), (3.0, 3.0, NAN), (4.0, 4.0, 1.0)]):
+        feeder.feed(values, number)
+    tracker.assert_acked(0, 3)
+    tracker.assert_failed(1, 2)
+    assert [row[0] for row in rows(tmp_path / "pages")] == [1.0, 4.0]
+
+
+def test_negative_zero_is_zero(cluster: InlineCluster, tmp_path: Path) -> None:
+    """0.0 and -0.0 are one key, in a batch and in the table."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    key = Fields("page: double")
+    cluster.submit(topology(feeder, DeltaUpsertBolt(str(tmp_path / "pages"), key, VALUE, version="at", rows_max=2)))
+    for number, (page, at) in enumerate([(0.0, 1), (-0.0, 2), (-0.0, 3), (0.0, 4)]):
+        feeder.feed([page, number, at], number)
+    tracker.assert_acked(0, 1, 2, 3)
+    assert rows(tmp_path / "pages") == [(0.0, 3, 4)]
+
+
+@pytest.mark.parametrize("rows_max", [1, 3])
+@pytest.mark.parametrize("order", list(itertools.permutations([None, 7, 8])))
+def test_null_versions(cluster: InlineCluster, tmp_path: Path, order: tuple[int | None, ...], rows_max: int) -> None:
+    """A tuple without a version is older than every one that has one, whichever comes first."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    sink = DeltaUpsertBolt(str(tmp_path / "pages"), KEY, VALUE, version="at", rows_max=rows_max)
+    cluster.submit(topology(feeder, sink))
+    for number, version in enumerate(order):
+        feeder.feed(["a", version or -1, version], number)
+    tracker.assert_acked(*range(3))
+    assert rows(tmp_path / "pages") == [("a", 8, 8)]
+
+
+def test_version_that_somebody_else_wrote(cluster: InlineCluster, tmp_path: Path) -> None:
+    """A version that is NaN in the table gives way to every number."""
+    write_deltalake(str(tmp_path / "pages"), pa.table({"page": ["a"], "hits": [1], "at": [NAN]}))
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    value = Fields("hits: long", "at: double")
+    cluster.submit(topology(feeder, DeltaUpsertBolt(str(tmp_path / "pages"), KEY, value, version="at", rows_max=1)))
+    feeder.feed(["a", 2, 1.0], "one")
+    tracker.assert_acked("one")
+    assert rows(tmp_path / "pages") == [("a", 2, 1.0)]
+
+
+@pytest.mark.parametrize("is_upsert", [True, False])
+def test_table_refuses_a_value(cluster: InlineCluster, tmp_path: Path, is_upsert: bool) -> None:
+    """A tuple that only the table refuses, because a column is not null or narrower, or for a constraint, fails alone."""
+    fields = [pa.field("page", pa.string(), nullable=False), pa.field("hits", pa.int32()), pa.field("at", pa.int64())]
+    DeltaTable.create(str(tmp_path / "hits"), pa.schema(fields)).alter.add_constraint({"late": "at > 0"})
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    sink: RichBolt = DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE, rows_max=20)
+    if is_upsert:
+        sink = DeltaUpsertBolt(str(tmp_path / "hits"), KEY, VALUE, version="at", rows_max=20)
+    running = cluster.submit(topology(feeder, sink))
+    bad = {3: (None, 1, 1), 8: ("c", 2**40, 1), 15: ("d", 1, -1)}
+    for number in range(20):
+        feeder.feed(bad.get(number, (f"page {number:02}", number, 1)), number)
+    tracker.assert_failed(*bad)
+    good = [number for number in range(20) if number not in bad]
+    tracker.assert_acked(*good)
+    assert rows(tmp_path / "hits") == [(f"page {number:02}", number, 1) for number in good]
+    assert sum(status.reported_errors for status in running.statuses()) == 2
+    assert running.errors == []
+
+
+def test_streams_in_another_order(cluster: InlineCluster, tmp_path: Path) -> None:
+    """Values are taken by their names, also if two streams have them in another order; one without them fails."""
+    tracker = AckFailMapTracker()
+    feeders = {
+        "hits": FeederSpout(Fields("page", "hits", "at"), tracker),
+        "turned": FeederSpout(Fields("at", "hits", "page"), tracker),
+        "bare": FeederSpout(Fields("page"), tracker),
+    }
+    builder = TopologyBuilder("sink")
+    sink = builder.set_bolt("sink", DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE, rows_max=3))
+    for name, feeder in feeders.items():
+        builder.set_spout(name, feeder)
+        sink.shuffle_grouping(name)
+    cluster.submit(builder.build())
+    feeders["hits"].feed(["a", 1, 2], "hits")
+    feeders["bare"].feed(["a"], "bare")
+    feeders["turned"].feed([3, 4, "b"], "turned")
+    tracker.assert_acked("hits", "turned")
+    tracker.assert_failed("bare")
+    assert rows(tmp_path / "hits") == [("a", 1, 2), ("b", 4, 3)]
+
+
+def test_misfit_at_the_end(tmp_path: Path) -> None:
+    """What is left when the topology ends is written too, though a tuple beside it does not fit."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    with InlineCluster() as cluster:
+        running = cluster.submit(topology(feeder, DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE)))
+        feeder.feed(["a", 2**70, 0], "bad")
+        feeder.feed(["a", 1, 0], "good")
+        running.tracked_wait()
+    assert rows(tmp_path / "hits") == [("a", 1, 0)]
+
+
 def test_write_that_fails(cluster: InlineCluster, tmp_path: Path) -> None:
     """If a write fails, the roots of its tuples fail, and the worker lives."""
     (tmp_path / "hits").write_text("this is no folder")
@@ -136,3 +302,6 @@ def test_mistakes() -> None:
         DeltaAppendBolt("t", KEY, rows_max=0)
     with pytest.raises(ConfigError, match="no value field 'when'"):
         DeltaUpsertBolt("t", KEY, VALUE, version="when")
+    for key, value in [("page: array<long>", "at: long"), ("page: string", "at: struct<a:long>")]:
+        with pytest.raises(ConfigError, match="is a key or version, which must be a single value"):
+            DeltaUpsertBolt("t", Fields(key), Fields(value), version="at")

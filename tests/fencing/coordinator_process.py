@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
 from tests.fencing.deadline import DEADLINE_SECS
+from tests.soak.processes import java_of, kill_session
 
 TARGET = "tests.fencing.topologies:words"
 
 
 class CoordinatorProcess:
-    """``txtopo run`` of the words topology, in a process group of its own.
+    """``txtopo run`` of the words topology, in a session of its own.
 
     Args:
         log: a file for what it prints.
@@ -46,21 +46,20 @@ class CoordinatorProcess:
         """Whether it has not ended; a stopped one has not."""
         return self._process.poll() is None
 
-    def signal(self, number: int, *, to_group: bool) -> None:
-        """Send a signal to the driver, or to its whole process group, Spark's JVM among them."""
-        if to_group:
-            os.killpg(self.pid, number)
-        else:
-            os.kill(self.pid, number)
+    def signal(self, number: int, *, to_jvm: bool) -> None:
+        """Send a signal to the driver, and to Spark's JVM, which has a process group of its own, if that is wanted."""
+        os.kill(self.pid, number)
+        jvm = java_of(self.pid) if to_jvm else None
+        if jvm is not None:
+            os.kill(jvm, number)
 
     def wait(self) -> int:
         """Wait for its end, and return its exit status."""
         return self._process.wait(DEADLINE_SECS)
 
     def kill(self) -> None:
-        """Kill the whole process group, whatever is left of it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        """Kill the whole session, whatever is left of it."""
+        kill_session(self.pid)
         self._process.wait()
 
 

@@ -40,11 +40,11 @@ def settings(server: ZooKeeperServer, root: str, output: pathlib.Path) -> dict[s
     }
 
 
-def stop_past_its_session(first: CoordinatorProcess, view: ZooKeeperView, *, to_group: bool) -> None:
+def stop_past_its_session(first: CoordinatorProcess, view: ZooKeeperView, *, to_jvm: bool) -> None:
     """Stop a coordinator in the middle of its run, and wait until it has lost its session."""
     until(lambda: view.committed() >= FIRST_COMMITS or not first.is_running(), "the first commits")
     assert first.is_running(), first.output
-    first.signal(signal.SIGSTOP, to_group=to_group)
+    first.signal(signal.SIGSTOP, to_jvm=to_jvm)
     until(lambda: view.leading_session() is None, "the session of a stopped process ends")
     assert FIRST_COMMITS <= view.committed() < TRANSACTIONS - SECOND_COMMITS - 20
 
@@ -55,21 +55,21 @@ def check_end_of(first: CoordinatorProcess) -> None:
     assert LOST.search(first.output), first.output
 
 
-def test_stopped_process_group_wakes_beside_its_successor(
+def test_stopped_driver_and_jvm_wake_beside_their_successor(
     server: ZooKeeperServer, root: str, tmp_path: pathlib.Path
 ) -> None:
     """Driver and JVM are stopped and wake up while another process leads: not one write of theirs is taken."""
     output = tmp_path / "out"
     given = settings(server, root, output)
     with viewing(server.hosts, root) as view, coordinator_process(tmp_path / "first.log", given) as first:
-        stop_past_its_session(first, view, to_group=True)
+        stop_past_its_session(first, view, to_jvm=True)
         stopped_at = view.committed()
         with coordinator_process(tmp_path / "second.log", given) as second:
             until(lambda: view.leading_session() or not second.is_running(), "the second leads")
             second_session, epoch = view.leading_session(), view.epoch()
             goal = stopped_at + SECOND_COMMITS
             until(lambda: view.committed() >= goal or not second.is_running(), "the second commits")
-            first.signal(signal.SIGCONT, to_group=True)
+            first.signal(signal.SIGCONT, to_jvm=True)
             assert second.is_running(), second.output
             check_end_of(first)
             assert second.wait() == 0, second.output
@@ -85,11 +85,11 @@ def test_stopped_driver_wakes_after_its_successor(server: ZooKeeperServer, root:
     output = tmp_path / "out"
     given = settings(server, root, output)
     with viewing(server.hosts, root) as view, coordinator_process(tmp_path / "first.log", given) as first:
-        stop_past_its_session(first, view, to_group=False)
+        stop_past_its_session(first, view, to_jvm=False)
         second = InlineRun(output, TRANSACTIONS, ZooKeeperStore(server.hosts, root, SESSION_SECS), window=24)
         assert second.result().committed_txid == TRANSACTIONS
         before = view.tree(), all_versions(output)
-        first.signal(signal.SIGCONT, to_group=False)
+        first.signal(signal.SIGCONT, to_jvm=False)
         check_end_of(first)
         assert (view.tree(), all_versions(output)) == before
     check_epochs(output, [1, 2])

@@ -58,10 +58,10 @@ def test_second_on_one_file(tmp_path: pathlib.Path) -> None:
     with coordinator_process(tmp_path / "first.log", given) as first:
         until(lambda: last_txid(tmp_path / "out") or not first.is_running(), "the first commits")
         # However long the second one takes to start, the first one can't end before.
-        first.signal(signal.SIGSTOP, to_group=False)
+        first.signal(signal.SIGSTOP, to_jvm=False)
         with coordinator_process(tmp_path / "second.log", given) as second:
             check_refused(second, first)
-        first.signal(signal.SIGCONT, to_group=False)
+        first.signal(signal.SIGCONT, to_jvm=False)
         assert first.wait() == 0, first.output
     check_epochs(tmp_path / "out", [1])
     check_totals(tmp_path / "out", rows_of(TRANSACTIONS))

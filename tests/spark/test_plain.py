@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, UserCodeError
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
+from txtopo.workers.supervision import SAME_ERROR_MAX
 
 WAIT_SECS = 60.0
 
@@ -122,6 +124,15 @@ def test_a_call_that_keeps_the_interpreter(spark: SparkSession) -> None:
         run(holds(600.0), too_long, spark=spark)
 
 
+def test_same_bug_again_and_again(spark: SparkSession) -> None:
+    """A bug that ends each worker before a root is acked ends the run after some deaths, and the report names it."""
+    with start(broken(), Config({"topology.worker.max.restarts": 1_000}), spark=spark) as running:
+        with pytest.raises(UserCodeError, match="ValueError: cannot work on"):
+            running.wait(WAIT_SECS)
+        assert "ValueError: cannot work on 'the cow" in running.report().last_error
+        assert running.report().restarts == SAME_ERROR_MAX - 1
+
+
 def test_ticks_keep_nothing_running(spark: SparkSession, tmp_path: Path) -> None:
     """A run whose bolts tick ends when its spouts are exhausted: the workers are looked at between two ticks."""
     report = run(slow(tmp_path, 0.0, count=50), Config({"topology.workers": 2}), spark=spark)
@@ -170,6 +181,44 @@ def test_rebalance(spark: SparkSession, tmp_path: Path) -> None:
         report = running.wait()
     assert report.workers == 2
     assert report.emitted == report.acked
+
+
+def test_stop_during_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
+    """A stop that comes while a rebalance is under way ends the topology; whoever has asked for that goes on."""
+    with start(slow(tmp_path, 0.001), spark=spark) as running, ThreadPoolExecutor() as threads:
+        wait_for(lambda: running.report().acked > 10, "acks")
+        rebalances = [threads.submit(running.rebalance, workers) for workers in (2, 1, 2)]
+        running.stop()
+        running.activate()
+        report = running.wait(WAIT_SECS)
+        assert [each.result(WAIT_SECS) for each in rebalances] == [None] * 3
+    assert (report.reason, report.pending) == ("stopped", 0)
+
+
+def test_rebalance_after_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    """A topology whose spouts are exhausted is not started again, whatever is asked for."""
+    with start(word_count(tmp_path, 25), spark=spark) as running:
+        wait_for(lambda: running.report().acked == 50, "acks")
+        running.rebalance(2)
+        running.rebalance(1)
+        running.deactivate()
+        running.activate()
+        report = running.wait(WAIT_SECS)
+        running.stop()
+        running.rebalance(2)
+    assert (report.reason, report.emitted, report.acked) == ("every spout is exhausted", 50, 50)
+    assert running.wait(0.0).acked == 50
+    assert counted(tmp_path) == expected(25)
+
+
+def test_started_inactive(spark: SparkSession, tmp_path: Path) -> None:
+    """A topology that is started inactive emits nothing before it is activated."""
+    with start(slow(tmp_path, 0.0, count=50), spark=spark, active=False) as running:
+        wait_for(lambda: running.report().workers_running == 1, "worker")
+        assert wait_until_still(running) == 0
+        assert not list(tmp_path.iterdir()), "its bolts are not prepared"
+        running.activate()
+        assert running.wait(WAIT_SECS).acked == 100
 
 
 def test_settings_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import attrs
 import pytest
 
 from txtopo.errors import InputError, UserCodeError
@@ -45,7 +47,14 @@ def vitals(
 class Story:
     """A run, told event by event."""
 
-    def __init__(self, workers: int = 2, *, restarts_max: int = 10, is_active: bool = True) -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        restarts_max: int = 10,
+        is_active: bool = True,
+        finished: Callable[[Any], int] = lambda _: 0,
+    ) -> None:
         self.now = 0.0
         self.supervisor = Supervisor(
             workers,
@@ -55,6 +64,7 @@ class Story:
             now=0.0,
             held_secs_max=30.0,
             component_of={3: "split"},
+            finished=finished,
         )
         assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
 
@@ -303,6 +313,112 @@ def test_missing_slots() -> None:
     assert "1 of 2 workers have started" in warning.text
     story.tell(Heard(10, None))
     assert story.tell(Ticked(), after=4.0) == []
+
+
+def test_restart_that_takes_its_time() -> None:
+    """An ordinary restart is no reason to speak of slots; one that does not begin for long is."""
+    story = Story().running()
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    for _ in range(29):
+        story.tell(Heard(10, None))
+        assert story.tell(Ticked(), after=1.0) == []
+    story.tell(Heard(10, None))
+    (warning,) = story.tell(Ticked(), after=1.0)
+    assert "1 of 2 workers have started" in warning.text
+
+
+BUG = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 7\nValueError')
+
+
+def dies(story: Story, job: int, error: UserCodeError, *, acked: int = 0, after: float = 10.0) -> list[Action]:
+    """Let worker 1 start slowly, ack so many roots, and end by an error."""
+    story.now += 30.0
+    story.greet(1, 100 + job, job)
+    told = attrs.evolve(vitals(), body=acked)
+    story.tell(ErrorTold(100 + job, error, told), after=after)
+    return story.tell(JobEnded(1, job, RuntimeError("lost")))
+
+
+def story_of_deaths() -> Story:
+    """Return a run that is never ended by the number of restarts, with a worker that never dies."""
+    story = Story(restarts_max=1_000, finished=lambda body: body or 0)
+    story.greet(0, 10)
+    return story
+
+
+def test_same_error_again_and_again() -> None:
+    """Five deaths in a row by one bug end the run by it, however slowly workers start and whatever values it names."""
+    story = story_of_deaths()
+    for job in range(4):
+        assert StartJob(1, job + 1) in dies(story, job, BUG)
+    other = UserCodeError("task 2: ValueError: of another value", component="bolt", cause=BUG.cause)
+    assert Send(10, Stop()) in dies(story, 4, other)
+    story.tell(ByeTold(10, vitals()))
+    assert story.tell(JobEnded(0, 0, None))[-1] == Finish(other)
+    assert "of another value" in story.supervisor.last_error
+
+
+@pytest.mark.parametrize("acked", [1, 0])
+def test_progress_between_deaths(acked: int) -> None:
+    """A root that was acked since the last death, or a worker that has run for long, begins the count anew."""
+    story = story_of_deaths()
+    for job in range(20):
+        assert StartJob(1, job + 1) in dies(story, job, BUG, acked=acked, after=1.0 if acked else 61.0)
+
+
+def test_other_errors_between() -> None:
+    """Only deaths by the same error count: the same kind, component and line. Kills say nothing of the kind."""
+    story = story_of_deaths()
+    elsewhere = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 8')
+    for job in range(20):
+        assert StartJob(1, job + 1) in dies(story, job, (BUG, elsewhere)[job % 2])
+    for job in range(20, 40):
+        story.greet(1, 100 + job, job)
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=10.0)
+
+
+def test_killed_without_a_word() -> None:
+    """Workers that told nothing before they died are counted: what they counted last is lost."""
+    story = Story().running()
+    story.tell(ErrorTold(11, BUG, vitals()))
+    story.tell(ChannelLost(11))
+    assert story.supervisor.killed == 0
+    story.tell(ChannelLost(10))
+    assert story.supervisor.killed == 1
+    story.tell(JobEnded(1, 0, None))
+    story.greet(1, 12, job=1)
+    story.tell(ChannelLost(12))
+    assert story.supervisor.killed == 2
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_exhausted_while_it_stops(is_done: bool) -> None:
+    """It is known in the end whether anything was left to do: if not, the run would begin from the start again."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    for _ in range(2):
+        story.tell(Heard(10, vitals(is_done=True)))
+        story.tell(Heard(11, vitals(is_done=is_done)))
+    assert story.supervisor.phase is RunPhase.STOPPING
+    assert story.supervisor.is_exhausted is is_done
+
+
+def test_dead_worker_is_not_done() -> None:
+    """A worker that dies while the run ends may have had something to do."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    for _ in range(2):
+        story.tell(Heard(10, vitals(is_done=True)))
+    assert story.supervisor.phase is RunPhase.STOPPING
+    assert not story.supervisor.is_exhausted
+
+
+def test_activation_while_it_ends() -> None:
+    """A run that ends begins nothing more, whatever the user asks for."""
+    story = Story().running()
+    story.tell(StopAsked(30.0))
+    assert story.tell(ActivationAsked(is_active=True)) == []
 
 
 def test_activation() -> None:

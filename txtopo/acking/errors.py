@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import attrs
 
@@ -23,6 +24,15 @@ def blamed(error: Exception, component: str, task: int) -> TxtopoError:
         component=component,
         cause="".join(traceback.format_exception(error)),
     )
+
+
+@contextmanager
+def blaming(component: str, task: int) -> Iterator[None]:
+    """Run a component's code: what it raises names the component and the task."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the user's code
+        raise blamed(error, component, task) from None
 
 
 @attrs.define(eq=False)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, repeat
@@ -474,7 +475,7 @@ class Worker:
                     source = self._sources[columns.source]
                     raise UserCodeError(
                         f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
-                        f"({error}); tuples travel between workers: emit plain values",
+                        f"({error}); {_how_to_travel(str(error))}",
                         component=source.component,
                     ) from None
             raise
@@ -595,3 +596,17 @@ class Worker:
                 acker.rotate()
         sent = [ticks.send(now) for ticks in self._ticks]
         return any(sent) or bool(expired)
+
+
+def _how_to_travel(error: str) -> str:
+    """Return what to do about a value that does not pickle, by what pickle says of it."""
+    script = re.search(r"__main__\.(\w+)", error)
+    if script:
+        return (
+            f"{script[1]!r} is defined in the script that was started, which other workers do not import: put it into "
+            "a module of its own, and import it from there"
+        )
+    return (
+        "tuples travel between workers: emit numbers, strings, bytes, lists, dicts, or objects whose class is defined "
+        "at the top of a module that the workers can import"
+    )

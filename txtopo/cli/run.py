@@ -17,7 +17,7 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
-from txtopo.cli.display.acked import AckedDisplay, AckedLines
+from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
@@ -77,8 +77,8 @@ def run(target: Target, until: int | None, log_level: str, address: tuple[str, i
     """Run a topology, transactional or plain, until its input is exhausted.
 
     MODULE is searched for in the current folder first. ATTRIBUTE is a topology or a function that returns one;
-    the default is 'topology'. --set also sets the function's parameters. If a run was stopped or killed, the same
-    command resumes it. Ctrl-C stops the run cleanly; a second Ctrl-C stops it immediately.
+    the default is 'topology'. --set also sets the function's parameters. If a run of a transactional topology was
+    stopped or killed, the same command resumes it. Ctrl-C stops the run cleanly; a second Ctrl-C stops it immediately.
     """
     gc.freeze()  # modules live as long as the process; collecting them at exit would take 0.3 s
     console = Console(highlight=False)
@@ -124,7 +124,7 @@ def _run_plain(
     if until is not None:
         raise CommandLineError(f"{topology.id!r} is a plain topology, which has no transactions: leave --until out")
     display = AckedDisplay(console) if console.is_terminal and not console.is_dumb_terminal else AckedLines()
-    interrupts = Interrupts(display.stopping)
+    interrupts = Interrupts(display.stopping, INTERRUPTED)
 
     def on_progress(report: PlainReport) -> None:
         interrupts.wrap_handlers()

@@ -64,12 +64,20 @@ class RunControl:
                 self._run.stop(wait_secs)
 
     @contextlib.contextmanager
-    def steering(self, set_active: _SetActive, stop: Callable[[float | None], None]) -> Iterator[None]:
-        """Steer a run by these functions while the context lasts."""
+    def steering(
+        self, set_active: _SetActive, stop: Callable[[float | None], None], *, is_active: bool = True
+    ) -> Iterator[None]:
+        """Steer a run by these functions while the context lasts.
+
+        Args:
+            set_active: activates or deactivates it.
+            stop: stops it.
+            is_active: whether it has begun active.
+        """
         with self._lock:
             self._run = _Steered(set_active, stop)
-            if not self._is_active:
-                set_active(is_active=False)
+            if self._is_active is not is_active:
+                set_active(is_active=self._is_active)
             if self._stop is not None:
                 stop(self._stop.wait_secs)
         try:

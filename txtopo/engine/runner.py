@@ -209,10 +209,11 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
             raise ConfigError(
                 f"{topology.id!r} is a plain topology, which has no transactions to run until: leave it out"
             )
+        active = control.is_active
         with (
-            start(topology, config, spark=spark, on_stage=on_stage) as running,
+            start(topology, config, spark=spark, on_stage=on_stage, active=active) as running,
             _stop_on_signals(running.stop),
-            control.steering(running.set_active, running.stop),
+            control.steering(running.set_active, running.stop, is_active=active),
         ):
             return running.wait(on_progress=on_progress)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"

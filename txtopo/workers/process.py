@@ -164,6 +164,8 @@ class _Loop:
             raise DriverGone(str(error)) from None
         except Exception as error:
             told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(Exception):  # the code that has failed is asked for it
+                self._vitals = self._take_vitals()
             with contextlib.suppress(ChannelClosed):
                 self._control.send(dump(Erred(told, self._vitals)))
                 self._drain_control()

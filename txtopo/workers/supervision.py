@@ -24,8 +24,8 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import assert_never
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, assert_never
 
 import attrs
 
@@ -54,6 +54,13 @@ SLOTS_SECS = 4.0
 
 REMIND_SECS = 15.0
 """How often that is said again."""
+
+RESTART_SLOTS_SECS = 30.0
+"""The same for a worker that is started again: its slot was there before, and is free when Spark has ended its job."""
+
+SAME_ERROR_MAX = 5
+"""After how many deaths in a row by the same error a run ends, if no root was acked between them and each worker ran
+for less than ``topology.worker.restart.period.secs``: however slowly workers start, the next would fare no better."""
 
 STOP_SECS = 10.0
 """How long workers may take to end in good order before their jobs are cancelled."""
@@ -260,7 +267,7 @@ class _Worker:
     before: Vitals | None = None
     """The vitals before those."""
     error: Exception | None = None
-    """What its current epoch said that it ends by."""
+    """What its current epoch said that it ends by; or the one before, until another has started."""
 
     @property
     def peer(self) -> Peer:
@@ -290,6 +297,7 @@ class Supervisor:
         now: the time.
         held_secs_max: how long one call may keep a worker from beating.
         component_of: the component of each task.
+        finished: how much a worker has finished, by what its body says of itself.
     """
 
     def __init__(  # noqa: PLR0913 - what a run is given
@@ -302,6 +310,7 @@ class Supervisor:
         now: float,
         held_secs_max: float = math.inf,
         component_of: Mapping[int, str] | None = None,
+        finished: Callable[[Any], int] = lambda _: 0,
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
         self._next_epoch = workers
@@ -316,8 +325,18 @@ class Supervisor:
         self._error: Exception | None = None
         self._now = now
         self._actions: list[Action] = []
+        self._finished = finished
+        self._same_error: tuple[str, ...] = ()
+        """What the deaths in a row have in common."""
+        self._same_deaths = 0
         self.restarts = 0
         """How many workers were started again."""
+        self.killed = 0
+        """How many workers died without a last word."""
+        self.last_error = ""
+        """What the last worker that died by itself has died of; empty if none has."""
+        self.is_exhausted = False
+        """Whether every worker was done when the run ended: it would begin from the start if it were started again."""
 
     @property
     def phase(self) -> RunPhase:
@@ -363,7 +382,7 @@ class Supervisor:
             case ErrorTold(channel, error, vitals):
                 self._hear(channel, vitals)
                 for worker in self._on(channel):
-                    worker.error = error
+                    self._blame(worker, error)
             case ByeTold(channel, vitals):
                 self._hear(channel, vitals)
                 for worker in self._on(channel):
@@ -397,7 +416,7 @@ class Supervisor:
         if worker.state is WorkerState.ENDED or worker.is_cancelled:
             self._do(Close(channel))
             return
-        worker.state = WorkerState.RUNNING
+        worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
         worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
         peers = tuple(each.peer for each in self._workers if each is not worker)
         self._do(Send(channel, Welcome(worker.epoch, peers, self._is_active)))
@@ -408,6 +427,17 @@ class Supervisor:
             worker.heard_at, worker.held_in, worker.held_said = self._now, "", False
             if vitals is not None:
                 worker.before, worker.vitals = worker.vitals, vitals
+                before = 0 if worker.before is None else self._finished(worker.before.body)
+                if self._finished(vitals.body) > before:
+                    self._same_deaths = 0
+
+    def _blame(self, worker: _Worker, error: Exception) -> None:
+        """Take note of what a worker ends by, and how often in a row it was the same."""
+        worker.error = error
+        self.last_error = f"{type(error).__name__}: {_first_line(error)}"
+        same, has_lasted = _where(error), self._now - worker.since > self._period_secs
+        self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
+        self._same_error = same
 
     def _hold(self, held: Held) -> None:
         """Let a worker live that works and can't say so, up to a limit: then what it is in is to blame."""
@@ -420,8 +450,9 @@ class Supervisor:
             return
         worker.heard_at = self._now
         if held.secs >= self._held_secs_max:
-            worker.error = _kept_error(held, component, self._held_secs_max)
-            self._do(Warn(f"worker {worker.number} is ended: {_first_line(worker.error)}"))
+            error = _kept_error(held, component, self._held_secs_max)
+            self._blame(worker, error)
+            self._do(Warn(f"worker {worker.number} is ended: {_first_line(error)}"))
             self._lose(worker)
             self._cancel(worker)
         elif held.secs >= HELD_WORTH_SECS and not worker.held_said:
@@ -440,6 +471,7 @@ class Supervisor:
         if worker.said_bye:
             worker.channel = None
             return
+        self.killed += worker.error is None
         dead, worker.epoch = worker.epoch, self._next_epoch
         self._next_epoch += 1
         if worker.channel is not None:
@@ -466,7 +498,8 @@ class Supervisor:
             self._restarts.popleft()
         # Input that can't be read, or a source that refuses us, is the same for the next worker.
         is_in_vain = isinstance(worker.error, InputError)
-        if is_in_vain or len(self._restarts) > self._restarts_max:
+        is_hopeless = worker.error is not None and self._same_deaths >= SAME_ERROR_MAX
+        if is_in_vain or is_hopeless or len(self._restarts) > self._restarts_max:
             self._error = cause or RuntimeError(f"worker {worker.number} ends again and again without an error")
             worker.state = WorkerState.ENDED
             self._stop()
@@ -479,6 +512,8 @@ class Supervisor:
         self._do(StartJob(worker.number, worker.job))
 
     def _set_active(self, *, is_active: bool) -> None:
+        if self._phase is not RunPhase.WORKING:  # nothing new begins any more
+            return
         self._is_active = is_active
         for worker in self._workers:
             self._send(worker, SetActive(is_active))
@@ -486,8 +521,8 @@ class Supervisor:
     def _drain(self, wait_secs: float) -> None:
         """Let nothing new begin, and wait for what is pending."""
         if self._phase is RunPhase.WORKING:
-            self._phase = RunPhase.DRAINING
             self._set_active(is_active=False)
+            self._phase = RunPhase.DRAINING
             self._deadline = self._now + wait_secs
         else:
             self._deadline = min(self._deadline, self._now + wait_secs)
@@ -517,7 +552,8 @@ class Supervisor:
                 self._remind_of_slots(worker)
 
     def _remind_of_slots(self, worker: _Worker) -> None:
-        due = max(worker.since + SLOTS_SECS, worker.reminded_at + REMIND_SECS)
+        secs = SLOTS_SECS if worker.job == 0 else RESTART_SLOTS_SECS
+        due = max(worker.since + secs, worker.reminded_at + REMIND_SECS)
         if self._now < due or any(each.reminded_at + REMIND_SECS > self._now for each in self._workers):
             return
         worker.reminded_at = self._now
@@ -536,6 +572,7 @@ class Supervisor:
         if self._phase is RunPhase.DRAINING and (
             self._now >= self._deadline or (self._is_settled() and not any(w.vitals.pending for w in self._told()))
         ):
+            self.is_exhausted = all(w.vitals is not None and w.vitals.is_done for w in self._workers)
             self._stop()
         if self._phase is RunPhase.STOPPING:
             if self._now >= self._deadline:
@@ -594,11 +631,17 @@ _NO_TURN = "a thread of a component, or an offloaded call,"
 def _kept_error(held: Held, component: str, secs_max: float) -> UserCodeError:
     who = f"task {held.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
     return UserCodeError(
-        f"{who} has kept Python's interpreter lock for {held.secs:.0f} s, longer than topology.message.timeout.secs = "
-        f"{secs_max:g}; a regular expression or another C function does so: bound its input, or call it in a process "
-        "of its own",
+        f"{who} has kept Python's interpreter lock for longer than topology.message.timeout.secs = {secs_max:g}; a "
+        "regular expression or another C function does so: bound its input, or call it in a process of its own",
         component=component,
     )
+
+
+def _where(error: Exception) -> tuple[str, ...]:
+    """Return what two errors have in common that are the same, though they name other values: kind, component, line."""
+    component, cause = getattr(error, "component", None), getattr(error, "cause", None)
+    lines = [line.strip() for line in str(cause or "").splitlines() if line.lstrip().startswith("File ")]
+    return type(error).__name__, str(component), lines[-1] if lines else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

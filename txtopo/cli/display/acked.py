@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import click
@@ -11,25 +12,34 @@ from rich.text import Text
 
 from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
+from txtopo.cli.display.rate import WINDOW_SECS
 from txtopo.cli.display.wording import count_of
 from txtopo.engine.plain_run import PlainReport
 
 
 class _Rate:
-    """How many roots a second are acked, lately."""
+    """How many roots a second are acked, lately; if none is, how many tuples the spouts emit."""
 
     def __init__(self) -> None:
-        self._before: tuple[float, int] | None = None
-        self.recent = 0.0
+        self._points: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def add(self, report: PlainReport) -> None:
-        """Take what was acked by a moment."""
-        now = (report.elapsed_secs, report.acked or report.emitted)
-        if self._before is not None and now[0] - self._before[0] >= 1.0:
-            self.recent = (now[1] - self._before[1]) / (now[0] - self._before[0])
-            self._before = now
-        elif self._before is None:
-            self._before = now
+        """Take what was acked and emitted by a moment."""
+        now = report.elapsed_secs
+        self._points.append((now, report.acked, report.emitted))
+        while len(self._points) > 2 and self._points[1][0] <= now - WINDOW_SECS:  # noqa: PLR2004 - a line's ends
+            self._points.popleft()
+
+    @property
+    def recent(self) -> float:
+        """The rate over the last ``WINDOW_SECS``: workers say what they have counted every second or two."""
+        (start, acked, emitted), (end, acked_by_now, emitted_by_now) = self._points[0], self._points[-1]
+        count = acked_by_now - acked if acked_by_now else emitted_by_now - emitted
+        return max(0, count) / (end - start) if end > start else 0.0
+
+
+INTERRUPTED = "interrupted; what was pending is neither acked nor failed, and its source must offer it again"
+"""What an immediate stop leaves: a plain topology has nothing to resume from."""
 
 
 class AckedLines(Lines):
@@ -95,10 +105,11 @@ class AckedDisplay(Display):
 
 
 def _counts(report: PlainReport) -> str:
+    least = "at least " if report.workers_killed else ""  # what they counted last is lost with them
     parts = [
-        f"{report.emitted:,} emitted",
-        f"{report.acked:,} acked",
-        f"{report.failed:,} failed",
+        f"{least}{report.emitted:,} emitted",
+        f"{least}{report.acked:,} acked",
+        f"{least}{report.failed:,} failed",
         f"{report.pending:,} pending",
     ]
     if report.restarts:
@@ -107,7 +118,9 @@ def _counts(report: PlainReport) -> str:
 
 
 def _rates(report: PlainReport, rate: _Rate) -> str:
+    recent = rate.recent
+    per_sec = f"{recent:,.0f}/s" if recent >= 10 or not recent else f"{recent:.2g}/s"  # noqa: PLR2004 - two digits
     if report.latency_p50_secs is None or report.latency_p99_secs is None:
-        return f"{rate.recent:,.0f}/s"
+        return per_sec
     p50, p99 = report.latency_p50_secs * 1e3, report.latency_p99_secs * 1e3
-    return f"{rate.recent:,.0f}/s, complete latency p50 {p50:,.3g} ms, p99 {p99:,.3g} ms"
+    return f"{per_sec}, complete latency p50 {p50:,.3g} ms, p99 {p99:,.3g} ms"

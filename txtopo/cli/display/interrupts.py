@@ -1,7 +1,8 @@
 """Ctrl-C: stops immediately while Spark starts, cleanly during the run, and immediately the second time.
 
-An immediate stop is ``os._exit``. It is safe, because the next run resumes after a stop at any moment. It is needed,
-because a JVM that is still starting outlives this process if Python runs its normal clean-up.
+An immediate stop is ``os._exit``. It is safe: a transactional topology resumes after a stop at any moment, and what was
+pending in a plain one is never acked. It is needed, because a JVM that is still starting outlives this process if
+Python runs its normal clean-up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import NoReturn, Self
 from txtopo.cli.command import EXIT_INTERRUPTED
 from txtopo.errors import TxtopoError
 
+RESUMED = "interrupted; the same command resumes this run"
+
 SHOW_CURSOR = "\x1b[?25h"
 
 Handler = Callable[[int, FrameType | None], object]
@@ -27,10 +30,12 @@ class Interrupts:
 
     Args:
         on_stop: called when a clean stop is requested. It runs in a signal handler, so it must only set a flag.
+        farewell: what an immediate stop prints.
     """
 
-    def __init__(self, on_stop: Callable[[], None]) -> None:
+    def __init__(self, on_stop: Callable[[], None], farewell: str = RESUMED) -> None:
         self._on_stop = on_stop
+        self._farewell = farewell
         self._is_main = threading.current_thread() is threading.main_thread()
         self._before = signal.getsignal(signal.SIGINT)
         self._is_wrapped = False
@@ -39,7 +44,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Make Ctrl-C stop immediately until the run has handlers of its own."""
         if self._is_main:
-            signal.signal(signal.SIGINT, lambda *_: _end())
+            signal.signal(signal.SIGINT, lambda *_: _end(self._farewell))
         return self
 
     def __exit__(
@@ -47,7 +52,7 @@ class Interrupts:
     ) -> None:
         """Restore the former handler; exit immediately if a second Ctrl-C interrupted the stop."""
         if self._is_asked and error is not None and not isinstance(error, TxtopoError):
-            _end()
+            _end(self._farewell)
         if self._is_main:
             signal.signal(signal.SIGINT, self._before)
 
@@ -63,7 +68,7 @@ class Interrupts:
     def _wrapped(self, ask_to_stop: Handler) -> Handler:
         def handle(number: int, frame: FrameType | None) -> None:
             if self._is_asked and number == signal.SIGINT:
-                _end()
+                _end(self._farewell)
             self._is_asked = True
             ask_to_stop(number, frame)
             self._on_stop()
@@ -71,8 +76,8 @@ class Interrupts:
         return handle
 
 
-def _end() -> NoReturn:
+def _end(farewell: str) -> NoReturn:
     # Standard output, because standard error is a pipe to one of our threads while Spark starts.
     show_cursor = SHOW_CURSOR if sys.stdout.isatty() else ""
-    os.write(1, f"{show_cursor}\ninterrupted; the same command resumes this run\n".encode())
+    os.write(1, f"{show_cursor}\n{farewell}\n".encode())
     os._exit(EXIT_INTERRUPTED)

@@ -18,6 +18,7 @@ dict among its attributes, and empties that later.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ import cloudpickle
 
 from txtopo.acking.collectors import BasicCollector
 from txtopo.acking.context import PlainTaskContext
+from txtopo.acking.errors import blaming
 from txtopo.acking.offload import Offloading
 from txtopo.acking.trees.tuples import SETTLED, TreeTuple
 from txtopo.api.collector import OutputCollector
@@ -175,7 +177,9 @@ class _Trial:
         made = self.make_object(self.component.id)
         offloading = _Offloading()
         config = component_config(self.config, self.component.configuration)
-        context = PlainTaskContext(self.plan, self.component, self.component.tasks[0], config, [], offloading)
+        task = self.component.tasks[0]
+        user_code = functools.partial(blaming, self.component.id, task)
+        context = PlainTaskContext(self.plan, self.component, task, config, [], offloading, user_code)
         collector = _Collector()
         execute = _execute_of(self.component.kind, made, config, context, collector)
         watch = _Attributes(made) if watches_attributes else None
