@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -50,15 +51,24 @@ def archive(text: str = "topology = None\n") -> bytes:
     return buffer.getvalue()
 
 
+def reserved_port() -> tuple[socket.socket, int]:
+    """Return a port that nobody else gets while the socket is open, whether a daemon listens there or not.
+
+    The socket is bound and does not listen, so a daemon can listen on its port, as often as it is started; the kernel
+    gives the port to nobody who lets it choose one.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder, holder.getsockname()[1]
+
+
 class NimbusProcess:
     """A nimbus that can be killed, stopped, and started again on the same folder and port."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.folder = cluster.folder / f"nimbus-{number}"
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self._reserved, self.port = reserved_port()
         self.address = f"127.0.0.1:{self.port}"
         self.log = cluster.folder / f"nimbus-{number}.log"
         self.client = httpx.Client(
@@ -70,8 +80,8 @@ class NimbusProcess:
         self._cluster = cluster
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, failpoints: str = "", **settings: object) -> NimbusProcess:
-        """Start it; do not wait for anything."""
+    def start(self, failpoints: str = "", files_max: int | None = None, **settings: object) -> NimbusProcess:
+        """Start it, perhaps with few file descriptors; do not wait for anything."""
         assert not self.is_alive()
         values: Mapping[str, object] = {
             **QUICK,
@@ -94,6 +104,8 @@ class NimbusProcess:
                 stdout=log,
                 stderr=log,
             )
+        if files_max is not None:
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files_max, files_max))
         return self
 
     def wait_until_up(self) -> NimbusProcess:
@@ -126,6 +138,12 @@ class NimbusProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def close(self) -> None:
+        """Kill it, and give its port back."""
+        self.kill()
+        self.client.close()
+        self._reserved.close()
 
     def stop(self) -> int:
         """End it in good order."""
@@ -175,8 +193,7 @@ class Cluster(contextlib.ExitStack):
         (folder / "token").write_text(TOKEN)
         self.nimbuses = [NimbusProcess(self, number) for number in range(1, size + 1)]
         for nimbus in self.nimbuses:
-            self.callback(nimbus.client.close)
-            self.callback(nimbus.kill)
+            self.callback(nimbus.close)
         self.state = ClusterState(hosts, root, 10.0, self.settings.get("storm.zookeeper.auth"))
         self.callback(self.state.close)
 
@@ -200,8 +217,7 @@ class Cluster(contextlib.ExitStack):
     def add(self) -> NimbusProcess:
         """Return one more nimbus, not started."""
         nimbus = NimbusProcess(self, len(self.nimbuses) + 1)
-        self.callback(nimbus.client.close)
-        self.callback(nimbus.kill)
+        self.callback(nimbus.close)
         self.nimbuses.append(nimbus)
         return nimbus
 

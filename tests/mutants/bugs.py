@@ -1373,6 +1373,22 @@ BUGS = (
         tests=("tests/cluster/test_state.py",),
     ),
     Bug(
+        "a daemon that takes all connections",
+        "txtopo/cluster/daemon.py",
+        '        self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)\n',
+        '        self._place = Connection("", transport.abort, None)\n',
+        subjects=(),
+        tests=("tests/cluster/test_daemon.py",),
+    ),
+    Bug(
+        "a byte now and then keeps a connection",
+        "txtopo/cluster/daemon.py",
+        "        elif not was_idle:\n            self._gate.idles",
+        "        else:\n            self._gate.idles",
+        subjects=(),
+        tests=("tests/cluster/test_daemon.py",),
+    ),
+    Bug(
         "a nimbus that leads during a broken connection",
         "txtopo/cluster/election.py",
         "return term if term and session.is_connected and",

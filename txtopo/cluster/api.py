@@ -100,6 +100,7 @@ _DESCRIPTION_BYTES_MAX = 1 << 16
 _BODY_BYTES_MAX = 1 << 16
 _SECRET_NAME = re.compile(r"(?i)passw|secret|token|credential|api.?key|auth")
 _HIDDEN = "…"
+_READS_MAX = 20
 
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
     (NotLeader, 421),
@@ -127,12 +128,14 @@ class NimbusApi:
         self._version = version
         # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
+        # Anybody may read, so reads leave threads for those with the token: other nimbuses fetch code.
+        self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
         read, change = ["GET"], ["POST"]
         topology = "/api/v1/topology/{name}"
         self.app = Starlette(
             routes=[
-                Route("/health", self._read(self._health), methods=read),
+                Route("/health", self._health, methods=read),
                 Route("/metrics", self._read(self._show_metrics), methods=read),
                 Route("/api/v1/leader", self._read(self._leader), methods=read),
                 Route("/api/v1/cluster/summary", self._read(self._cluster), methods=read),
@@ -158,7 +161,7 @@ class NimbusApi:
 
     # What is read.
 
-    def _health(self, _request: Request) -> Response:
+    async def _health(self, _request: Request) -> Response:
         is_well = self._nimbus.state.session.is_connected
         content = {"status": "ok" if is_well else "no connection to ZooKeeper", "isLeader": self._nimbus.is_leader}
         return JSONResponse(content, 200 if is_well else 503)
@@ -305,17 +308,17 @@ class NimbusApi:
     # What all share.
 
     def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-        def checked(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             check_token(request, self._token)
-            return answer(request)
+            return await anyio.to_thread.run_sync(answer, request)
 
-        return self._read(checked)
+        return endpoint
 
     def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait."""
 
         async def endpoint(request: Request) -> Response:
-            return await anyio.to_thread.run_sync(answer, request)
+            return await anyio.to_thread.run_sync(answer, request, limiter=self._reads)
 
         return endpoint
 

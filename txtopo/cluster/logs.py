@@ -1,7 +1,8 @@
 """Logs of daemons and drivers: one line for each record, as text or as JSON, in files that do not grow without bound.
 
-A daemon rotates its file itself (:func:`log_to`). That of a driver is open in several processes, Spark's JVM among
-them, none of which rotates it: its supervisor copies and empties it (:func:`rotate`), and they go on at its new end.
+A daemon rotates its file itself (:func:`log_to`), and says the same only so often: anybody who reaches its port can
+provoke warnings, and shall not fill its disk. The log of a driver is open in several processes, Spark's JVM among them,
+none of which rotates it: its supervisor copies and empties it (:func:`rotate`), and they go on at its new end.
 
 What is not a record, such as the lines of the JVM, goes to the same file as it is. With JSON it goes through a thread
 of the driver (:func:`lines_as_json`), so that each line of the file is an object.
@@ -18,7 +19,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 5
 _LINE_BYTES_MAX = 64 << 10
 _REST_SECS = 1.0
+_SAME_MAX = 20
+_SAME_SECS = 60.0
 _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
 """Attributes of records of user code."""
 
@@ -57,6 +60,34 @@ class _Lines(logging.Formatter):
         return super().format(record).replace("\n", "\\n")
 
 
+class Throttle(logging.Filter):
+    """Lets at most 20 warnings or errors a minute of one line of code through; the next one says how many it left out.
+
+    Args:
+        clock: the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+        """By the place in the code: when its minute began, and how many have come in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        if not logging.WARNING <= record.levelno < logging.CRITICAL:
+            return True
+        place, now = (record.pathname, record.lineno), self._clock()
+        began, count = self._seen.get(place, (now, 0))
+        if now - began >= _SAME_SECS:
+            if count > _SAME_MAX:
+                record.msg = f"{record.getMessage()} (and {count - _SAME_MAX} times before, which was not logged)"
+                record.args = ()
+            began, count = now, 0
+        self._seen[place] = (began, count + 1)
+        return count < _SAME_MAX
+
+
 def _formatter(log_format: str) -> logging.Formatter:
     return _JsonLines() if log_format == "json" else _Lines("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
@@ -72,6 +103,7 @@ def log_to(path: Path | None, log_format: str) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=_LOGS_MAX)
+    handler.addFilter(Throttle())
     _use(handler, log_format)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import socket
 import stat
 import threading
 import zipfile
@@ -375,6 +377,24 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
     for text in (*texts, nimbus.log.read_text()):
         for secret in ("open sesame", TOKEN, "zookeeper-secret"):
             assert secret not in text
+
+
+def test_many_connections(make: Make) -> None:
+    """Many that say nothing take neither the lead, nor the places of users and followers, nor the disk."""
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
+    first, second = cluster.nimbuses
+    first.start(files_max=256).wait_until_up()
+    wait_for("it leads", lambda: first.leads)
+    second.start().wait_until_up()
+    term = cluster.state.epoch_version()
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(socket.create_connection(("127.0.0.1", first.port)))
+        answer = first.submit("words")
+        assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
+        assert first.get("/api/v1/cluster/summary")["leader"] == first.address
+    assert cluster.state.epoch_version() == term
+    assert first.log.stat().st_size < 20_000
 
 
 def test_metrics(make: Make) -> None:
