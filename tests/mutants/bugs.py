@@ -1389,6 +1389,22 @@ BUGS = (
         tests=("tests/cluster/test_daemon.py",),
     ),
     Bug(
+        "credentials on the command line of Spark's JVM",
+        "txtopo/spark/session.py",
+        '            start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})\n',
+        "",
+        subjects=(),
+        tests=("tests/spark/test_properties_file.py",),
+    ),
+    Bug(
+        "a password inside a URL shown",
+        "txtopo/secrecy.py",
+        "    return without_secrets(value) if isinstance(value, str) else value\n",
+        "    return value\n",
+        subjects=(),
+        tests=("tests/test_secrecy.py",),
+    ),
+    Bug(
         "a nimbus that leads during a broken connection",
         "txtopo/cluster/election.py",
         "return term if term and session.is_connected and",

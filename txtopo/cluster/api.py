@@ -62,7 +62,6 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -94,12 +93,11 @@ from txtopo.errors import (
     Unreachable,
 )
 from txtopo.records import to_json
+from txtopo.secrecy import shown, without_secrets
 
 _LOG = logging.getLogger(__name__)
 _DESCRIPTION_BYTES_MAX = 1 << 16
 _BODY_BYTES_MAX = 1 << 16
-_SECRET_NAME = re.compile(r"(?i)passw|secret|token|credential|api.?key|auth")
-_HIDDEN = "…"
 _READS_MAX = 20
 
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
@@ -426,7 +424,7 @@ def _shown(
     live: frozenset[str],
     beats: Mapping[tuple[str, int], Heartbeat],
 ) -> dict[str, Any]:
-    """Return a topology as JSON; values of settings whose names look like secrets are hidden."""
+    """Return a topology as JSON, without secrets."""
     assignment = view.assignments.get(topology.id)
     beat = None if assignment is None else beats.get((topology.id, assignment.number))
     now = time.time()
@@ -436,8 +434,8 @@ def _shown(
         "topologyId": topology.topology_id,
         "status": topology.status.value,
         "uptimeSeconds": max(0, int(now - topology.launched_at)),
-        "settings": {n: _HIDDEN if _SECRET_NAME.search(n) else v for n, v in topology.settings.items()},
-        "reason": topology.reason,
+        "settings": {name: shown(name, value) for name, value in topology.settings.items()},
+        "reason": None if topology.reason is None else without_secrets(topology.reason, topology.settings),
         "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
         "replicationCount": len(holders.get(topology.id, frozenset()) & live),
         "holders": sorted(holders.get(topology.id, ())),

@@ -45,7 +45,7 @@ import attrs
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
-from txtopo.cluster.logs import driver_log
+from txtopo.cluster.logs import Discretion, driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.config import Config, TopologyKind
@@ -57,6 +57,7 @@ from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.runner import run
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError, Unreachable
 from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.secrecy import without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 
 _LOG = logging.getLogger(__name__)
@@ -221,8 +222,8 @@ def run_driver(folder: Path, load: Load) -> int:
         _LOG.error("there is no launch.json in %s", folder)
         return DriverExit.ERROR
     place.write_pid()
-    with driver_log(launch.log_format):
-        end = _Driver(launch, place, load).run()
+    with driver_log(launch.log_format) as discretion:
+        end = _Driver(launch, place, load, discretion).run()
     place.write_end(end)
     return end.status
 
@@ -275,10 +276,11 @@ def driver_command(*arguments: str) -> list[str]:
 class _Driver:
     """One life of a driver."""
 
-    def __init__(self, launch: Launch, place: DriverFolder, load: Load) -> None:
+    def __init__(self, launch: Launch, place: DriverFolder, load: Load, discretion: Discretion) -> None:
         self._launch = launch
         self._place = place
         self._load = load
+        self._discretion = discretion
         self._control = RunControl()
 
     def run(self) -> DriverEnd:
@@ -288,11 +290,12 @@ class _Driver:
                 record = state.topology(self._launch.assignment.topology)
                 if record is None:
                     return DriverEnd(DriverExit.STOPPED, "its topology is gone")
+                self._discretion.settings = record.settings
                 with _Pulse(state, self._launch, self._control) as pulse:
                     return self._run(record, pulse)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
             _LOG.error("the driver ends", exc_info=error)
-            return DriverEnd(DriverExit.ERROR, _words(error))
+            return DriverEnd(DriverExit.ERROR, self._words(error))
 
     @contextlib.contextmanager
     def _open_state(self) -> Any:
@@ -310,9 +313,10 @@ class _Driver:
         try:
             loaded = build(Path(self._launch.code), self._place.path / "code", self._load, record.settings)
             config = _configured(loaded, self._launch)
+            self._discretion.settings = {**config.given, **record.settings}
         except (RuleError, DivergenceError) as error:
             _LOG.error("the topology cannot be built", exc_info=error)
-            return DriverEnd(DriverExit.BROKEN_RULE, _words(error))
+            return DriverEnd(DriverExit.BROKEN_RULE, self._words(error))
         topology: Any = loaded.topology
         try:
             metrics = RunMetrics.of(topology, record.name)
@@ -329,9 +333,15 @@ class _Driver:
             _LOG.error("the run has failed", exc_info=error)
             # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.
             is_local = isinstance(error, ConfigError) and not pulse.has_run
-            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, _words(error))
+            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
         return DriverEnd(DriverExit.FINISHED if _is_exhausted(report) else DriverExit.STOPPED, report.reason)
+
+    def _words(self, error: BaseException) -> str:
+        """Return an error in words that anybody may read: they are shown without the token."""
+        text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
+        text = without_secrets(text, self._discretion.settings)
+        return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
 def _configured(loaded: Loaded, launch: Launch) -> Config:
@@ -358,11 +368,6 @@ def _is_exhausted(report: RunReport | PlainReport) -> bool:
     if isinstance(report, RunReport):
         return report.reason == StopReason.EXHAUSTED.value
     return report.reason != "stopped"
-
-
-def _words(error: BaseException) -> str:
-    text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
-    return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
 class _Pulse:

@@ -19,10 +19,11 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from txtopo.secrecy import without_secrets
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
@@ -48,7 +49,7 @@ class _JsonLines(logging.Formatter):
         }
         content |= {name: value for name in _ORIGIN if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
-            content["exception"] = self.formatException(record.exc_info)
+            content["exception"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(content)
 
 
@@ -88,6 +89,26 @@ class Throttle(logging.Filter):
         return count < _SAME_MAX
 
 
+class Discretion(logging.Filter):
+    """Hides secrets in warnings and errors: their texts are others', which may quote settings.
+
+    ``settings`` are a topology's; their secrets are hidden wherever they stand.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: Mapping[str, object] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Hide the secrets of a record; return True."""
+        if record.levelno >= logging.WARNING:
+            record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
+            if record.exc_info:
+                traceback = logging.Formatter().formatException(record.exc_info)
+                record.exc_text = without_secrets(traceback, self.settings)
+        return True
+
+
 def _formatter(log_format: str) -> logging.Formatter:
     return _JsonLines() if log_format == "json" else _Lines("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
@@ -104,26 +125,32 @@ def log_to(path: Path | None, log_format: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=_LOGS_MAX)
     handler.addFilter(Throttle())
+    handler.addFilter(Discretion())
     _use(handler, log_format)
 
 
 @contextlib.contextmanager
-def driver_log(log_format: str) -> Iterator[None]:
+def driver_log(log_format: str) -> Iterator[Discretion]:
     """Let a driver log to standard error, also what user code prints.
 
     Args:
         log_format: ``text`` or ``json``; with JSON, whatever else is written to standard output or error, by whatever
             process that the driver has started, becomes a record for each line.
+
+    Yields:
+        Where to put the topology's settings, once they are known.
     """
+    discretion = Discretion()
     with contextlib.ExitStack() as stack:
         handler: logging.Handler = logging.StreamHandler()
         if log_format == "json":
             handler = stack.enter_context(lines_as_json())
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
+        handler.addFilter(discretion)
         _use(handler, log_format)
         logging.getLogger(USER_LOGGER).setLevel(PRINT)
-        yield
+        yield discretion
 
 
 def _use(handler: logging.Handler, log_format: str) -> None:

@@ -27,6 +27,7 @@ from txtopo.spark.delta import (
     delta_settings,
     has_to_fetch_jars,
 )
+from txtopo.spark.properties_file import start_jvm
 from txtopo.spark.shipping import is_local
 from txtopo.spark.starting import StartOutput, why_it_did_not_start
 from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version
@@ -191,6 +192,7 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     output = StartOutput(is_held=config.spark_log_level == "ERROR")
     try:
         with output.caught(), _signals_as_they_were():
+            start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})
             if is_local(master):
                 _warm_up(
                     SparkContext.getOrCreate(

@@ -18,6 +18,7 @@ import pytest
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
+from txtopo.cluster.state import ClusterState
 
 pytestmark = pytest.mark.slow
 
@@ -367,15 +368,34 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
     cluster = make(storm_zookeeper_auth="txtopo:zookeeper-secret")
     cluster.root += "-locked"
     [nimbus] = cluster.start().nimbuses
-    nimbus.submit("words", settings={"shop.password": "open sesame", "shop.discount": "3"})
+    settings = {
+        "shop.password": "open sesame",
+        "fs.s3a.access.key": "open sesame",
+        "account.key": "open sesame",
+        "shop.passphrase": "open sesame",
+        "shop.pwd": "open sesame",
+        "private_key": "open sesame",
+    }
+    plain = {"shop.discount": "3", "shop.url": "jdbc:postgresql://shop:sesame-seeds@db/shop"}
+    words = nimbus.submit("words", settings=settings | plain).json()["id"]
+    with contextlib.closing(ClusterState(cluster.hosts, cluster.root, 10.0, "txtopo:zookeeper-secret")) as state:
+        state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+        wait_for("it is assigned", lambda: words in state.assignments())
+        state.report(words, 1, Ending(EndingKind.FAILED, "ValueError: 'open sesame' is wrong"))
+        wait_for("it has failed", lambda: nimbus.get("/api/v1/topology/words")["status"] == "FAILED")
     shown = nimbus.get("/api/v1/topology/words")
-    assert shown["settings"] == {"shop.password": "…", "shop.discount": "3"}
+    assert shown["settings"] == {
+        **dict.fromkeys(settings, "…"),
+        "shop.discount": "3",
+        "shop.url": "jdbc:postgresql://…@db/shop",
+    }
+    assert shown["reason"] == "ValueError: '…' is wrong"
     texts = [
         nimbus.client.get(path).text for path in ("/api/v1/topology/summary", "/metrics", "/api/v1/cluster/summary")
     ]
     nimbus.stop()
     for text in (*texts, nimbus.log.read_text()):
-        for secret in ("open sesame", TOKEN, "zookeeper-secret"):
+        for secret in ("open sesame", "sesame-seeds", TOKEN, "zookeeper-secret"):
             assert secret not in text
 
 

@@ -62,9 +62,12 @@ class Place:
         self.supervisor.start()
         return self.supervisor
 
-    def run(self, name: str, slot: int = 0, text: str = FOR_EVER, status: Status = Status.ACTIVE) -> str:
+    def run(
+        self, name: str, slot: int = 0, text: str = FOR_EVER, status: Status = Status.ACTIVE, **settings: str
+    ) -> str:
         """Submit a topology of one module, and assign it to a slot."""
-        topology = Topology(f"{name}-{next(self._numbers)}-900", name, name, status, 900.0)
+        id_ = f"{name}-{next(self._numbers)}-900"
+        topology = Topology(id_, name, name, status, 900.0, settings=settings)
         with self.supervisor.store.draft() as draft:
             with zipfile.ZipFile(draft / ARCHIVE_NAME, "w") as archive:
                 archive.writestr("words.py", text)
@@ -148,6 +151,19 @@ def test_killed_topology_gets_no_driver(place: Place) -> None:
     wait_for("the other one beats", lambda: place.driver(1))
     assert place.supervisor.slots()[0].state is SlotState.EMPTY
     assert place.driver(0) == 0
+
+
+def test_secrets_in_what_a_driver_says(place: Place) -> None:
+    """Its last words are shown without the token, so they quote no secret; nor does its log."""
+    text = "raise ValueError('open sesame is wrong for jdbc:postgresql://shop:hunter2@db/shop')\n"
+    topology = place.run("words", text=text, shop_password="open sesame")
+    ending = wait_for("it keeps failing", lambda: place.state.ending(topology, 1))
+    log = place.supervisor.log_path(topology)
+    assert log is not None
+    for told in (ending.reason, log.read_text()):
+        assert "… is wrong for jdbc:postgresql://…@db/shop" in told
+        assert "open sesame" not in told
+        assert "hunter2" not in told
 
 
 def test_beat_of_an_earlier_launch(tmp_path: Path) -> None:

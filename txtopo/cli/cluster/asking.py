@@ -18,7 +18,12 @@ from rich.table import Table
 from txtopo.cli.command import Command, CommandLineError, format_option
 from txtopo.cli.settings import parse_pairs
 
-DEFAULT_CONFIG = Path("~/.txtopo/cluster.toml")
+DEV_FOLDER = "txtopo-cluster"
+COMMANDS_CONFIG = "cluster.toml"
+"""The file that ``txtopo cluster dev`` writes into its folder, for commands."""
+
+_CONFIGS = (Path("~/.txtopo/cluster.toml"), Path(DEV_FOLDER, COMMANDS_CONFIG))
+"""The configurations of commands that are given none; the first one that exists."""
 
 
 def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +34,8 @@ def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
         "config_path",
         envvar="TXTOPO_CLUSTER_CONFIG",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help=f"A TOML file with nimbus.seeds and cluster.token.file; by default {DEFAULT_CONFIG} if it exists.",
+        help="A TOML file with nimbus.seeds and cluster.token.file; by default the first that exists of "
+        f"{' and '.join(map(str, _CONFIGS))}.",
     )
     @click.option("--seeds", metavar="HOST:PORT,…", help="Nimbuses to ask for the leader; overrides nimbus.seeds.")
     @functools.wraps(function)
@@ -46,10 +52,8 @@ def _client(path: Path | None, seeds: str | None) -> Iterator[Any]:
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandLineError(f"{error}; clusters need more packages: pip install 'txtopo[cluster]'") from error
-    default = DEFAULT_CONFIG.expanduser()
-    config = ClusterConfig.read(
-        path or (default if default.is_file() else None), {"nimbus.seeds": seeds} if seeds else {}
-    )
+    found = path or next((each for each in (path.expanduser() for path in _CONFIGS) if each.is_file()), None)
+    config = ClusterConfig.read(found, {"nimbus.seeds": seeds} if seeds else {})
     with ClusterClient(config["nimbus.seeds"], cluster_token(Path(config["cluster.token.file"]))) as client:
         yield client
 
