@@ -51,10 +51,11 @@ status  errors
 503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
 ======  ================================================================
 
-Before a submission becomes active, and before a rebalance with other settings, the leader asks one live supervisor
-whether drivers can run it there: ``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body
-``{"settings": {NAME: TEXT}}``. The supervisor fetches the code, builds the topology in a child process with these
-settings, and answers 200 with ``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
+Before a submission becomes active, and before a rebalance with other settings, the leader asks a live supervisor
+whether drivers can run it there, and if that one does not answer the next, again and again:
+``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body ``{"settings": {NAME: TEXT}}``. The
+supervisor fetches the code, builds the topology in a child process with these settings, and answers 200 with
+``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ from starlette.routing import Route
 
 from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
+from txtopo.cluster.distribution import Opened
 from txtopo.cluster.nimbus import Nimbus
 from txtopo.cluster.submission import ARCHIVE_NAME, Submission
 from txtopo.errors import (
@@ -239,10 +241,7 @@ class NimbusApi:
         return JSONResponse(to_json(manifest))
 
     def _code(self, request: Request) -> Response:
-        path = self._nimbus.store.file(request.path_params["id"], request.path_params["file"])
-        if path is None or not path.is_file():
-            raise HTTPException(404, "this nimbus does not hold its code")
-        return FileResponse(path, media_type="application/octet-stream")
+        return code_file(self._nimbus.opened, request)
 
     # What is changed.
 
@@ -342,6 +341,14 @@ class NimbusApi:
         if isinstance(error, NotLeader) and leader is None:
             leader = self._nimbus.not_leader().leader
         return error_answer(request, error, leader)
+
+
+def code_file(opened: Opened, request: Request) -> Response:
+    """Return the answer with a file of code, or 404 if no sound one is here; reads it, so it makes its thread wait."""
+    path = opened.file(request.path_params["id"], request.path_params["file"])
+    if path is None:
+        raise HTTPException(404, "this daemon does not hold its code")
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 def check_token(request: Request, token: bytes) -> None:

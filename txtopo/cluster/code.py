@@ -16,8 +16,10 @@ it is complete, checked and synced; so a crash leaves all of it or nothing but a
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -105,6 +107,11 @@ def damage(manifest: Manifest, folder: Path) -> str | None:
     return None
 
 
+def is_full(error: OSError) -> bool:
+    """Whether an error says that nothing more can be written for now: no space or quota is left."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -182,12 +189,12 @@ class CodeStore:
         sync_path(self.folder)
 
     def remove(self, topology: str) -> None:
-        """Remove the code of a topology, if it is here."""
-        if (self.folder / topology).exists():
-            # A reader never sees half of it, and a crash leaves only a draft.
-            gone = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
-            (self.folder / topology).rename(gone / "removed")
-            shutil.rmtree(gone, ignore_errors=True)
+        """Remove the code of a topology, if it is here. A full disk does not hinder that."""
+        # A reader never sees half of it, and a crash leaves only a draft.
+        gone = self.folder / f"{_DRAFT}{secrets.token_hex(8)}"
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / topology).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def check(self, published: Mapping[str, Manifest]) -> dict[str, str]:
         """Read all files that are here; remove the code that is not what was published, and return what was wrong.
@@ -195,14 +202,26 @@ class CodeStore:
         Args:
             published: the manifests in ZooKeeper. What is not published stays: it may still be.
         """
-        found: dict[str, str] = {}
-        for topology in self.topologies():
-            own = self.manifest(topology)
-            wanted = published.get(topology, own)
-            wrong = (
-                "its manifest is damaged" if wanted is None or own is None else damage(wanted, self.folder / topology)
-            )
-            if wrong is not None:
-                found[topology] = wrong
-                self.remove(topology)
-        return found
+        found = {topology: self.verify(topology, published.get(topology)) for topology in self.topologies()}
+        return {topology: wrong for topology, wrong in found.items() if wrong is not None}
+
+    def verify(self, topology: str, published: Manifest | None = None, name: str | None = None) -> str | None:
+        """Read the files of a topology; remove all of its code if one is damaged, and return what was wrong.
+
+        Disks lose what was sound when it came, so *here* is not enough where others rely on it.
+
+        Args:
+            topology: whose code is here.
+            published: its manifest in ZooKeeper; None: trust the one that is here.
+            name: of the only file to read; None: all.
+        """
+        own = self.manifest(topology)
+        wanted = published or own
+        if own is None or wanted is None:
+            wrong: str | None = "its manifest is damaged"
+        else:
+            files = tuple(file for file in wanted.files if name in {None, file.name})
+            wrong = damage(attrs.evolve(wanted, files=files), self.folder / topology)
+        if wrong is not None:
+            self.remove(topology)
+        return wrong

@@ -89,6 +89,31 @@ class Throttle(logging.Filter):
         return count < _SAME_MAX
 
 
+class Reminder:
+    """Warns of what lasts: at once, and then once a minute, however often it is found.
+
+    Args:
+        logger: where to.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+
+    def warn(self, subject: str, message: str, *arguments: object) -> None:
+        """Warn of something, unless that was done a moment ago."""
+        now = self._clock()
+        if now - self._told_at.get(subject, float("-inf")) >= _SAME_SECS:
+            self._told_at[subject] = now
+            self._logger.warning(message, *arguments)
+
+    def over(self, subject: str) -> None:
+        """Note that it is over: the next time, it is told at once."""
+        self._told_at.pop(subject, None)
+
+
 class Discretion(logging.Filter):
     """Hides secrets in warnings and errors: their texts are others', which may quote settings.
 

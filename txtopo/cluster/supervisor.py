@@ -41,6 +41,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.cluster.code import is_full
 from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
@@ -65,7 +66,7 @@ from txtopo.cluster.driver import (
     child_environment,
     driver_command,
 )
-from txtopo.cluster.logs import rotate
+from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
 from txtopo.failpoints import durable_step
@@ -115,9 +116,10 @@ class Supervisor:
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        opened = open_cluster(config, home, address, token)
-        self.state, self.store, self.distributor = opened.state, opened.store, opened.distributor
-        self._folder = opened.folder
+        self.opened = open_cluster(config, home, address, token)
+        self.state, self.store = self.opened.state, self.opened.store
+        self._folder = self.opened.folder
+        self._reminder = Reminder(_LOG)
         self._record = SupervisorRecord(self.id, address, config["supervisor.slots"], time.time(), version)
         self._on_failure = on_failure
         self._slots: dict[int, _Slot] = {}
@@ -135,8 +137,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
-        for topology, wrong in self.store.check(self.state.manifests()).items():
-            _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        self.opened.check_start()
         for left in self._folder.glob("check-*"):
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
@@ -154,8 +155,7 @@ class Supervisor:
         if self.config["supervisor.stops.drivers"]:
             self._end_drivers()
         self._fetchers.shutdown(wait=False, cancel_futures=True)
-        self.distributor.close()
-        self.state.close()
+        self.opened.close()
         os.close(self._lock)
 
     def wake(self) -> None:
@@ -226,9 +226,7 @@ class Supervisor:
             manifest = self.state.manifest(topology)
             if manifest is None:
                 raise CodeUnavailable(f"no code of {topology!r} is published")
-            with self.store.draft() as draft:
-                self.distributor.download(manifest, draft)
-                self.store.keep(draft, manifest)
+            self.opened.fetch(manifest)
         _LOG.info("the code of %s is here", topology)
 
     def _begin_fetch(self, topology: str) -> None:
@@ -242,10 +240,14 @@ class Supervisor:
         def fetch() -> None:
             try:
                 self._fetch(topology)
+                self._reminder.over(topology)
             except (CodeUnavailable, Unreachable) as error:
-                _LOG.warning("%s", error)
+                self._reminder.warn(topology, "%s; it is tried again", error)
             except BaseException as error:  # noqa: BLE001 - fail fast
-                self._on_failure(error)
+                if isinstance(error, OSError) and is_full(error):
+                    self._reminder.warn(topology, "this disk is full, so %s has to wait: %s", topology, error)
+                elif not self._stopped.is_set():
+                    self._on_failure(error)
             self.wake()
 
         self._fetches[topology] = self._fetchers.submit(fetch)
@@ -353,7 +355,7 @@ class Supervisor:
         return Seen(
             now=time.monotonic(),
             wanted=wanted,
-            has_code=wanted is not None and self.store.has(wanted.topology),
+            has_code=wanted is not None and self._has_sound_code(slot.now, wanted.topology),
             is_process_alive=is_alive,
             exit_status=None if end is None else end[0],
             has_run=slot.has_run,
@@ -361,6 +363,17 @@ class Supervisor:
             cut_off_secs=cut_off_secs,
             error="" if end is None else end[1],
         )
+
+    def _has_sound_code(self, slot: DriverSlot, topology: str) -> bool:
+        """Whether the code of a topology is here; it is read if the slot may start a driver from it now."""
+        may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
+            slot.state is SlotState.WAITING and time.monotonic() >= slot.until
+        )
+        if may_start and self.store.has(topology):
+            wrong = self.store.verify(topology)
+            if wrong is not None:
+                _LOG.warning("the code of %s on this disk is damaged and is fetched again: %s", topology, wrong)
+        return self.store.has(topology)
 
     def _limits(self) -> SlotLimits:
         config = self.config
@@ -426,6 +439,7 @@ class Supervisor:
         for topology in self.store.topologies():
             if topology not in published and topology not in used:
                 self.store.remove(topology)
+        self.opened.check_next(published)
         logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[:-_LOGS_MAX]:
             if path.parent.name not in used:

@@ -37,7 +37,9 @@ def _run(*looks: dict[str, Any], slot: DriverSlot = EMPTY) -> tuple[DriverSlot, 
     """Take several looks; return the slot and the actions of the last one."""
     actions: list[Action] = []
     for look in looks:
-        slot, last = step(slot, Seen(**{"wanted": WORDS, **look}), LIMITS)
+        # Once a driver was started, its code is here.
+        has_code = slot.state not in {SlotState.EMPTY, SlotState.FETCHING}
+        slot, last = step(slot, Seen(**{"wanted": WORDS, "has_code": has_code, **look}), LIMITS)
         actions = list(last)
     return slot, actions
 
@@ -94,6 +96,15 @@ def test_long_run_ends_the_backoff() -> None:
     slot, _ = _run({"now": 10.1 + LIMITS.backoff_reset_secs, **alive}, slot=slot)
     slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=slot)
     assert (slot.state, slot.until) == (SlotState.WAITING, 99.0)
+
+
+def test_code_that_was_lost_meanwhile() -> None:
+    """A driver that is to be started again without its code, damaged say, waits until it is fetched again."""
+    slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=_running(failures=3))
+    slot, actions = _run({"now": 200.0, "has_code": False}, slot=slot)
+    assert (slot.state, slot.failures, actions) == (SlotState.FETCHING, 4, [FetchCode("words-1")])
+    slot, actions = _run({"now": 201.0, "has_code": True}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
 
 
 def test_driver_that_never_runs_is_reported() -> None:

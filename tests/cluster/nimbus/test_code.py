@@ -80,6 +80,19 @@ def test_check_compares_with_what_was_published(tmp_path: Path) -> None:
     assert list(store.check({"words-1-9": published})) == ["words-1-9"]
 
 
+def test_damage_to_one_topology(tmp_path: Path) -> None:
+    """Asked for one topology or one file of it, a store reads that; what is damaged goes as a whole."""
+    store = CodeStore(tmp_path)
+    _kept(store, "good-1-9")
+    bad = _kept(store, "bad-2-9")
+    sound, damaged = bad.files[1].name, bad.files[0].name
+    (tmp_path / "bad-2-9" / damaged).write_bytes(b"?" * bad.files[0].size_bytes)
+    assert store.verify("good-1-9") is None
+    assert store.verify("bad-2-9", name=sound) is None
+    assert store.verify("bad-2-9", name=damaged) == f"{damaged} does not have the SHA-256 that was published"
+    assert store.topologies() == ["good-1-9"]
+
+
 def test_remove(tmp_path: Path) -> None:
     """The folder goes; removing again is no error."""
     store = CodeStore(tmp_path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import socket
 import stat
 import threading
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +21,7 @@ from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
 from txtopo.cluster.state import ClusterState
+from txtopo.cluster.submission import Submission
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +33,7 @@ def test_life_of_a_topology(make: Make) -> None:
     assert answer.status_code == 201, answer.text
     topology = answer.json()
     assert (topology["name"], topology["status"], topology["replicationCount"]) == ("words", "ACTIVE", 1)
-    assert topology["note"] == "no live supervisor could check the code"
+    assert topology["note"] == "no supervisor is there to check the code"
     assert nimbus.codes() == [topology["id"]]
     assert nimbus.post("/words/deactivate").json()["topology"]["status"] == "INACTIVE"
     assert nimbus.post("/words/activate").json()["status"] == "success"
@@ -285,7 +288,6 @@ class _FakeSupervisor(BaseHTTPRequestHandler):
         (200, b'{"topologyId": "words"}', None),
         (200, b'{"topologyId": "other"}', "the code builds topology 'other', not 'words'"),
         (400, b'{"errorMessage": "no module named shop"}', "no module named shop"),
-        (500, b"oops", "no live supervisor could check the code"),
     ],
 )
 def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome: str | None) -> None:
@@ -304,6 +306,117 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
         assert outcome is not None
         assert outcome in answer.json()["errorMessage"]
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
+
+
+@pytest.mark.parametrize("content", [b"oops", b"[]", b'{"error": "CodeUnavailable", "errorMessage": "not now"}'])
+def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
+    """It is asked again; while none has checked the code it is not let in, and in the end refused."""
+    cluster = make(nimbus_submission_check_secs=3).start()
+    [nimbus] = cluster.nimbuses
+    asked = []
+
+    class Handler(_FakeSupervisor):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            is_well = "-2-" in self.path and len(asked) > 3
+            self.answer = (200, b'{"topologyId": "words"}') if is_well else (503, content)
+            super().do_POST()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.submit("words")
+        assert (answer.status_code, answer.json()["error"]) == (503, "ClusterError")
+        assert "no supervisor has checked the code within 3 s" in answer.json()["errorMessage"]
+        assert len(asked) > 3
+        assert cluster.statuses() == {}
+        assert nimbus.submit("words").json()["note"] is None
+        server.shutdown()
+
+
+def test_supervisor_that_hangs(make: Make) -> None:
+    """Another one is asked, too, long before the time for checks is over."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    handler = type("Handler", (_FakeSupervisor,), {"answer": (200, b'{"topologyId": "words"}')})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, socket.create_server(("127.0.0.1", 0)) as hung:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{hung.getsockname()[1]}", 1))
+        cluster.state.announce_supervisor(Supervisor("s2", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.submit("words")
+        server.shutdown()
+    assert (answer.status_code, answer.json()["note"]) == (201, None)
+
+
+def _damaged(nimbus: NimbusProcess, topology: str) -> bytes:
+    """Damage a nimbus' copy of a topology's code; return what it was."""
+    [path] = nimbus.folder.glob(f"nimbus/*/code/{topology}/code.zip")
+    content = path.read_bytes()
+    path.write_bytes(b"?" * len(content))
+    return content
+
+
+def test_damaged_copies(make: Make) -> None:
+    """Holders notice, without being started again or asked; a sound copy anywhere makes all sound again."""
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    words = leader.submit("words").json()["id"]
+    content = _damaged(other, words)
+    [path] = other.folder.glob(f"nimbus/*/code/{words}")
+    wait_for(
+        "it is fetched again", lambda: (path / "code.zip").is_file() and (path / "code.zip").read_bytes() == content
+    )
+    for nimbus in cluster.nimbuses:
+        _damaged(nimbus, words)
+    wait_for("nobody holds it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 0)
+    files = {"code.zip": content, "topology.json": (path / "topology.json").read_bytes() if path.exists() else b""}
+    files["topology.json"] = files["topology.json"] or Submission("words", "words", "words").to_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(files[self.path.rpartition("/")[2]])
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        wait_for("both hold it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 2)
+        server.shutdown()
+    assert "was fetched from a supervisor" in leader.log.read_text() + other.log.read_text()
+
+
+def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
+    """Though no nimbus has its code for longer than ``nimbus.code.lost.secs``, it is left alone; a dead one fails."""
+    cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=2).start()
+    [nimbus] = cluster.nimbuses
+    [running, dead] = submitted(nimbus, "running", "dead")
+    cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 2))
+    wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
+    cluster.state.beat(dead, 1, Heartbeat("launch", 0, "running"))
+    beats = itertools.count()
+
+    def beat() -> None:
+        cluster.state.beat(running, 1, Heartbeat("launch", next(beats), "running"))
+
+    beat()
+    for topology in (running, dead):
+        _damaged(nimbus, topology)
+
+    def has_failed() -> bool:
+        beat()
+        return cluster.statuses()["dead"] == "FAILED"
+
+    wait_for("the dead one has failed", has_failed)
+    lost_at = wait_for("the other one is marked", lambda: [beat(), cluster.state.topologies()[running].code_lost_at][1])
+    wait_for("the time is over", lambda: [beat(), time.time() > lost_at + 2][1])
+    assert cluster.statuses()["running"] == "ACTIVE"
+    assert running in cluster.state.assignments()
 
 
 def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:

@@ -134,6 +134,19 @@ def test_death_is_noticed_at_once(place: Place, is_adopted: bool) -> None:
     wait_for("another one beats", lambda: place.driver() not in {0, pid})
 
 
+def test_code_that_is_damaged_meanwhile(place: Place) -> None:
+    """A driver is started from sound code only: a damaged copy is fetched again, and the topology does not fail."""
+    topology = place.run("words")
+    pid = wait_for("it beats", place.driver)
+    archive = place.supervisor.store.path(topology) / ARCHIVE_NAME
+    content = archive.read_bytes()
+    archive.write_bytes(b"?" * len(content))
+    os.kill(pid, signal.SIGKILL)
+    wait_for("it is fetched", lambda: place.supervisor.slots()[0].state is SlotState.FETCHING)
+    assert place.state.ending(topology, 1) is None
+    assert not archive.exists()
+
+
 def test_driver_that_hangs(place: Place) -> None:
     """One that is stopped, and so hears no SIGTERM, is ended by SIGKILL when it is not wanted."""
     topology = place.run("words")

@@ -211,7 +211,10 @@ def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, 
         case SlotState.WAITING:
             if not _is_wanted(slot, seen):
                 return _emptied(slot, seen)
-            return _launched(slot, seen) if seen.now >= slot.until and not seen.cut_off_secs else (slot, [])
+            if seen.now < slot.until or seen.cut_off_secs:
+                return slot, []
+            # The code may have been damaged since: then it is fetched again.
+            return _fetching(attrs.evolve(slot, state=SlotState.FETCHING, since=seen.now), seen)
         case SlotState.ENDED:
             return (slot, []) if _is_wanted(slot, seen) else _emptied(slot, seen)
 
