@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import resource
 import shutil
@@ -11,14 +12,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
+from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import Submission
 
@@ -181,6 +186,20 @@ class NimbusProcess:
         return sorted(path.parent.name for path in self.folder.glob("nimbus/*/code/[!.]*/manifest.json"))
 
 
+class _Checker(BaseHTTPRequestHandler):
+    """Answers checks of code: the topology has the name that was submitted."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        name = unquote(self.path.split("/")[-2]).rsplit("-", 2)[0]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"topologyId": name}).encode())
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
 class Cluster(contextlib.ExitStack):
     """Some nimbuses on one root of a ZooKeeper."""
 
@@ -220,6 +239,14 @@ class Cluster(contextlib.ExitStack):
         self.callback(nimbus.close)
         self.nimbuses.append(nimbus)
         return nimbus
+
+    def add_supervisor(self, name: str, slots: int) -> None:
+        """Announce a supervisor that starts nothing, and says of each submission that it builds its topology."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Checker)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.callback(server.server_close)
+        self.callback(server.shutdown)
+        self.state.announce_supervisor(Supervisor(name, f"127.0.0.1:{server.server_port}", slots))
 
     def others(self, leader: NimbusProcess) -> list[NimbusProcess]:
         """Return the others."""

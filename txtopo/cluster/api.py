@@ -49,6 +49,7 @@ status  errors
 413     the upload is larger than ``nimbus.upload.bytes.max``
 421     NotLeader: ask the nimbus that "leader" names
 503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
+507     the daemon's disk is full
 ======  ================================================================
 
 Before a submission becomes active, and before a rebalance with other settings, the leader asks a live supervisor
@@ -61,7 +62,6 @@ supervisor fetches the code, builds the topology in a child process with these s
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -73,10 +73,13 @@ import attrs
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from txtopo.cluster.code import is_full
 from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.distribution import Opened
@@ -94,7 +97,7 @@ from txtopo.errors import (
     TxtopoError,
     Unreachable,
 )
-from txtopo.records import to_json
+from txtopo.records import read_json, to_json
 from txtopo.secrecy import shown, without_secrets
 
 _LOG = logging.getLogger(__name__)
@@ -152,11 +155,7 @@ class NimbusApi:
                     for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
                 ),
             ],
-            exception_handlers={
-                TxtopoError: self._on_error,
-                HTTPException: http_error_answer,
-                Exception: unexpected_answer,
-            },
+            middleware=[errors_as_json(self._on_error)],
         )
 
     # What is read.
@@ -369,6 +368,30 @@ def error_answer(_request: Request, error: Exception, leader: str | None = None)
     return JSONResponse({"error": type(error).__name__, "errorMessage": error.message, "leader": leader}, status)
 
 
+def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> Middleware:
+    """Return what makes each error an answer.
+
+    Starlette's own place for unexpected errors raises them once more, for the server to log them and to break the
+    connection: a client that still sends would not get the answer.
+    """
+    handlers: dict[type[Exception], Callable[[Request, Exception], Response]] = {
+        TxtopoError: on_error,
+        HTTPException: http_error_answer,
+        OSError: disk_answer,
+        Exception: unexpected_answer,
+    }
+    return Middleware(ExceptionMiddleware, handlers=handlers)
+
+
+def disk_answer(request: Request, error: Exception) -> Response:
+    """Return the answer for an error of the system; that the disk is full is said, for somebody can do something."""
+    if not isinstance(error, OSError) or not is_full(error):
+        return unexpected_answer(request, error)
+    _LOG.error("a request failed, for this disk is full: %s", error)
+    message = f"the disk of the daemon at {request.headers.get('Host', '?')} is full: make place there, then try again"
+    return JSONResponse({"error": "ClusterError", "errorMessage": message, "leader": None}, 507)
+
+
 def http_error_answer(_request: Request, error: Exception) -> Response:
     """Return the answer for a request that cannot be read, or is for nothing that exists."""
     assert isinstance(error, HTTPException), "it was registered for these"
@@ -481,13 +504,24 @@ def _wait_of(request: Request) -> float | None:
 
 
 def settings_in(body: bytes) -> dict[str, str]:
-    """Return the settings in a request's body.
+    """Return the settings in a request's body: ``{"settings": {NAME: TEXT}}``, or none; a number is taken for its text.
 
     Raises:
         HTTPException: it has another form.
     """
+    wrong = HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}')
     try:
-        settings = json.loads(body or b"{}").get("settings", {})
-        return {str(name): str(value) for name, value in settings.items()}
-    except (ValueError, AttributeError) as error:
-        raise HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}') from error
+        content = read_json(body or b"{}")
+    except ValueError as error:
+        raise HTTPException(400, f"{wrong.detail}: {error}") from error
+    if not isinstance(content, dict) or not content.keys() <= {"settings"}:
+        raise wrong
+    settings = content.get("settings", {})
+    if not isinstance(settings, dict) or not all(isinstance(each, str | int | float) for each in settings.values()):
+        raise wrong
+    texts = {name: str(value) for name, value in settings.items()}
+    try:
+        "".join([*texts, *texts.values()]).encode()
+    except UnicodeEncodeError as error:
+        raise HTTPException(400, f"a setting has a text that is no Unicode: {error}") from error
+    return texts

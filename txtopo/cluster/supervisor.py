@@ -402,9 +402,17 @@ class Supervisor:
             log_format=config["supervisor.driver.log.format"] or "text",
         )
         log = self._folder / "logs" / assignment.topology / "driver.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with durable_step("supervisor.launch"):
-            slot.launch(launch, log, self.work_dir)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with durable_step("supervisor.launch"):
+                slot.launch(launch, log, self.work_dir)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # As if the driver had failed at its start: it is tried again, and in the end elsewhere.
+            slot.fault = f"the disk of the supervisor at {self.address} is full: {error}"
+            _LOG.warning("slot %d: %s cannot be started: %s", slot.now.number, assignment.topology, slot.fault)
+            return
         _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
 
     def _report(self, slot: _Slot, assignment: Assignment, ending: Ending) -> None:
@@ -479,6 +487,8 @@ class _Slot:
         self.now = DriverSlot(number)
         self._on_end = on_end
         self.has_run = False
+        self.fault = ""
+        """Why no process could be started."""
         self.unsent: tuple[Assignment, Ending] | None = None
         """A report that ZooKeeper has not got yet."""
         self._folder = DriverFolder(folder)
@@ -496,7 +506,6 @@ class _Slot:
         """Start a driver."""
         self.clean_up()
         lock = self._folder.begin(launch)
-        self._launch = launch
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
@@ -511,6 +520,7 @@ class _Slot:
                 )
         finally:
             os.close(lock)
+        self._launch = launch
         self._watch(partial(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT))
 
     def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat] | None) -> None:
@@ -551,6 +561,8 @@ class _Slot:
 
     def end(self) -> tuple[int | None, str] | None:
         """Return exit status and last words of the process that has ended; None if there was none."""
+        if self.fault:
+            return None, self.fault
         if self._launch is None:
             return None
         said = self._folder.end()
@@ -574,7 +586,7 @@ class _Slot:
         """Remove what was recorded about the process."""
         self._folder.remove()
         self._launch = self._process = self._beat = self._beat_at = None
-        self.has_run = False
+        self.has_run, self.fault = False, ""
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

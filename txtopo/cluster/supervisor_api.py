@@ -43,13 +43,11 @@ from txtopo.cluster.api import (
     check_token,
     code_file,
     error_answer,
-    http_error_answer,
+    errors_as_json,
     settings_in,
-    unexpected_answer,
 )
 from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.supervisor import Supervisor
-from txtopo.errors import TxtopoError
 
 _LOG_BYTES_MAX = 1 << 20
 _METRICS_BYTES_MAX = 4 << 20
@@ -82,11 +80,7 @@ class SupervisorApi:
                 Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
                 Route("/api/v1/code/{id}/{file}", self._code),
             ],
-            exception_handlers={
-                TxtopoError: error_answer,
-                HTTPException: http_error_answer,
-                Exception: unexpected_answer,
-            },
+            middleware=[errors_as_json(error_answer)],
         )
 
     async def _health(self, _request: Request) -> Response:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import random
 import socket
 import stat
+import subprocess
 import threading
 import time
 import zipfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,9 +22,11 @@ import pytest
 
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
+from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import Submission
+from txtopo.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +91,24 @@ def test_bad_archive(alone: NimbusProcess, content: bytes, why: str) -> None:
     assert why in answer.json()["errorMessage"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"[1]\n", b'{"name": "words"}\nzip', b"x" * 70_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[1]\n",
+        b'{"name": "words"}\nzip',
+        b"x" * 70_000,
+        b"[" * 60_000 + b"\nzip",
+        b'{"name": "words", "topology_id": "words", "module": "words", "is_active": "maybe"}\nzip',
+        b'{"name": "words", "topology_id": "words", "module": "words", "wait_secs": NaN}\nzip',
+        b'{"name": "words", "topology_id": "words", "module": "words", "kind": "other"}\nzip',
+        b'{"name": "words", "topology_id": 7, "module": "words"}\nzip',
+        b'{"name": "other", "name": "words", "topology_id": "words", "module": "words"}\nzip',
+    ],
+    ids=lambda body: body[-40:],
+)
 def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
     """It is refused with words, and the nimbus goes on."""
     answer = alone.post("", content=body)
@@ -143,6 +165,31 @@ def test_code_that_is_not_there(alone: NimbusProcess, path: str) -> None:
 def test_wait_that_is_none(alone: NimbusProcess, path: str) -> None:
     """It is refused."""
     assert alone.post(f"/words/{path}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 60_000,
+        b"{",
+        b"7",
+        b"[]",
+        b'{"setting": {}}',
+        b'{"settings": []}',
+        b'{"settings": {"a": {}}}',
+        b'{"settings": {"a": null}}',
+        b'{"settings": {"a": NaN}}',
+        b'{"settings": {"a": 1e999}}',
+        b'{"settings": {"a": "1", "a": "2"}}',
+        b'{"settings": {"a": "\\ud800"}}',
+    ],
+    ids=lambda body: body[:40],
+)
+def test_settings_that_are_none(alone: NimbusProcess, body: bytes) -> None:
+    """A rebalance with such a body is refused, and the log has no error of the nimbus' own."""
+    answer = alone.post("/words/rebalance", content=body)
+    assert answer.status_code == 400, answer.text
+    assert "a request failed" not in alone.log.read_text()
 
 
 def test_unknown_name(alone: NimbusProcess) -> None:
@@ -227,7 +274,7 @@ def test_waiting_submission_blocks_nobody(make: Make) -> None:
     [other] = cluster.others(leader)
     [running, doomed] = submitted(leader, "running", "doomed")
     for name in ("s1", "s2"):
-        cluster.state.announce_supervisor(Supervisor(name, "127.0.0.1:1", 2))
+        cluster.add_supervisor(name, 2)
     first = wait_for("it is assigned", lambda: cluster.state.assignments().get(running))
     other.kill()
     with ThreadPoolExecutor(1) as pool:
@@ -396,7 +443,7 @@ def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
     cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=2).start()
     [nimbus] = cluster.nimbuses
     [running, dead] = submitted(nimbus, "running", "dead")
-    cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 2))
+    cluster.add_supervisor("s1", 2)
     wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
     cluster.state.beat(dead, 1, Heartbeat("launch", 0, "running"))
     beats = itertools.count()
@@ -417,6 +464,63 @@ def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
     wait_for("the time is over", lambda: [beat(), time.time() > lost_at + 2][1])
     assert cluster.statuses()["running"] == "ACTIVE"
     assert running in cluster.state.assignments()
+
+
+@contextlib.contextmanager
+def _small_disk(nimbus: NimbusProcess) -> Iterator[Callable[[], object]]:
+    """Give a nimbus a disk of 1 MiB; yield what makes it larger."""
+    nimbus.folder.mkdir(parents=True)
+
+    def mount(*options: str) -> int:
+        command = ["mount", *options, "-t", "tmpfs", "tmpfs", str(nimbus.folder)]
+        return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
+
+    if mount("-o", "size=1m"):
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield lambda: mount("-o", "remount,size=64m")
+    finally:
+        nimbus.kill()
+        subprocess.run(["umount", "-l", str(nimbus.folder)], check=True)
+
+
+def _large_archive() -> bytes:
+    return archive("#" + random.Random(7).randbytes(3 << 20).hex())
+
+
+def test_follower_with_a_full_disk(make: Make) -> None:
+    """It goes on, says so once, and fetches the code when there is place."""
+    cluster = make(2, nimbus_code_sync_freq_secs=0.2)
+    leader, follower = cluster.nimbuses
+    leader.start().wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    with _small_disk(follower) as enlarge:
+        follower.start().wait_until_up()
+        [words] = [leader.submit("words", _large_archive()).json()["id"]]
+        [small] = submitted(leader, "small")
+        wait_for("it says so", lambda: "has no place on this disk" in follower.log.read_text())
+        wait_for("it holds what has place", lambda: follower.codes() == [small])
+        assert follower.is_alive()
+        enlarge()
+        wait_for("it holds all", lambda: follower.codes() == sorted([small, words]))
+        assert follower.log.read_text().count("has no place on this disk") == 1
+
+
+def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
+    """A submission is refused with the reason, to whoever has sent it; the leader goes on."""
+    cluster = make()
+    [nimbus] = cluster.nimbuses
+    (tmp_path / "code.zip").write_bytes(_large_archive())
+    with _small_disk(nimbus) as enlarge, ClusterClient([nimbus.address], TOKEN) as client:
+        nimbus.start().wait_until_up()
+        wait_for("it leads", lambda: nimbus.leads)
+        answer = nimbus.submit("words", _large_archive())
+        assert (answer.status_code, answer.json()["error"]) == (507, "ClusterError")
+        with pytest.raises(ClusterError, match=f"the disk of the daemon at {nimbus.address} is full"):
+            client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")
+        assert nimbus.is_alive()
+        enlarge()
+        assert client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")["status"] == "ACTIVE"
 
 
 def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
@@ -465,7 +569,7 @@ def test_topology_that_has_ended(make: Make, kind: EndingKind, status: str, reas
     cluster = make().start()
     [nimbus] = cluster.nimbuses
     [words] = submitted(nimbus, "words")
-    cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+    cluster.add_supervisor("s1", 1)
     wait_for("it is assigned", lambda: words in cluster.state.assignments())
     cluster.state.report(words, 1, Ending(kind, reason or ""))
     wait_for(f"it is {status}", lambda: cluster.statuses() == {"words": status})
