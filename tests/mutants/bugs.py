@@ -1509,6 +1509,14 @@ BUGS = (
         tests=("tests/cluster/supervisor/test_driver.py",),
     ),
     Bug(
+        "each heartbeat renews the grace of a driver that must end",
+        "txtopo/cluster/driver.py",
+        "        if self._must_end_at is None:\n            _LOG.warning(",
+        "        if True:\n            _LOG.warning(",
+        subjects=(),
+        tests=("tests/cluster/supervisor/test_driver.py",),
+    ),
+    Bug(
         "a driver that goes on without ZooKeeper",
         "txtopo/cluster/driver.py",
         "            if self._state.session.cut_off_secs > self._launch.isolation_secs:\n",

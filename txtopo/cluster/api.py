@@ -34,7 +34,7 @@ The body of a submission is one line of JSON, a ``Submission``, a newline, and t
     TOPOLOGY    {"id", "name", "topologyId", "status", "uptimeSeconds", "settings": {}, "reason": text or null,
                  "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
                  "assignment": {"supervisor", "slot", "number"} or null,
-                 "heartbeat": {"stage", "pid", "count", "figures": {}} or null}
+                 "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
                  after a submission also "note": what was not waited for, or null
     DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
     ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
@@ -474,7 +474,13 @@ def _shown(
         else attrs.asdict(assignment, filter=lambda field, _: field.name in {"supervisor", "slot", "number"}),
         "heartbeat": None
         if beat is None
-        else attrs.asdict(beat, filter=lambda field, _: field.name in {"stage", "pid", "count", "figures"}),
+        else {
+            "stage": beat.stage,
+            "detail": without_secrets(beat.detail, topology.settings),
+            "pid": beat.pid,
+            "count": beat.count,
+            "figures": beat.figures,
+        },
     }
 
 

@@ -291,10 +291,17 @@ class Supervisor:
             if slot.now.state is not before.state:
                 topology = slot.now.assignment or before.assignment
                 name = "" if topology is None else f", {topology.topology}"
-                _LOG.info("slot %d%s: %s -> %s", number, name, before.state.value, slot.now.state.value)
+                has_reason = slot.now.state in {SlotState.STOPPING, SlotState.WAITING} and slot.now.why
+                why = f": {slot.now.why}" if has_reason else ""
+                _LOG.info("slot %d%s: %s -> %s%s", number, name, before.state.value, slot.now.state.value, why)
         if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
             self._tidied_at = now
-            self._tidy()
+            try:
+                self._tidy()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._reminder.warn("tidy", "this disk is full, so logs are not rotated: %s", error)
         return is_settled
 
     def _read(self) -> None:
@@ -362,6 +369,7 @@ class Supervisor:
             beat_age_secs=None if cut_off_secs else slot.beat_age_secs(),
             cut_off_secs=cut_off_secs,
             error="" if end is None else end[1],
+            detail=slot.detail,
         )
 
     def _has_sound_code(self, slot: DriverSlot, topology: str) -> bool:
@@ -400,6 +408,8 @@ class Supervisor:
             heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
             isolation_secs=config["supervisor.isolation.secs"],
             log_format=config["supervisor.driver.log.format"] or "text",
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            before=slot.now.why if slot.now.failed_starts else "",
         )
         log = self._folder / "logs" / assignment.topology / "driver.log"
         try:
@@ -487,6 +497,8 @@ class _Slot:
         self.now = DriverSlot(number)
         self._on_end = on_end
         self.has_run = False
+        self.detail = ""
+        """What the driver did last, as it said."""
         self.fault = ""
         """Why no process could be started."""
         self.unsent: tuple[Assignment, Ending] | None = None
@@ -546,6 +558,7 @@ class _Slot:
         if self._launch is None or beat is None or beat.launch != self._launch.id:
             return
         self.has_run = self.has_run or beat.stage != STARTING
+        self.detail = beat.detail
         if self._beat != (beat.launch, beat.count) or is_new_time:
             self._beat, self._beat_at = (beat.launch, beat.count), now
 
@@ -586,7 +599,7 @@ class _Slot:
         """Remove what was recorded about the process."""
         self._folder.remove()
         self._launch = self._process = self._beat = self._beat_at = None
-        self.has_run, self.fault = False, ""
+        self.has_run, self.fault, self.detail = False, "", ""
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -88,6 +88,11 @@ class Place:
         beat = self.state.heartbeat(found.assignment.topology, found.assignment.number)
         return beat.pid if beat is not None and beat.pid == folder.pid() else 0
 
+    def detail(self, topology: str) -> str:
+        """Return what the driver's heartbeat says in detail."""
+        beat = self.state.heartbeat(topology, 1)
+        return "" if beat is None else beat.detail
+
     def close(self) -> None:
         """End all drivers, the supervisor and the session."""
         self.supervisor.stop()
@@ -164,6 +169,21 @@ def test_killed_topology_gets_no_driver(place: Place) -> None:
     wait_for("the other one beats", lambda: place.driver(1))
     assert place.supervisor.slots()[0].state is SlotState.EMPTY
     assert place.driver(0) == 0
+
+
+def test_driver_whose_start_takes_too_long(place: Place) -> None:
+    """While it starts, its heartbeat says at what; stopped, the reason is told, and its log says where it hung."""
+    place.again(supervisor_worker_start_timeout_secs=8, supervisor_worker_start_retries=2)
+    topology = place.run("words")
+    wait_for("it says at what it is", lambda: "building the topology" in place.detail(topology))
+    wait_for("it says what came before", lambda: "did not run within" in place.detail(topology))
+    ending = wait_for("it is reported", lambda: place.state.ending(topology, 1))
+    assert "did not run within supervisor.worker.start.timeout.secs, 8 s" in ending.reason
+    assert "its last stage was: building the topology, for " in ending.reason
+    log = place.supervisor.log_path(topology)
+    assert log is not None
+    assert "the topology does not run after " in log.read_text()
+    assert "words.py" in log.read_text(), "the line that hangs"
 
 
 def test_secrets_in_what_a_driver_says(place: Place) -> None:

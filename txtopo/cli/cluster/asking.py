@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from txtopo.cli.command import Command, CommandLineError, format_option
 from txtopo.cli.settings import parse_pairs
 
 DEV_FOLDER = "txtopo-cluster"
+_LINE_CHARACTERS_MAX = 160
 COMMANDS_CONFIG = "cluster.toml"
 """The file that ``txtopo cluster dev`` writes into its folder, for commands."""
 
@@ -62,15 +63,22 @@ Connect = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @click.command(name="list", cls=Command)
+@click.argument("name", required=False)
 @takes_cluster
 @format_option("text", "json")
-def list_command(connect: Connect, form: str) -> None:
-    """List the topologies of a cluster."""
+def list_command(connect: Connect, form: str, name: str | None) -> None:
+    """List the topologies of a cluster; or show all of the topology NAME, with the whole reason of a failure."""
     with connect() as client:
-        found = client.topologies()
+        found = client.topologies() if name is None else client.topology(name)
     if form == "json":
         click.echo(json.dumps(found))
-        return
+    elif name is None:
+        _print_list(found)
+    else:
+        _print_topology(found)
+
+
+def _print_list(found: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
         table.add_column(name)
@@ -81,10 +89,48 @@ def list_command(connect: Connect, form: str) -> None:
             each["status"],
             f"{each['uptimeSeconds']} s",
             "" if place is None else f"{place['supervisor']}/{place['slot']}",
-            "" if beat is None else beat["stage"],
-            each["reason"] or _progress(beat),
+            _line(_stage(each)),
+            _line(each["reason"], f"txtopo list {each['name']}") if each["reason"] else _progress(beat),
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def _print_topology(found: dict[str, Any]) -> None:
+    place, beat = found["assignment"], found["heartbeat"]
+    lines = {
+        "name": found["name"],
+        "id": found["id"],
+        "topology": found["topologyId"],
+        "status": found["status"],
+        "reason": found["reason"] or "",
+        "stage": _stage(found),
+        "progress": _progress(beat),
+        "uptime": f"{found['uptimeSeconds']} s",
+        "supervisor": "" if place is None else f"{place['supervisor']}/{place['slot']}",
+        "code": f"{found['replicationCount']} copies; holders: {', '.join(found['holders']) or 'none'}",
+        "settings": ", ".join(f"{name}={value}" for name, value in found["settings"].items()),
+    }
+    for title, text in lines.items():
+        if text:
+            first, *more = text.splitlines()
+            click.echo("\n".join([f"{title:<10}  {first}", *(f"{'':<10}  {line}" for line in more)]))
+
+
+def _stage(topology: Mapping[str, Any]) -> str:
+    """Say what the driver does, or why there is none."""
+    beat = topology["heartbeat"]
+    if beat is not None:
+        return f"{beat['stage']}: {beat['detail']}" if beat.get("detail") else str(beat["stage"])
+    if topology["status"] not in {"ACTIVE", "INACTIVE", "REBALANCING"}:
+        return ""
+    return "no slot is free" if topology["assignment"] is None else "no heartbeat yet"
+
+
+def _line(text: str, whole_by: str = "") -> str:
+    """Return one line of a text; ``whole_by``: the command that prints all of it."""
+    lines = text.strip().splitlines() or [""]
+    line = lines[0] if len(lines[0]) <= _LINE_CHARACTERS_MAX else f"{lines[0][:_LINE_CHARACTERS_MAX]}…"
+    return line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})"
 
 
 def _progress(beat: Any) -> str:
