@@ -49,7 +49,7 @@ status  errors
 413     the upload is larger than ``nimbus.upload.bytes.max``
 421     NotLeader: ask the nimbus that "leader" names
 503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
-507     the daemon's disk is full
+507     the daemon's disk is full, or its machine lacks something else
 ======  ================================================================
 
 Before a submission becomes active, and before a rebalance with other settings, the leader asks a live supervisor
@@ -79,7 +79,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from txtopo.cluster.code import is_full
+from txtopo.cluster.code import is_shortage
 from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.distribution import Opened
@@ -155,7 +155,7 @@ class NimbusApi:
                     for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
                 ),
             ],
-            middleware=[errors_as_json(self._on_error)],
+            **errors_as_json(self._on_error),
         )
 
     # What is read.
@@ -368,8 +368,8 @@ def error_answer(_request: Request, error: Exception, leader: str | None = None)
     return JSONResponse({"error": type(error).__name__, "errorMessage": error.message, "leader": leader}, status)
 
 
-def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> Middleware:
-    """Return what makes each error an answer.
+def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> dict[str, Any]:
+    """Return the arguments of an application that make each error an answer.
 
     Starlette's own place for unexpected errors raises them once more, for the server to log them and to break the
     connection: a client that still sends would not get the answer.
@@ -378,17 +378,18 @@ def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> Middle
         TxtopoError: on_error,
         HTTPException: http_error_answer,
         OSError: disk_answer,
-        Exception: unexpected_answer,
     }
-    return Middleware(ExceptionMiddleware, handlers=handlers)
+    unexpected = Middleware(ExceptionMiddleware, handlers={Exception: unexpected_answer})
+    return {"exception_handlers": handlers, "middleware": [unexpected]}
 
 
 def disk_answer(request: Request, error: Exception) -> Response:
-    """Return the answer for an error of the system; that the disk is full is said, for somebody can do something."""
-    if not isinstance(error, OSError) or not is_full(error):
+    """Return the answer for an error of the system; what the machine lacks is said, for somebody can do something."""
+    if not isinstance(error, OSError) or not is_shortage(error):
         return unexpected_answer(request, error)
-    _LOG.error("a request failed, for this disk is full: %s", error)
-    message = f"the disk of the daemon at {request.headers.get('Host', '?')} is full: make place there, then try again"
+    _LOG.error("a request failed, for this machine lacks something: %s", error)
+    daemon = request.headers.get("Host", "?")
+    message = f"the daemon at {daemon} has no room for it: {error.strerror}; make some, then try again"
     return JSONResponse({"error": "ClusterError", "errorMessage": message, "leader": None}, 507)
 
 

@@ -94,7 +94,11 @@ def describe(topology: str, folder: Path) -> Manifest:
 
 
 def damage(manifest: Manifest, folder: Path) -> str | None:
-    """Return what is wrong with the files in a folder; None if all are there, with the right content."""
+    """Return what is wrong with the files in a folder; None if all are there, with the right content.
+
+    Raises:
+        OSError: this machine cannot say now, for it has too little of something.
+    """
     for file in manifest.files:
         path = folder / file.name
         try:
@@ -103,13 +107,15 @@ def damage(manifest: Manifest, folder: Path) -> str | None:
             if _sha256(path) != file.sha256:
                 return f"{file.name} does not have the SHA-256 that was published"
         except OSError as error:
+            if is_shortage(error):
+                raise  # that says nothing of the file
             return f"{file.name} cannot be read: {error.strerror or error!r}"
     return None
 
 
-def is_full(error: OSError) -> bool:
-    """Whether an error says that nothing more can be written for now: no space or quota is left."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+def is_shortage(error: OSError) -> bool:
+    """Whether an error says that this machine has too little of something for now: space on its disk, or open files."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def _sha256(path: Path) -> str:
@@ -147,7 +153,11 @@ class CodeStore:
             return None
         try:
             return Manifest.from_bytes((self.folder / topology / MANIFEST_NAME).read_bytes())
-        except (OSError, CodeUnavailable):
+        except CodeUnavailable:
+            return None
+        except OSError as error:
+            if is_shortage(error):
+                raise
             return None
 
     def path(self, topology: str) -> Path:

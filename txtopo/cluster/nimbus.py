@@ -43,7 +43,7 @@ import attrs
 import httpx
 
 from txtopo.cluster.asking import NobodyAnswers, first_answer
-from txtopo.cluster.code import Manifest, describe, is_full
+from txtopo.cluster.code import Manifest, describe, is_shortage
 from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
@@ -233,10 +233,10 @@ class Nimbus:
                 self._reminder.warn(topology, "%s; it is tried again", error)
                 return False
             except OSError as error:
-                if not is_full(error):
+                if not is_shortage(error):
                     raise
                 self._reminder.warn(
-                    topology, "the code of %s has no place on this disk: %s; it is tried again", topology, error
+                    topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
                 )
                 return False
             self._reminder.over(topology)
@@ -605,9 +605,9 @@ class Nimbus:
                             _LOG.warning("%s", error)
                         is_away, wait_secs = True, _AWAY_SECS
                     except OSError as error:
-                        if not is_full(error):
+                        if not is_shortage(error):
                             raise
-                        self._reminder.warn(name, "this disk is full, so nothing more is kept: %s", error)
+                        self._reminder.warn(name, "this machine lacks something, so it is tried again: %s", error)
                         wait_secs = _FULL_SECS
                     news.wait(wait_secs)
             except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends

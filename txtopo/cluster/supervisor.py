@@ -41,7 +41,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.cluster.code import is_full
+from txtopo.cluster.code import is_shortage
 from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
@@ -244,8 +244,10 @@ class Supervisor:
             except (CodeUnavailable, Unreachable) as error:
                 self._reminder.warn(topology, "%s; it is tried again", error)
             except BaseException as error:  # noqa: BLE001 - fail fast
-                if isinstance(error, OSError) and is_full(error):
-                    self._reminder.warn(topology, "this disk is full, so %s has to wait: %s", topology, error)
+                if isinstance(error, OSError) and is_shortage(error):
+                    self._reminder.warn(
+                        topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
+                    )
                 elif not self._stopped.is_set():
                     self._on_failure(error)
             self.wake()
@@ -299,9 +301,9 @@ class Supervisor:
             try:
                 self._tidy()
             except OSError as error:
-                if not is_full(error):
+                if not is_shortage(error):
                     raise
-                self._reminder.warn("tidy", "this disk is full, so logs are not rotated: %s", error)
+                self._reminder.warn("tidy", "logs are not rotated: %s", error)
         return is_settled
 
     def _read(self) -> None:
@@ -417,11 +419,11 @@ class Supervisor:
             with durable_step("supervisor.launch"):
                 slot.launch(launch, log, self.work_dir)
         except OSError as error:
-            if not is_full(error):
+            if not is_shortage(error):
                 raise
             # As if the driver had failed at its start: it is tried again, and in the end elsewhere.
-            slot.fault = f"the disk of the supervisor at {self.address} is full: {error}"
-            _LOG.warning("slot %d: %s cannot be started: %s", slot.now.number, assignment.topology, slot.fault)
+            slot.fault = f"the supervisor at {self.address} cannot start it: {error}"
+            _LOG.warning("slot %d, %s: %s", slot.now.number, assignment.topology, slot.fault)
             return
         _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
 

@@ -80,7 +80,7 @@ class SupervisorApi:
                 Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
                 Route("/api/v1/code/{id}/{file}", self._code),
             ],
-            middleware=[errors_as_json(error_answer)],
+            **errors_as_json(error_answer),
         )
 
     async def _health(self, _request: Request) -> Response:

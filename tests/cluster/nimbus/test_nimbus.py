@@ -498,12 +498,12 @@ def test_follower_with_a_full_disk(make: Make) -> None:
         follower.start().wait_until_up()
         [words] = [leader.submit("words", _large_archive()).json()["id"]]
         [small] = submitted(leader, "small")
-        wait_for("it says so", lambda: "has no place on this disk" in follower.log.read_text())
+        wait_for("it says so", lambda: "cannot be kept here" in follower.log.read_text())
         wait_for("it holds what has place", lambda: follower.codes() == [small])
         assert follower.is_alive()
         enlarge()
         wait_for("it holds all", lambda: follower.codes() == sorted([small, words]))
-        assert follower.log.read_text().count("has no place on this disk") == 1
+        assert follower.log.read_text().count("cannot be kept here") == 1
 
 
 def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
@@ -516,7 +516,7 @@ def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
         wait_for("it leads", lambda: nimbus.leads)
         answer = nimbus.submit("words", _large_archive())
         assert (answer.status_code, answer.json()["error"]) == (507, "ClusterError")
-        with pytest.raises(ClusterError, match=f"the disk of the daemon at {nimbus.address} is full"):
+        with pytest.raises(ClusterError, match=f"the daemon at {nimbus.address} has no room for it: No space left"):
             client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")
         assert nimbus.is_alive()
         enlarge()
