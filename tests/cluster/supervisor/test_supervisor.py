@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import httpx
 import pytest
 
 from tests.cluster.nimbuses import QUICK, next_root, wait_for
@@ -22,6 +24,7 @@ from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState, LeaderWrites
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.supervisor import Supervisor, _Slot
+from txtopo.cluster.supervisor_api import SupervisorApi
 from txtopo.testing import ZooKeeperServer
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
@@ -169,6 +172,30 @@ def test_killed_topology_gets_no_driver(place: Place) -> None:
     wait_for("the other one beats", lambda: place.driver(1))
     assert place.supervisor.slots()[0].state is SlotState.EMPTY
     assert place.driver(0) == 0
+
+
+def test_code_for_others(place: Place) -> None:
+    """A supervisor gives the code that it has to those with the token, and none that is damaged."""
+    topology = place.run("words")
+    wait_for("it beats", place.driver)
+    path = place.supervisor.store.path(topology) / ARCHIVE_NAME
+    content = path.read_bytes()
+
+    def get(file: str, token: str = "token") -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(SupervisorApi(place.supervisor, "token").app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://supervisor") as client:
+                return await client.get(f"/api/v1/code/{file}", headers={"Authorization": f"Bearer {token}"})
+
+        return anyio.run(ask)
+
+    assert get(f"{topology}/{ARCHIVE_NAME}", "another").status_code == 401
+    assert get(f"{topology}/{ARCHIVE_NAME}").content == content
+    assert get(f"{topology}/other").status_code == 404
+    assert get(f"other-1-9/{ARCHIVE_NAME}").json()["error"] == "HTTPException"
+    path.write_bytes(b"?" * len(content))
+    assert get(f"{topology}/{ARCHIVE_NAME}").status_code == 404
+    assert not path.exists()
 
 
 def test_driver_whose_start_takes_too_long(place: Place) -> None:
