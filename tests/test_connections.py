@@ -38,6 +38,19 @@ def test_many_peers_share_the_places() -> None:
     assert door.closed == ["a0"]
 
 
+def test_idle_one_of_a_less_busy_peer() -> None:
+    """It gives way if all connections of the busiest peer are at work."""
+    door = Door()
+    for number in range(4):
+        entered = door.enter(f"a{number}", "a")
+        assert entered is not None
+        door.gate.works(entered)
+    for peer in "bcde":
+        door.enter(peer, peer)
+    assert door.enter("f", "f") is not None
+    assert door.closed == ["b"]
+
+
 def test_who_asks_for_something_keeps_its_place() -> None:
     """What is under way is never closed for a newcomer; if everything is, the newcomer is refused."""
     door = Door()

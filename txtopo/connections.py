@@ -16,7 +16,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
@@ -69,17 +69,17 @@ class Gate:
         with self._lock:
             own = self._by_peer.get(peer, {})
             displaced: Connection | None = None
-            if len(own) >= self._peer_max or sum(map(len, self._by_peer.values())) >= self._connections_max:
-                busiest = own if len(own) >= self._peer_max else max(self._by_peer.values(), key=len)
-                idle = [each for each in busiest if each.is_idle and each.since is not None]
-                if not idle:
-                    return None
-                displaced = min(idle, key=lambda each: each.since or 0.0)
-                self._remove(displaced)
-            entered = Connection(peer, close, self._clock())
-            self._by_peer.setdefault(peer, {})[entered] = None
-        if displaced is not None:
-            displaced.close()
+            if len(own) >= self._peer_max:
+                displaced = _most_silent([own])
+            elif sum(map(len, self._by_peer.values())) >= self._connections_max:
+                displaced = _most_silent(sorted(self._by_peer.values(), key=len, reverse=True))
+            else:
+                return self._entered(peer, close)
+            if displaced is None:
+                return None
+            self._remove(displaced)
+            entered = self._entered(peer, close)
+        displaced.close()
         return entered
 
     def leave(self, connection: Connection) -> None:
@@ -117,11 +117,25 @@ class Gate:
         for each in over:
             each.close()
 
+    def _entered(self, peer: str, close: Callable[[], object]) -> Connection:
+        entered = Connection(peer, close, self._clock())
+        self._by_peer.setdefault(peer, {})[entered] = None
+        return entered
+
     def _remove(self, connection: Connection) -> None:
         own = self._by_peer.get(connection.peer, {})
         own.pop(connection, None)
         if not own:
             self._by_peer.pop(connection.peer, None)
+
+
+def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | None:
+    """Return the connection that has been idle for longest, of the first peer that has an idle one."""
+    for connections in peers:
+        idle = [each for each in connections if each.is_idle and each.since is not None]
+        if idle:
+            return min(idle, key=lambda each: each.since or 0.0)
+    return None
 
 
 def connections_max() -> int:
