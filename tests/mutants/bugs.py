@@ -1378,7 +1378,7 @@ BUGS = (
         '        self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)\n',
         '        self._place = Connection("", transport.abort, None)\n',
         subjects=(),
-        tests=("tests/cluster/test_daemon.py",),
+        tests=("tests/cluster/test_daemon.py::test_many_connections",),
     ),
     Bug(
         "a byte now and then keeps a connection",
@@ -1386,7 +1386,7 @@ BUGS = (
         "        elif not was_idle:\n            self._gate.idles",
         "        else:\n            self._gate.idles",
         subjects=(),
-        tests=("tests/cluster/test_daemon.py",),
+        tests=("tests/cluster/test_daemon.py::test_silent_connection",),
     ),
     Bug(
         "credentials on the command line of Spark's JVM",
@@ -1482,7 +1482,7 @@ BUGS = (
         "            self.opened.check_next(published)\n",
         "            pass\n",
         subjects=(),
-        tests=("tests/cluster/nimbus/test_nimbus.py",),
+        tests=("tests/cluster/nimbus/test_nimbus.py::test_damaged_copies",),
     ),
     Bug(
         "code that no supervisor has checked let in",
@@ -1490,7 +1490,7 @@ BUGS = (
         "            if time.monotonic() >= deadline:\n                secs = ",
         "            if time.monotonic() >= deadline:\n                return why\n                secs = ",
         subjects=(),
-        tests=("tests/cluster/nimbus/test_nimbus.py",),
+        tests=("tests/cluster/nimbus/test_nimbus.py::test_supervisor_that_does_not_answer",),
     ),
     Bug(
         "the code of a submission that is under way removed",
@@ -1514,7 +1514,7 @@ BUGS = (
         "        if self._must_end_at is None:\n            _LOG.warning(",
         "        if True:\n            _LOG.warning(",
         subjects=(),
-        tests=("tests/cluster/supervisor/test_driver.py",),
+        tests=("tests/cluster/supervisor/test_driver.py::test_run_that_does_not_end",),
     ),
     Bug(
         "a driver that goes on without ZooKeeper",
@@ -1575,8 +1575,8 @@ BUGS = (
     Bug(
         "a supervisor without ZooKeeper that keeps its drivers",
         "txtopo/cluster/decisions/slots.py",
-        "        or seen.cut_off_secs > limits.isolation_secs\n",
-        "        or False\n",
+        "    if seen.cut_off_secs > limits.isolation_secs:\n",
+        "    if False:\n",
         subjects=(),
         tests=("tests/cluster/decisions/test_slots.py",),
     ),
