@@ -440,30 +440,33 @@ def test_damaged_copies(make: Make) -> None:
 
 def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
     """Though no nimbus has its code for longer than ``nimbus.code.lost.secs``, it is left alone; a dead one fails."""
-    cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=2).start()
+    cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=10, nimbus_task_launch_secs=5).start()
     [nimbus] = cluster.nimbuses
     [running, dead] = submitted(nimbus, "running", "dead")
     cluster.add_supervisor("s1", 2)
     wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
     cluster.state.beat(dead, 1, Heartbeat("launch", 0, "running"))
-    beats = itertools.count()
+    ended = threading.Event()
 
     def beat() -> None:
-        cluster.state.beat(running, 1, Heartbeat("launch", next(beats), "running"))
+        for count in itertools.count():
+            cluster.state.beat(running, 1, Heartbeat("launch", count, "running"))
+            if ended.wait(0.1):
+                return
 
-    beat()
-    for topology in (running, dead):
-        _damaged(nimbus, topology)
-
-    def has_failed() -> bool:
-        beat()
-        return cluster.statuses()["dead"] == "FAILED"
-
-    wait_for("the dead one has failed", has_failed)
-    lost_at = wait_for("the other one is marked", lambda: [beat(), cluster.state.topologies()[running].code_lost_at][1])
-    wait_for("the time is over", lambda: [beat(), time.time() > lost_at + 2][1])
-    assert cluster.statuses()["running"] == "ACTIVE"
-    assert running in cluster.state.assignments()
+    with ThreadPoolExecutor(1) as pool:
+        beating = pool.submit(beat)
+        try:
+            for topology in (running, dead):
+                _damaged(nimbus, topology)
+            wait_for("the dead one has failed", lambda: cluster.statuses()["dead"] == "FAILED")
+            lost_at = wait_for("it is seen", lambda: cluster.state.topologies()[running].code_lost_at)
+            wait_for("the time is over", lambda: time.time() > lost_at + 2)
+            assert cluster.statuses()["running"] == "ACTIVE"
+            assert running in cluster.state.assignments()
+        finally:
+            ended.set()
+        beating.result()
 
 
 @contextlib.contextmanager
