@@ -386,6 +386,8 @@ class Nimbus:
         with self._decisions:
             topology = self.find(name)
             after = self._apply(lead, topology, request)
+            if after is topology:
+                lead.writes.check()  # that nothing has to change is for the leader to say, too
         self.wake()
         return after or topology
 
