@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.records import DAMAGE, from_json, from_request, read_json, to_json
 from txtopo.recovery.coordinator_state import CommittedMark, StateMark
 
 HEADER = JournalHeader(
@@ -53,3 +54,67 @@ def test_damage(value) -> None:
     """What is no such record raises what a reader of a file expects."""
     with pytest.raises(DAMAGE):
         from_json(value, JournalEntry)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        '{"a":' * 60_000,
+        "NaN",
+        "[Infinity]",
+        "-Infinity",
+        "1e999",
+        "9" * 5_000,
+        '{"a": 1, "a": 2}',
+        "",
+        "{",
+        "\ufeff{}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_text_of_others_that_is_no_json(text: str) -> None:
+    """It is a ValueError, whatever Python's own reader makes of it."""
+    with pytest.raises(ValueError):  # noqa: PT011 - the text is Python's own
+        read_json(text)
+
+
+@attrs.frozen
+class Asked:
+    name: str
+    secs: float = 1.0
+    is_active: bool = True
+    count: int = 0
+    settings: dict[str, str] = attrs.field(factory=dict)
+
+
+def test_record_of_others() -> None:
+    """What fits is read; a whole number is a number of seconds, too."""
+    assert from_request({"name": "a", "secs": 3, "settings": {"b": "c"}, "more": 1}, Asked) == Asked(
+        "a", 3.0, settings={"b": "c"}
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 1},
+        {"name": None},
+        {"name": ["a"]},
+        {"is_active": "maybe"},
+        {"is_active": 1},
+        {"secs": "1"},
+        {"secs": True},
+        {"secs": 10**400},
+        {"count": 1.5},
+        {"count": True},
+        {"settings": []},
+        {"settings": "ab"},
+        {"settings": {"a": 1}},
+        {"settings": {"a": None}},
+    ],
+)
+def test_field_of_another_type(wrong: dict[str, object]) -> None:
+    """It is refused, not converted: "maybe" is not true."""
+    with pytest.raises(DAMAGE):
+        from_request({"name": "a", **wrong}, Asked)

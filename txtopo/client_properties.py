@@ -7,17 +7,16 @@ line end. What is shipped to executors, logged or recorded is that name, never t
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from txtopo.errors import ConfigError
+from txtopo.secrecy import is_reference, is_secret
 
 Value = str | int | float | bool | Callable[..., Any]
 """A setting's value; some clients take callables, for example to refresh a token."""
 
-_SECRET_NAMES = re.compile(r"password|secret|token|credential|\.key$|\.pem$|sasl\.jaas|basic\.auth", re.IGNORECASE)
 _SHORTEST_SECRET = 4
 """Shorter values are not searched for in texts, where they would hide ordinary words."""
 
@@ -72,7 +71,7 @@ class ClientProperties(Mapping[str, Value]):
     def shown(self) -> dict[str, Any]:
         """Return the settings for people: references as they are, other secrets hidden."""
         return {
-            name: HIDDEN if _is_secret(name, value) and not _is_reference(value) else value
+            name: HIDDEN if _is_secret(name, value) and not is_reference(value) else value
             for name, value in self._given.items()
         }
 
@@ -93,12 +92,8 @@ class ClientProperties(Mapping[str, Value]):
         return f"ClientProperties({self.shown()!r})"
 
 
-def _is_reference(value: Value) -> bool:
-    return isinstance(value, str) and value.startswith(("env:", "file:"))
-
-
 def _is_secret(name: str, value: Value) -> bool:
-    return _is_reference(value) or (_SECRET_NAMES.search(name) is not None and not callable(value))
+    return is_reference(value) or (is_secret(name) and not callable(value))
 
 
 def _resolved(name: str, value: Value) -> Value:

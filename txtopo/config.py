@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
+from txtopo.secrecy import shown
 
 _RESERVED = ("topology.", "txtopo.", "transactional.")
 _OWN_PREFIX = "spark."
@@ -356,9 +357,6 @@ SETTINGS: Mapping[str, Setting] = {
 }
 """All known settings, by name."""
 
-_SECRET = frozenset({"transactional.zookeeper.auth"})
-"""Settings whose values are not shown."""
-
 _BY_KEYWORD = {setting.keyword: setting for setting in SETTINGS.values()}
 
 _FORMER_NAMES = {
@@ -452,8 +450,7 @@ class Config(Mapping[str, Any]):
         return self._values.items()
 
     def __repr__(self) -> str:
-        shown = {name: "…" if name in _SECRET else value for name, value in self._given.items()}
-        return f"Config({shown!r})"
+        return f"Config({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Config, (self._given,)) if self._kind is None else (Config._with_defaults, (self._given, self._kind))

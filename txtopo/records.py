@@ -7,7 +7,10 @@ A record is an attrs class. A field may have another name in JSON, which its met
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+import json
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import attrs
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DAMAGE = (ValueError, TypeError, KeyError, AttributeError)
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """The exceptions that a damaged record raises in :func:`from_json`, or already in ``json.loads``."""
 
 _WRITTEN_NAME = "txtopo.written_name"
@@ -46,8 +49,60 @@ def from_json(value: Any, kind: type[T]) -> T:
     return _converter().structure(value, kind)
 
 
+def read_json(text: str | bytes) -> Any:
+    """Return JSON that others have sent: stricter than ``json.loads``, which takes more than JSON is.
+
+    Raises:
+        ValueError: it is none: also if an object has a name twice, if a number is none that can be reckoned with, or if
+            it is nested too deep.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def from_request(value: Any, kind: type[T]) -> T:
+    """Return the record that others have sent: as :func:`from_json`, but nothing is converted to fit.
+
+    Raises:
+        KeyError: a field is missing. Other faults raise any of :data:`DAMAGE`.
+    """
+    return _converter(is_strict=True).structure(value, kind)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"an object has a name twice, among {sorted(found)}")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON's")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, kind: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+        try:
+            return kind(value)
+        except OverflowError as error:
+            raise ValueError("a number is too large") from error
+
+    return structure
+
+
 @functools.cache
-def _converter() -> Converter:
+def _converter(*, is_strict: bool = False) -> Converter:
     # Imported here, because executors import the classes of some records, and need not have cattrs.
     from cattrs import Converter  # noqa: PLC0415
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override  # noqa: PLC0415
@@ -64,4 +119,20 @@ def _converter() -> Converter:
     converter.register_unstructure_hook_factory(
         attrs.has, lambda kind: make_dict_unstructure_fn(kind, converter, **overrides(kind))
     )
+    if is_strict:
+        for kind, kinds in {str: (str,), bool: (bool,), int: (int,), float: (float, int)}.items():
+            converter.register_structure_hook(kind, _exactly(*kinds))
+        converter.register_structure_hook_func(
+            lambda kind: getattr(kind, "__origin__", None) is dict,
+            lambda value, kind: {
+                converter.structure(name, get_args(kind)[0]): converter.structure(each, get_args(kind)[1])
+                for name, each in _mapping(value).items()
+            },
+        )
     return converter
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.100} is no object")
+    return value

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
+from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import Submission
 
@@ -50,15 +56,24 @@ def archive(text: str = "topology = None\n") -> bytes:
     return buffer.getvalue()
 
 
+def reserved_port() -> tuple[socket.socket, int]:
+    """Return a port that nobody else gets while the socket is open, whether a daemon listens there or not.
+
+    The socket is bound and does not listen, so a daemon can listen on its port, as often as it is started; the kernel
+    gives the port to nobody who lets it choose one.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder, holder.getsockname()[1]
+
+
 class NimbusProcess:
     """A nimbus that can be killed, stopped, and started again on the same folder and port."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.folder = cluster.folder / f"nimbus-{number}"
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self._reserved, self.port = reserved_port()
         self.address = f"127.0.0.1:{self.port}"
         self.log = cluster.folder / f"nimbus-{number}.log"
         self.client = httpx.Client(
@@ -70,8 +85,8 @@ class NimbusProcess:
         self._cluster = cluster
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, failpoints: str = "", **settings: object) -> NimbusProcess:
-        """Start it; do not wait for anything."""
+    def start(self, failpoints: str = "", files_max: int | None = None, **settings: object) -> NimbusProcess:
+        """Start it, perhaps with few file descriptors; do not wait for anything."""
         assert not self.is_alive()
         values: Mapping[str, object] = {
             **QUICK,
@@ -94,6 +109,8 @@ class NimbusProcess:
                 stdout=log,
                 stderr=log,
             )
+        if files_max is not None:
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files_max, files_max))
         return self
 
     def wait_until_up(self) -> NimbusProcess:
@@ -126,6 +143,12 @@ class NimbusProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def close(self) -> None:
+        """Kill it, and give its port back."""
+        self.kill()
+        self.client.close()
+        self._reserved.close()
 
     def stop(self) -> int:
         """End it in good order."""
@@ -163,6 +186,20 @@ class NimbusProcess:
         return sorted(path.parent.name for path in self.folder.glob("nimbus/*/code/[!.]*/manifest.json"))
 
 
+class _Checker(BaseHTTPRequestHandler):
+    """Answers checks of code: the topology has the name that was submitted."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        name = unquote(self.path.split("/")[-2]).rsplit("-", 2)[0]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"topologyId": name}).encode())
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
 class Cluster(contextlib.ExitStack):
     """Some nimbuses on one root of a ZooKeeper."""
 
@@ -175,8 +212,7 @@ class Cluster(contextlib.ExitStack):
         (folder / "token").write_text(TOKEN)
         self.nimbuses = [NimbusProcess(self, number) for number in range(1, size + 1)]
         for nimbus in self.nimbuses:
-            self.callback(nimbus.client.close)
-            self.callback(nimbus.kill)
+            self.callback(nimbus.close)
         self.state = ClusterState(hosts, root, 10.0, self.settings.get("storm.zookeeper.auth"))
         self.callback(self.state.close)
 
@@ -200,10 +236,17 @@ class Cluster(contextlib.ExitStack):
     def add(self) -> NimbusProcess:
         """Return one more nimbus, not started."""
         nimbus = NimbusProcess(self, len(self.nimbuses) + 1)
-        self.callback(nimbus.client.close)
-        self.callback(nimbus.kill)
+        self.callback(nimbus.close)
         self.nimbuses.append(nimbus)
         return nimbus
+
+    def add_supervisor(self, name: str, slots: int) -> None:
+        """Announce a supervisor that starts nothing, and says of each submission that it builds its topology."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Checker)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.callback(server.server_close)
+        self.callback(server.shutdown)
+        self.state.announce_supervisor(Supervisor(name, f"127.0.0.1:{server.server_port}", slots))
 
     def others(self, leader: NimbusProcess) -> list[NimbusProcess]:
         """Return the others."""

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from state import read_table
-from tests.cluster.nimbuses import QUICK, ROOT, Cluster, wait_for
+from tests.cluster.nimbuses import QUICK, ROOT, Cluster, reserved_port, wait_for
 from tests.cluster.submitted.counting import KEYS, ROWS
 from txtopo.cluster.driver import DriverFolder
 
@@ -45,9 +44,7 @@ class SupervisorProcess:
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.folder = cluster.folder / f"supervisor-{number}"
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self._reserved, self.port = reserved_port()
         self.log = cluster.folder / f"supervisor-{number}.log"
         self.options: list[str] = []
         self._cluster = cluster
@@ -132,6 +129,11 @@ class SupervisorProcess:
                 os.killpg(pid, signal.SIGKILL)
         self.kill()
 
+    def close(self) -> None:
+        """Kill it with its drivers, and give its port back."""
+        self.lose_machine()
+        self._reserved.close()
+
     def logs(self) -> str:
         """Return what it and its drivers have logged."""
         paths = [self.log, *self.folder.glob("supervisor/*/logs/*/driver.log")]
@@ -159,7 +161,7 @@ class DriverCluster(contextlib.ExitStack):
         self.nimbus = self.cluster.nimbuses[0]
         self.supervisors = [SupervisorProcess(self.cluster, number) for number in range(1, supervisors + 1)]
         for supervisor in self.supervisors:
-            self.callback(supervisor.lose_machine)
+            self.callback(supervisor.close)
         seeds = json.dumps([each.address for each in self.cluster.nimbuses])
         config = [f'"nimbus.seeds" = {seeds}', f'"cluster.token.file" = "{folder / "token"}"']
         (folder / "cluster.toml").write_text("\n".join(config))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
+from txtopo.connections import REQUEST_SECS
 from txtopo.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.core.events import (
     Committed,
@@ -304,6 +308,31 @@ def test_pages(metrics: RunMetrics, clock: Clock) -> None:
             pass
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
+
+
+def test_many_connections(metrics: RunMetrics) -> None:
+    """They cost a few threads only, and whoever asks for something is answered."""
+    before = threading.active_count()
+    with serving(metrics, "127.0.0.1", 0) as url, contextlib.ExitStack() as stack:
+        port = httpx.URL(url).port
+        assert port is not None
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert httpx.get(url.replace("/metrics", "/health"), trust_env=False).is_success
+        deadline = time.monotonic() + 2 * REQUEST_SECS
+        while threading.active_count() - before >= 20:
+            assert time.monotonic() < deadline, "each connection keeps a thread"
+            threading.Event().wait(0.01)
+
+
+def test_silent_connection(metrics: RunMetrics) -> None:
+    """It is closed after some seconds."""
+    with serving(metrics, "127.0.0.1", 0) as url:
+        port = httpx.URL(url).port
+        assert port is not None
+        with socket.create_connection(("127.0.0.1", port), 3 * REQUEST_SECS) as connection:
+            connection.sendall(b"GET /metr")
+            assert connection.recv(1) == b""
 
 
 def test_host_that_does_not_exist(metrics: RunMetrics) -> None:

@@ -34,7 +34,7 @@ The body of a submission is one line of JSON, a ``Submission``, a newline, and t
     TOPOLOGY    {"id", "name", "topologyId", "status", "uptimeSeconds", "settings": {}, "reason": text or null,
                  "secondsLeft": of a wait, or null, "replicationCount": int, "holders": [HOST:PORT …],
                  "assignment": {"supervisor", "slot", "number"} or null,
-                 "heartbeat": {"stage", "pid", "count", "figures": {}} or null}
+                 "heartbeat": {"stage", "detail", "pid", "count", "figures": {}} or null}
                  after a submission also "note": what was not waited for, or null
     DONE        {"topologyOperation": "kill" …, "topologyId": ID, "status": "success", "topology": TOPOLOGY}
     ERROR       {"error": class of txtopo.errors, "errorMessage": text, "leader": "HOST:PORT" or null}
@@ -49,20 +49,20 @@ status  errors
 413     the upload is larger than ``nimbus.upload.bytes.max``
 421     NotLeader: ask the nimbus that "leader" names
 503     NoLeader, Unreachable, CodeUnavailable, too many submissions: try again
+507     the daemon's disk is full, or its machine lacks something else
 ======  ================================================================
 
-Before a submission becomes active, and before a rebalance with other settings, the leader asks one live supervisor
-whether drivers can run it there: ``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body
-``{"settings": {NAME: TEXT}}``. The supervisor fetches the code, builds the topology in a child process with these
-settings, and answers 200 with ``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
+Before a submission becomes active, and before a rebalance with other settings, the leader asks a live supervisor
+whether drivers can run it there, and if that one does not answer the next, again and again:
+``POST http://SUPERVISOR/api/v1/code/ID/check`` with the token and the body ``{"settings": {NAME: TEXT}}``. The
+supervisor fetches the code, builds the topology in a child process with these settings, and answers 200 with
+``{"topologyId": text}``, or 400 with an ERROR whose message says why it does not build.
 """
 
 from __future__ import annotations
 
 import hmac
-import json
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -73,12 +73,16 @@ import attrs
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from txtopo.cluster.code import is_shortage
 from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
+from txtopo.cluster.distribution import Opened
 from txtopo.cluster.nimbus import Nimbus
 from txtopo.cluster.submission import ARCHIVE_NAME, Submission
 from txtopo.errors import (
@@ -93,13 +97,13 @@ from txtopo.errors import (
     TxtopoError,
     Unreachable,
 )
-from txtopo.records import to_json
+from txtopo.records import read_json, to_json
+from txtopo.secrecy import shown, without_secrets
 
 _LOG = logging.getLogger(__name__)
 _DESCRIPTION_BYTES_MAX = 1 << 16
 _BODY_BYTES_MAX = 1 << 16
-_SECRET_NAME = re.compile(r"(?i)passw|secret|token|credential|api.?key|auth")
-_HIDDEN = "…"
+_READS_MAX = 20
 
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
     (NotLeader, 421),
@@ -127,12 +131,14 @@ class NimbusApi:
         self._version = version
         # Submissions wait for other nimbuses, so they have threads of their own: no other request waits behind them.
         self._submissions = anyio.CapacityLimiter(nimbus.config["nimbus.submissions.max"])
+        # Anybody may read, so reads leave threads for those with the token: other nimbuses fetch code.
+        self._reads = anyio.CapacityLimiter(_READS_MAX)
         self._metrics = _Metrics()
         read, change = ["GET"], ["POST"]
         topology = "/api/v1/topology/{name}"
         self.app = Starlette(
             routes=[
-                Route("/health", self._read(self._health), methods=read),
+                Route("/health", self._health, methods=read),
                 Route("/metrics", self._read(self._show_metrics), methods=read),
                 Route("/api/v1/leader", self._read(self._leader), methods=read),
                 Route("/api/v1/cluster/summary", self._read(self._cluster), methods=read),
@@ -149,16 +155,12 @@ class NimbusApi:
                     for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
                 ),
             ],
-            exception_handlers={
-                TxtopoError: self._on_error,
-                HTTPException: http_error_answer,
-                Exception: unexpected_answer,
-            },
+            **errors_as_json(self._on_error),
         )
 
     # What is read.
 
-    def _health(self, _request: Request) -> Response:
+    async def _health(self, _request: Request) -> Response:
         is_well = self._nimbus.state.session.is_connected
         content = {"status": "ok" if is_well else "no connection to ZooKeeper", "isLeader": self._nimbus.is_leader}
         return JSONResponse(content, 200 if is_well else 503)
@@ -238,10 +240,7 @@ class NimbusApi:
         return JSONResponse(to_json(manifest))
 
     def _code(self, request: Request) -> Response:
-        path = self._nimbus.store.file(request.path_params["id"], request.path_params["file"])
-        if path is None or not path.is_file():
-            raise HTTPException(404, "this nimbus does not hold its code")
-        return FileResponse(path, media_type="application/octet-stream")
+        return code_file(self._nimbus.opened, request)
 
     # What is changed.
 
@@ -305,17 +304,17 @@ class NimbusApi:
     # What all share.
 
     def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-        def checked(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             check_token(request, self._token)
-            return answer(request)
+            return await anyio.to_thread.run_sync(answer, request)
 
-        return self._read(checked)
+        return endpoint
 
     def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         """Return an endpoint that answers on a thread, for ZooKeeper and disks make it wait."""
 
         async def endpoint(request: Request) -> Response:
-            return await anyio.to_thread.run_sync(answer, request)
+            return await anyio.to_thread.run_sync(answer, request, limiter=self._reads)
 
         return endpoint
 
@@ -343,6 +342,14 @@ class NimbusApi:
         return error_answer(request, error, leader)
 
 
+def code_file(opened: Opened, request: Request) -> Response:
+    """Return the answer with a file of code, or 404 if no sound one is here; reads it, so it makes its thread wait."""
+    path = opened.file(request.path_params["id"], request.path_params["file"])
+    if path is None:
+        raise HTTPException(404, "this daemon does not hold its code")
+    return FileResponse(path, media_type="application/octet-stream")
+
+
 def check_token(request: Request, token: bytes) -> None:
     """Refuse a request without the cluster's token.
 
@@ -359,6 +366,31 @@ def error_answer(_request: Request, error: Exception, leader: str | None = None)
     assert isinstance(error, TxtopoError), "it was registered for these"
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
     return JSONResponse({"error": type(error).__name__, "errorMessage": error.message, "leader": leader}, status)
+
+
+def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> dict[str, Any]:
+    """Return the arguments of an application that make each error an answer.
+
+    Starlette's own place for unexpected errors raises them once more, for the server to log them and to break the
+    connection: a client that still sends would not get the answer.
+    """
+    handlers: dict[type[Exception], Callable[[Request, Exception], Response]] = {
+        TxtopoError: on_error,
+        HTTPException: http_error_answer,
+        OSError: disk_answer,
+    }
+    unexpected = Middleware(ExceptionMiddleware, handlers={Exception: unexpected_answer})
+    return {"exception_handlers": handlers, "middleware": [unexpected]}
+
+
+def disk_answer(request: Request, error: Exception) -> Response:
+    """Return the answer for an error of the system; what the machine lacks is said, for somebody can do something."""
+    if not isinstance(error, OSError) or not is_shortage(error):
+        return unexpected_answer(request, error)
+    _LOG.error("a request failed, for this machine lacks something: %s", error)
+    daemon = request.headers.get("Host", "?")
+    message = f"the daemon at {daemon} has no room for it: {error.strerror}; make some, then try again"
+    return JSONResponse({"error": "ClusterError", "errorMessage": message, "leader": None}, 507)
 
 
 def http_error_answer(_request: Request, error: Exception) -> Response:
@@ -423,7 +455,7 @@ def _shown(
     live: frozenset[str],
     beats: Mapping[tuple[str, int], Heartbeat],
 ) -> dict[str, Any]:
-    """Return a topology as JSON; values of settings whose names look like secrets are hidden."""
+    """Return a topology as JSON, without secrets."""
     assignment = view.assignments.get(topology.id)
     beat = None if assignment is None else beats.get((topology.id, assignment.number))
     now = time.time()
@@ -433,8 +465,8 @@ def _shown(
         "topologyId": topology.topology_id,
         "status": topology.status.value,
         "uptimeSeconds": max(0, int(now - topology.launched_at)),
-        "settings": {n: _HIDDEN if _SECRET_NAME.search(n) else v for n, v in topology.settings.items()},
-        "reason": topology.reason,
+        "settings": {name: shown(name, value) for name, value in topology.settings.items()},
+        "reason": None if topology.reason is None else without_secrets(topology.reason, topology.settings),
         "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
         "replicationCount": len(holders.get(topology.id, frozenset()) & live),
         "holders": sorted(holders.get(topology.id, ())),
@@ -443,7 +475,13 @@ def _shown(
         else attrs.asdict(assignment, filter=lambda field, _: field.name in {"supervisor", "slot", "number"}),
         "heartbeat": None
         if beat is None
-        else attrs.asdict(beat, filter=lambda field, _: field.name in {"stage", "pid", "count", "figures"}),
+        else {
+            "stage": beat.stage,
+            "detail": without_secrets(beat.detail, topology.settings),
+            "pid": beat.pid,
+            "count": beat.count,
+            "figures": beat.figures,
+        },
     }
 
 
@@ -473,13 +511,24 @@ def _wait_of(request: Request) -> float | None:
 
 
 def settings_in(body: bytes) -> dict[str, str]:
-    """Return the settings in a request's body.
+    """Return the settings in a request's body: ``{"settings": {NAME: TEXT}}``, or none; a number is taken for its text.
 
     Raises:
         HTTPException: it has another form.
     """
+    wrong = HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}')
     try:
-        settings = json.loads(body or b"{}").get("settings", {})
-        return {str(name): str(value) for name, value in settings.items()}
-    except (ValueError, AttributeError) as error:
-        raise HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}') from error
+        content = read_json(body or b"{}")
+    except ValueError as error:
+        raise HTTPException(400, f"{wrong.detail}: {error}") from error
+    if not isinstance(content, dict) or not content.keys() <= {"settings"}:
+        raise wrong
+    settings = content.get("settings", {})
+    if not isinstance(settings, dict) or not all(isinstance(each, str | int | float) for each in settings.values()):
+        raise wrong
+    texts = {name: str(value) for name, value in settings.items()}
+    try:
+        "".join([*texts, *texts.values()]).encode()
+    except UnicodeEncodeError as error:
+        raise HTTPException(400, f"a setting has a text that is no Unicode: {error}") from error
+    return texts

@@ -1,7 +1,11 @@
 """The client of a cluster: finds the leader from some seeds, and asks it.
 
-A seed that cannot be reached is skipped. One that does not lead says who does. While nobody leads, as during an
-election, requests are tried again with longer and longer waits, up to ``patience_secs``; then NoLeader says so.
+All seeds are asked at once, and the first sound answer counts, so one that is down or hangs makes nobody wait. One
+that does not lead says who does. While nobody leads, as during an election, requests are tried again with longer and
+longer waits, up to ``patience_secs``; then NoLeader says so.
+
+The leader may take long over a request: a submission waits for others. It is waited for as long as it gives signs of
+life, which it is asked for on another connection; a leader that hangs gives none.
 
 A nimbus that answers that it does not lead has changed nothing, so a request can be sent again. If a connection breaks
 before the answer, a request may have been carried out. Those that say what is to be (kill, activate …) are sent again;
@@ -10,9 +14,13 @@ a submission is not: its error says to look at the list.
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +28,7 @@ from urllib.parse import quote
 import httpx
 
 from txtopo import errors
+from txtopo.cluster.asking import NobodyAnswers, first_answer
 from txtopo.cluster.submission import Submission
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
 
@@ -27,11 +36,16 @@ _RETRY_SECS = 0.2
 _RETRY_SECS_MAX = 5.0
 _CONNECT_SECS = 3.0
 _ANSWER_SECS = 30.0
+_SIGN_SECS = 3.0
+_SILENT_SECS = 20.0
+"""How long a leader may give no sign of life before its answer is not waited for any more."""
 _CHUNK_BYTES = 1 << 20
 _NOT_FOUND_OR_WORSE = 500
 _NOT_FOUND = 404
 _LOG_TAIL_BYTES = 64 << 10
 _FOLLOW_SECS = 0.5
+_UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
+"""Errors of a nimbus that are no answer to a question that others can answer, too."""
 
 
 class ClusterClient:
@@ -70,17 +84,18 @@ class ClusterClient:
         Raises:
             NoLeader: nobody leads, or no seed can be reached: the message says which.
         """
-        wrong: list[str] = []
-        for seed in self._seeds:
-            try:
-                leader = _content(self._client.get(f"http://{seed}/api/v1/leader")).get("leader")
-            except (httpx.TransportError, ClusterError, Unreachable) as error:
-                wrong.append(f"{seed}: {str(error) or type(error).__name__}")
-                continue
-            if leader is not None:
-                return str(leader)
-            wrong.append(f"{seed}: nobody leads at the moment")
-        raise NoLeader(f"no nimbus of {', '.join(self._seeds)} says who leads; try again ({'; '.join(wrong)})")
+
+        def leader_by(seed: str) -> str:
+            found = self._get(seed, "leader").get("leader")
+            if found is None:
+                raise ClusterError(f"{seed}: nobody leads at the moment")
+            return str(found)
+
+        try:
+            return first_answer([partial(leader_by, seed) for seed in self._seeds], _UNSOUND)
+        except NobodyAnswers as error:
+            seeds = ", ".join(self._seeds)
+            raise NoLeader(f"no nimbus of {seeds} says who leads; try again ({error})") from error
 
     def get(self, path: str) -> Any:
         """Return the JSON that the first seed that can answers with.
@@ -149,7 +164,16 @@ class ClusterClient:
         assigned = (topology["assignment"] or {}).get("supervisor")
         if assigned in supervisors:
             return supervisors[assigned]
-        return next((each for each in supervisors.values() if self._log_part(each, topology["id"], -1)), None)
+
+        def address_of_log(address: str) -> str:
+            if self._log_part(address, topology["id"], -1) is None:
+                raise ClusterError(f"{address} has none")
+            return address
+
+        try:
+            return first_answer([partial(address_of_log, each) for each in supervisors.values()], _UNSOUND)
+        except NobodyAnswers:
+            return None
 
     def _log_part(self, supervisor: str, topology: str, start: int) -> httpx.Response | None:
         url = f"http://{supervisor}/api/v1/log/{quote(topology, safe='')}"
@@ -185,16 +209,15 @@ class ClusterClient:
                     yield chunk
 
         def send(leader: str) -> Any:
-            no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
             try:
-                answer = self._client.post(f"http://{leader}/api/v1/topology", content=body(), timeout=no_limit)
-                return _content(answer)
+                return self._post(leader, "topology", content=body())
             except httpx.ConnectError as error:
                 raise NoLeader(f"the leader {leader} cannot be reached: {error}") from error
             except (httpx.TransportError, Unreachable) as error:
                 raise ClusterError(
-                    f"the connection to the leader {leader}, or its own to ZooKeeper, broke: {submission.name!r} may "
-                    "have been submitted; look at the list of topologies before you submit it again"
+                    f"the leader {leader} does not answer any more ({str(error) or type(error).__name__}): "
+                    f"{submission.name!r} may have been submitted; look at the list of topologies before you submit it "
+                    "again"
                 ) from error
 
         found: dict[str, Any] = self._patiently(lambda: send(self.leader()))
@@ -228,7 +251,7 @@ class ClusterClient:
             nonlocal is_sent_again
             leader = self.leader()
             try:
-                return _content(self._client.post(f"http://{leader}/api/v1/{path}", json=body))
+                return self._post(leader, path, json=body)
             except httpx.TransportError as error:
                 is_sent_again = True
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
@@ -244,13 +267,55 @@ class ClusterClient:
         return topology
 
     def _ask_any(self, path: str) -> Any:
-        wrong: list[str] = []
-        for seed in self._seeds:
+        try:
+            return first_answer([partial(self._get, seed, path) for seed in self._seeds], _UNSOUND)
+        except NobodyAnswers as error:
+            raise NoLeader(f"no nimbus answers: {error}") from error
+
+    def _get(self, seed: str, path: str) -> Any:
+        """Return the JSON that a seed answers with; errors that are none of the topology's name the seed."""
+        try:
+            return _content(self._client.get(f"http://{seed}/api/v1/{path}"))
+        except _UNSOUND as error:
+            raise ClusterError(f"{seed}: {str(error) or type(error).__name__}") from error
+
+    def _post(self, leader: str, path: str, **body: Any) -> Any:
+        """Return the JSON that the leader answers a request with, however long that takes while it lives.
+
+        Raises:
+            httpx.TransportError: it cannot be reached, the connection broke, or it gives no sign of life any more.
+        """
+        no_limit = httpx.Timeout(None, connect=_CONNECT_SECS)
+        url = f"http://{leader}/api/v1/{path}"
+        came: queue.SimpleQueue[httpx.Response | Exception] = queue.SimpleQueue()
+
+        def post() -> None:
             try:
-                return _content(self._client.get(f"http://{seed}/api/v1/{path}"))
-            except (httpx.TransportError, ClusterError, Unreachable) as error:
-                wrong.append(f"{seed}: {str(error) or type(error).__name__}")
-        raise NoLeader(f"no nimbus answers: {'; '.join(wrong)}")
+                came.put(self._client.post(url, timeout=no_limit, **body))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                came.put(error)
+
+        threading.Thread(target=post, name="post", daemon=True).start()
+        heard_at = time.monotonic()
+        while True:
+            try:
+                answer = came.get(timeout=_SIGN_SECS)
+            except queue.Empty:
+                if self._lives(leader):
+                    heard_at = time.monotonic()
+                elif time.monotonic() - heard_at > _SILENT_SECS:
+                    raise httpx.ReadTimeout(f"no sign of life for {_SILENT_SECS:g} s") from None
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            return _content(answer)
+
+    def _lives(self, nimbus: str) -> bool:
+        """Whether a nimbus answers at all, for example that ZooKeeper is away."""
+        with contextlib.suppress(httpx.TransportError):
+            self._client.get(f"http://{nimbus}/health", timeout=_SIGN_SECS)
+            return True
+        return False
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
         """Ask until there is a leader that answers, or patience is over."""
@@ -269,7 +334,8 @@ def _content(answer: httpx.Response) -> Any:
     """Return an answer's JSON, or raise the error that it tells of."""
     try:
         content = answer.json()
-    except ValueError as error:
+        _ = content.get
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ClusterError(f"{answer.url} answers with {answer.status_code}, and no JSON: is it a nimbus?") from error
     if answer.is_success:
         return content

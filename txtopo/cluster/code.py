@@ -16,8 +16,10 @@ it is complete, checked and synced; so a crash leaves all of it or nothing but a
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -92,7 +94,11 @@ def describe(topology: str, folder: Path) -> Manifest:
 
 
 def damage(manifest: Manifest, folder: Path) -> str | None:
-    """Return what is wrong with the files in a folder; None if all are there, with the right content."""
+    """Return what is wrong with the files in a folder; None if all are there, with the right content.
+
+    Raises:
+        OSError: this machine cannot say now, for it has too little of something.
+    """
     for file in manifest.files:
         path = folder / file.name
         try:
@@ -101,8 +107,15 @@ def damage(manifest: Manifest, folder: Path) -> str | None:
             if _sha256(path) != file.sha256:
                 return f"{file.name} does not have the SHA-256 that was published"
         except OSError as error:
+            if is_shortage(error):
+                raise  # that says nothing of the file
             return f"{file.name} cannot be read: {error.strerror or error!r}"
     return None
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether an error says that this machine has too little of something for now: space on its disk, or open files."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def _sha256(path: Path) -> str:
@@ -140,7 +153,11 @@ class CodeStore:
             return None
         try:
             return Manifest.from_bytes((self.folder / topology / MANIFEST_NAME).read_bytes())
-        except (OSError, CodeUnavailable):
+        except CodeUnavailable:
+            return None
+        except OSError as error:
+            if is_shortage(error):
+                raise
             return None
 
     def path(self, topology: str) -> Path:
@@ -182,12 +199,12 @@ class CodeStore:
         sync_path(self.folder)
 
     def remove(self, topology: str) -> None:
-        """Remove the code of a topology, if it is here."""
-        if (self.folder / topology).exists():
-            # A reader never sees half of it, and a crash leaves only a draft.
-            gone = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
-            (self.folder / topology).rename(gone / "removed")
-            shutil.rmtree(gone, ignore_errors=True)
+        """Remove the code of a topology, if it is here. A full disk does not hinder that."""
+        # A reader never sees half of it, and a crash leaves only a draft.
+        gone = self.folder / f"{_DRAFT}{secrets.token_hex(8)}"
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / topology).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def check(self, published: Mapping[str, Manifest]) -> dict[str, str]:
         """Read all files that are here; remove the code that is not what was published, and return what was wrong.
@@ -195,14 +212,26 @@ class CodeStore:
         Args:
             published: the manifests in ZooKeeper. What is not published stays: it may still be.
         """
-        found: dict[str, str] = {}
-        for topology in self.topologies():
-            own = self.manifest(topology)
-            wanted = published.get(topology, own)
-            wrong = (
-                "its manifest is damaged" if wanted is None or own is None else damage(wanted, self.folder / topology)
-            )
-            if wrong is not None:
-                found[topology] = wrong
-                self.remove(topology)
-        return found
+        found = {topology: self.verify(topology, published.get(topology)) for topology in self.topologies()}
+        return {topology: wrong for topology, wrong in found.items() if wrong is not None}
+
+    def verify(self, topology: str, published: Manifest | None = None, name: str | None = None) -> str | None:
+        """Read the files of a topology; remove all of its code if one is damaged, and return what was wrong.
+
+        Disks lose what was sound when it came, so *here* is not enough where others rely on it.
+
+        Args:
+            topology: whose code is here.
+            published: its manifest in ZooKeeper; None: trust the one that is here.
+            name: of the only file to read; None: all.
+        """
+        own = self.manifest(topology)
+        wanted = published or own
+        if own is None or wanted is None:
+            wrong: str | None = "its manifest is damaged"
+        else:
+            files = tuple(file for file in wanted.files if name in {None, file.name})
+            wrong = damage(attrs.evolve(wanted, files=files), self.folder / topology)
+        if wrong is not None:
+            self.remove(topology)
+        return wrong

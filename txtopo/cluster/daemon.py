@@ -2,10 +2,18 @@
 
 A daemon that meets an error that it does not expect ends at once, with an exit status that says when: whatever
 supervises it starts it again. SIGTERM and SIGINT end it in good order.
+
+Its connections are bounded by a :class:`~txtopo.connections.Gate`, so that whoever opens many, with the token or
+without, leaves file descriptors for ZooKeeper and places for others::
+
+    connected ─▶ idle ──head of a request──▶ its body is awaited ──all of it──▶ it is worked on
+                  ▲  10 s, or displaced         30 s without a byte             as long as it takes
+                  └──────────────── answered ─── 30 s in which nothing of it is taken
 """
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import importlib.metadata
 import logging
@@ -14,11 +22,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from txtopo.connections import REQUEST_SECS, Connection, Gate, backlog, connections_max
 from txtopo.errors import ConfigError
 
 EXIT_START = 13
@@ -53,17 +64,80 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: the address cannot be used.
     """
     try:
-        return socket.create_server((host, port), backlog=256)
+        return socket.create_server((host, port), backlog=backlog())
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; is the daemon running already?"
         ) from error
 
 
+class _Protocol(H11Protocol):
+    """A connection that tells the gate what it waits for."""
+
+    def __init__(self, *arguments: Any, gate: Gate, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._gate = gate
+        self._place: Connection | None = None
+        self._is_idle = True
+        self._is_writing_paused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Enter the gate, or be closed."""
+        super().connection_made(transport)
+        # Not close(): what the peer does not take would keep it open.
+        self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)
+        if self._place is None:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the gate."""
+        if self._place is not None:
+            self._gate.leave(self._place)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in a part of a request."""
+        super().data_received(data)
+        self._tell()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._tell()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the peer to take more of the answer."""
+        super().pause_writing()
+        self._is_writing_paused = True
+        self._tell()
+
+    def resume_writing(self) -> None:
+        """Go on: the peer has taken some."""
+        super().resume_writing()
+        self._is_writing_paused = False
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._place is None:
+            return
+        was_idle, self._is_idle = self._is_idle, self.cycle is None or self.cycle.response_complete
+        if not self._is_idle:
+            wait = self._gate.awaits if self.cycle.more_body or self._is_writing_paused else self._gate.works
+            wait(self._place)
+        elif not was_idle:
+            self._gate.idles(self._place)
+
+
 class _Server(uvicorn.Server):
-    """Lets requests that wait know of a signal at once: the server ends only when they have."""
+    """Sweeps connections, and lets requests that wait know of a signal at once: the server ends when they have."""
 
     begin_stop: Callable[[], None]
+    gate: Gate
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after connections, ten times a second; return whether to end."""
+        self.gate.sweep()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGTERM and SIGINT."""
@@ -84,8 +158,13 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     # The server raises the signal that ended it once more, for handlers that were there before it.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    gate = Gate(connections_max())
     config = uvicorn.Config(
         app,
+        http=partial(_Protocol, gate=gate),  # type: ignore[arg-type]  # it is only called
+        ws="none",
+        backlog=backlog(),
+        timeout_keep_alive=int(REQUEST_SECS),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -94,7 +173,7 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     )
     try:
         server = _Server(config)
-        server.begin_stop = begin_stop
+        server.begin_stop, server.gate = begin_stop, gate
         server.run(sockets=[listener])
     finally:
         stop()

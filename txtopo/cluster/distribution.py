@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -21,6 +23,7 @@ from txtopo.cluster.state import ClusterState
 from txtopo.durable import sync_path
 from txtopo.errors import CodeUnavailable, ConfigError
 
+_LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0
 _CHUNK_BYTES = 1 << 20
 
@@ -103,8 +106,7 @@ class LocalCodeDistributor(CodeDistributor):
     def prepare(self, access: CodeAccess) -> None:
         """Open a client."""
         self._access = access
-        headers = {"Authorization": f"Bearer {access.token}"}
-        self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_SECS, trust_env=False)
+        self._client = _client(access.token)
 
     def upload(self, folder: Path, manifest: Manifest) -> None:
         """Do nothing: the files are where the leader serves them."""
@@ -114,7 +116,7 @@ class LocalCodeDistributor(CodeDistributor):
         live = self._access.state.nimbuses()
         holders = self._access.state.holders_of(manifest.topology) - {self._access.address}
         order = sorted(holders, key=lambda holder: (holder not in live, holder))
-        return [self._fetch(manifest.topology, file, folder, order) for file in manifest.files]
+        return fetch_from(self._client, order, manifest, folder)
 
     def get_replication_count(self, topology: str) -> int:
         """Return how many live nimbuses hold it."""
@@ -126,19 +128,6 @@ class LocalCodeDistributor(CodeDistributor):
     def close(self) -> None:
         """Close the client."""
         self._client.close()
-
-    def _fetch(self, topology: str, file: CodeFile, folder: Path, holders: Iterable[str]) -> Path:
-        wrong = []
-        path = f"/api/v1/code/{quote(topology, safe='')}/{quote(file.name, safe='')}"
-        for holder in holders:
-            try:
-                with self._client.stream("GET", f"http://{holder}{path}") as answer:
-                    answer.raise_for_status()
-                    return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
-            except (httpx.HTTPError, CodeUnavailable) as error:
-                wrong.append(f"{holder}: {str(error) or type(error).__name__}")
-        tried = "; ".join(wrong) or "no other nimbus holds it"
-        raise CodeUnavailable(f"{file.name} of {topology!r} cannot be fetched: {tried}")
 
 
 class SharedFolderCodeDistributor(CodeDistributor):
@@ -200,6 +189,39 @@ class SharedFolderCodeDistributor(CodeDistributor):
         return f"{self._base}/{topology}/{name}"
 
 
+def _client(token: str) -> httpx.Client:
+    return httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT_SECS, trust_env=False)
+
+
+def fetch_from(client: httpx.Client, holders: Sequence[str], manifest: Manifest, folder: Path) -> list[Path]:
+    """Fetch each file over HTTP from the first of several holders that has a sound one.
+
+    Args:
+        client: has the cluster's token.
+        holders: ``host:port`` of daemons.
+        manifest: what was published.
+        folder: an empty folder for the files.
+
+    Raises:
+        CodeUnavailable: no holder has a sound copy of one of the files.
+    """
+    return [_fetched(client, holders, manifest.topology, file, folder) for file in manifest.files]
+
+
+def _fetched(client: httpx.Client, holders: Sequence[str], topology: str, file: CodeFile, folder: Path) -> Path:
+    wrong = []
+    path = f"/api/v1/code/{quote(topology, safe='')}/{quote(file.name, safe='')}"
+    for holder in holders:
+        try:
+            with client.stream("GET", f"http://{holder}{path}") as answer:
+                answer.raise_for_status()
+                return receive(file, folder, answer.iter_bytes(_CHUNK_BYTES))
+        except (httpx.HTTPError, CodeUnavailable) as error:
+            wrong.append(f"{holder}: {str(error) or type(error).__name__}")
+    tried = "; ".join(wrong) or "no other daemon holds it"
+    raise CodeUnavailable(f"{file.name} of {topology!r} cannot be fetched: {tried}")
+
+
 def receive(file: CodeFile, folder: Path, chunks: Iterable[bytes]) -> Path:
     """Write a file from chunks, and sync it; never more bytes than were published.
 
@@ -242,16 +264,84 @@ class Opened:
     """What a daemon works with.
 
     Args:
-        state: the state of the cluster; the daemon closes it.
+        state: the state of the cluster.
         folder: the daemon's own, for this cluster.
         store: the code that is here.
-        distributor: prepared; the daemon closes it.
+        distributor: prepared.
     """
 
     state: ClusterState
     folder: Path
     store: CodeStore
     distributor: CodeDistributor
+    _address: str
+    _client: httpx.Client
+    _checked: dict[str, float] = attrs.field(factory=dict, init=False)
+    """When the code of each topology was read last."""
+
+    def fetch(self, manifest: Manifest) -> None:
+        """Fetch the code of a topology: as the distributor does, or at last from the supervisors that have run it.
+
+        Raises:
+            CodeUnavailable: nobody that is alive has a sound copy.
+            OSError: it cannot be written here.
+        """
+        try:
+            with self.store.draft() as draft:
+                self.distributor.download(manifest, draft)
+                self.store.keep(draft, manifest)
+        except (CodeUnavailable, httpx.HTTPError) as error:
+            supervisors = sorted({each.address for each in self.state.supervisors().values()} - {self._address})
+            try:
+                with self.store.draft() as draft:
+                    fetch_from(self._client, supervisors, manifest, draft)
+                    self.store.keep(draft, manifest)
+            except CodeUnavailable as last:
+                raise CodeUnavailable(f"{error}; nor from supervisors: {last}") from error
+            _LOG.warning("the code of %s was fetched from a supervisor: %s", manifest.topology, error)
+
+    def file(self, topology: str, name: str) -> Path | None:
+        """Return a file of a topology's code, to give it away; None if no sound one is here.
+
+        A damaged copy is removed, so that this daemon does not count as a holder for longer than it takes to say so.
+        """
+        path = self.store.file(topology, name)
+        if path is None:
+            return None
+        wrong = self.store.verify(topology, name=name)
+        if wrong is not None:
+            _told_damaged(topology, wrong)
+        return path if wrong is None else None
+
+    def check_start(self) -> None:
+        """Check all code that is here; remove what is damaged."""
+        for topology, wrong in self.store.check(self.state.manifests()).items():
+            _told_damaged(topology, wrong)
+
+    def check_next(self, published: Mapping[str, Manifest]) -> None:
+        """Check the code that was not checked for longest; remove it if it is damaged.
+
+        One at a time: the code of all topologies may be gigabytes.
+        """
+        here = [topology for topology in self.store.topologies() if topology in published]
+        for gone in set(self._checked) - set(here):
+            del self._checked[gone]
+        if here:
+            topology = min(here, key=lambda each: self._checked.get(each, 0.0))
+            self._checked[topology] = time.monotonic()
+            wrong = self.store.verify(topology, published[topology])
+            if wrong is not None:
+                _told_damaged(topology, wrong)
+
+    def close(self) -> None:
+        """Close what the daemon was given."""
+        self._client.close()
+        self.distributor.close()
+        self.state.close()
+
+
+def _told_damaged(topology: str, wrong: str) -> None:
+    _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
 
 
 def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:
@@ -277,4 +367,4 @@ def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) ->
     )
     folder = home / state.cluster_id
     distributor.prepare(CodeAccess(state, address, token))
-    return Opened(state, folder, CodeStore(folder / "code"), distributor)
+    return Opened(state, folder, CodeStore(folder / "code"), distributor, address, _client(token))

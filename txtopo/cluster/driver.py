@@ -35,6 +35,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ import attrs
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
-from txtopo.cluster.logs import driver_log
+from txtopo.cluster.logs import Discretion, driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.config import Config, TopologyKind
@@ -57,6 +58,7 @@ from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.runner import run
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError, Unreachable
 from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.secrecy import without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 
 _LOG = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ _ERROR_CHARACTERS_MAX = 4_000
 _GRACE_SECS = 10.0
 """How long a run that must end may take to do so, before the process is ended."""
 _PRIVATE = 0o600
+_SHARE_OF_START = 0.5
+"""Of the time for a start: after it, the log says where the start hangs."""
 
 STARTING = "starting"
 """The stage of a driver whose topology does not run yet."""
@@ -85,6 +89,8 @@ class Launch:
         heartbeat_secs: from one heartbeat to the next.
         isolation_secs: how long it goes on without ZooKeeper.
         log_format: ``text`` or ``json``.
+        start_timeout_secs: after which time its supervisor ends it if its topology does not run.
+        before: why the start before failed; to show.
     """
 
     id: str
@@ -98,6 +104,8 @@ class Launch:
     heartbeat_secs: float = 3.0
     isolation_secs: float = 20.0
     log_format: str = "text"
+    start_timeout_secs: float = 120.0
+    before: str = ""
 
 
 @attrs.frozen
@@ -132,7 +140,11 @@ class DriverFolder:
         self.path.mkdir(parents=True)
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        self._write("launch.json", to_json(launch))
+        try:
+            self._write("launch.json", to_json(launch))
+        except BaseException:
+            os.close(lock)
+            raise
         return lock
 
     @property
@@ -221,8 +233,8 @@ def run_driver(folder: Path, load: Load) -> int:
         _LOG.error("there is no launch.json in %s", folder)
         return DriverExit.ERROR
     place.write_pid()
-    with driver_log(launch.log_format):
-        end = _Driver(launch, place, load).run()
+    with driver_log(launch.log_format) as discretion:
+        end = _Driver(launch, place, load, discretion).run()
     place.write_end(end)
     return end.status
 
@@ -275,10 +287,11 @@ def driver_command(*arguments: str) -> list[str]:
 class _Driver:
     """One life of a driver."""
 
-    def __init__(self, launch: Launch, place: DriverFolder, load: Load) -> None:
+    def __init__(self, launch: Launch, place: DriverFolder, load: Load, discretion: Discretion) -> None:
         self._launch = launch
         self._place = place
         self._load = load
+        self._discretion = discretion
         self._control = RunControl()
 
     def run(self) -> DriverEnd:
@@ -288,11 +301,12 @@ class _Driver:
                 record = state.topology(self._launch.assignment.topology)
                 if record is None:
                     return DriverEnd(DriverExit.STOPPED, "its topology is gone")
+                self._discretion.settings = record.settings
                 with _Pulse(state, self._launch, self._control) as pulse:
                     return self._run(record, pulse)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
             _LOG.error("the driver ends", exc_info=error)
-            return DriverEnd(DriverExit.ERROR, _words(error))
+            return DriverEnd(DriverExit.ERROR, self._words(error))
 
     @contextlib.contextmanager
     def _open_state(self) -> Any:
@@ -307,12 +321,14 @@ class _Driver:
 
     def _run(self, record: TopologyRecord, pulse: _Pulse) -> DriverEnd:
         _LOG.info("%s: driver %d begins, by assignment %d", record.id, os.getpid(), self._launch.assignment.number)
+        pulse.entered("building the topology")
         try:
             loaded = build(Path(self._launch.code), self._place.path / "code", self._load, record.settings)
             config = _configured(loaded, self._launch)
+            self._discretion.settings = {**config.given, **record.settings}
         except (RuleError, DivergenceError) as error:
             _LOG.error("the topology cannot be built", exc_info=error)
-            return DriverEnd(DriverExit.BROKEN_RULE, _words(error))
+            return DriverEnd(DriverExit.BROKEN_RULE, self._words(error))
         topology: Any = loaded.topology
         try:
             metrics = RunMetrics.of(topology, record.name)
@@ -329,9 +345,15 @@ class _Driver:
             _LOG.error("the run has failed", exc_info=error)
             # Before it runs, an error of the configuration may be one of this machine: Java is missing, say.
             is_local = isinstance(error, ConfigError) and not pulse.has_run
-            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, _words(error))
+            return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
         return DriverEnd(DriverExit.FINISHED if _is_exhausted(report) else DriverExit.STOPPED, report.reason)
+
+    def _words(self, error: BaseException) -> str:
+        """Return an error in words that anybody may read: they are shown without the token."""
+        text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
+        text = without_secrets(text, self._discretion.settings)
+        return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
 def _configured(loaded: Loaded, launch: Launch) -> Config:
@@ -360,11 +382,6 @@ def _is_exhausted(report: RunReport | PlainReport) -> bool:
     return report.reason != "stopped"
 
 
-def _words(error: BaseException) -> str:
-    text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
-    return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
-
-
 class _Pulse:
     """Writes heartbeats, and steers the run by the topology's status."""
 
@@ -375,7 +392,9 @@ class _Pulse:
         self._news = threading.Event()
         self._closed = threading.Event()
         self._count = 0
-        self._stage = STARTING
+        self._stage = ""
+        self._stage_at = self._begun_at = time.monotonic()
+        self._has_warned = False
         self._progress: Progress | PlainReport | None = None
         self._has_committed = False
         self._must_end_at: float | None = None
@@ -399,6 +418,7 @@ class _Pulse:
     def entered(self, stage: str) -> None:
         """Take in what is done before the topology runs."""
         _LOG.info("%s", stage)
+        self._stage, self._stage_at = stage, time.monotonic()
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Take in how far the run is."""
@@ -423,13 +443,39 @@ class _Pulse:
             except Exception as error:  # noqa: BLE001 - without a pulse the process must not go on
                 _LOG.error("the pulse has failed", exc_info=error)
                 self._must_end("the pulse has failed")
+            if self._warning_due_secs() <= 0:
+                self._warn_of_slow_start()
             if self._state.session.cut_off_secs > self._launch.isolation_secs:
                 self._must_end(f"ZooKeeper has been away for {self._launch.isolation_secs:g} s")
             if self._must_end_at is not None and time.monotonic() > self._must_end_at:
                 _LOG.critical("the run does not end: the process ends")
                 logging.shutdown()
                 os._exit(DriverExit.ERROR)
-            self._news.wait(self._launch.heartbeat_secs)
+            self._news.wait(max(0.0, min(self._launch.heartbeat_secs, self._warning_due_secs())))
+
+    def _warn_of_slow_start(self) -> None:
+        """Say once where the start hangs, before the supervisor ends it."""
+        self._has_warned = True
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - no other way
+        where = "".join(traceback.format_stack(frame))
+        _LOG.warning(
+            "the topology does not run after %d s; at %d s the driver is stopped. It is at this stage: %s\n%s",
+            time.monotonic() - self._begun_at,
+            self._launch.start_timeout_secs,
+            self._detail(),
+            where,
+        )
+
+    def _warning_due_secs(self) -> float:
+        """Return how long it is until a start counts as slow; infinite if the topology runs, or that was said."""
+        if self.has_run or self._has_warned:
+            return float("inf")
+        return self._begun_at + _SHARE_OF_START * self._launch.start_timeout_secs - time.monotonic()
+
+    def _detail(self) -> str:
+        """Say what is done before the topology runs."""
+        now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
+        return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
 
     def _look(self) -> None:
         topology, number = self._launch.assignment.topology, self._launch.assignment.number
@@ -478,6 +524,7 @@ class _Pulse:
             self._launch.supervisor,
             os.getpid(),
             _figures(self._progress),
+            self._detail() if stage == STARTING else "",
         )
 
 

@@ -1,7 +1,8 @@
 """Logs of daemons and drivers: one line for each record, as text or as JSON, in files that do not grow without bound.
 
-A daemon rotates its file itself (:func:`log_to`). That of a driver is open in several processes, Spark's JVM among
-them, none of which rotates it: its supervisor copies and empties it (:func:`rotate`), and they go on at its new end.
+A daemon rotates its file itself (:func:`log_to`), and says the same only so often: anybody who reaches its port can
+provoke warnings, and shall not fill its disk. The log of a driver is open in several processes, Spark's JVM among them,
+none of which rotates it: its supervisor copies and empties it (:func:`rotate`), and they go on at its new end.
 
 What is not a record, such as the lines of the JVM, goes to the same file as it is. With JSON it goes through a thread
 of the driver (:func:`lines_as_json`), so that each line of the file is an object.
@@ -18,16 +19,19 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from txtopo.secrecy import without_secrets
 from txtopo.tasks.user_output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 5
 _LINE_BYTES_MAX = 64 << 10
 _REST_SECS = 1.0
+_SAME_MAX = 20
+_SAME_SECS = 60.0
 _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
 """Attributes of records of user code."""
 
@@ -45,7 +49,7 @@ class _JsonLines(logging.Formatter):
         }
         content |= {name: value for name in _ORIGIN if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
-            content["exception"] = self.formatException(record.exc_info)
+            content["exception"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(content)
 
 
@@ -55,6 +59,79 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as one line."""
         return super().format(record).replace("\n", "\\n")
+
+
+class Throttle(logging.Filter):
+    """Lets at most 20 warnings or errors a minute of one line of code through; the next one says how many it left out.
+
+    Args:
+        clock: the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+        """By the place in the code: when its minute began, and how many have come in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        if not logging.WARNING <= record.levelno < logging.CRITICAL:
+            return True
+        place, now = (record.pathname, record.lineno), self._clock()
+        began, count = self._seen.get(place, (now, 0))
+        if now - began >= _SAME_SECS:
+            if count > _SAME_MAX:
+                record.msg = f"{record.getMessage()} (and {count - _SAME_MAX} times before, which was not logged)"
+                record.args = ()
+            began, count = now, 0
+        self._seen[place] = (began, count + 1)
+        return count < _SAME_MAX
+
+
+class Reminder:
+    """Warns of what lasts: at once, and then once a minute, however often it is found.
+
+    Args:
+        logger: where to.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+
+    def warn(self, subject: str, message: str, *arguments: object) -> None:
+        """Warn of something, unless that was done a moment ago."""
+        now = self._clock()
+        if now - self._told_at.get(subject, float("-inf")) >= _SAME_SECS:
+            self._told_at[subject] = now
+            self._logger.warning(message, *arguments)
+
+    def over(self, subject: str) -> None:
+        """Note that it is over: the next time, it is told at once."""
+        self._told_at.pop(subject, None)
+
+
+class Discretion(logging.Filter):
+    """Hides secrets in warnings and errors: their texts are others', which may quote settings.
+
+    ``settings`` are a topology's; their secrets are hidden wherever they stand.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: Mapping[str, object] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Hide the secrets of a record; return True."""
+        if record.levelno >= logging.WARNING:
+            record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
+            if record.exc_info:
+                traceback = logging.Formatter().formatException(record.exc_info)
+                record.exc_text = without_secrets(traceback, self.settings)
+        return True
 
 
 def _formatter(log_format: str) -> logging.Formatter:
@@ -72,26 +149,33 @@ def log_to(path: Path | None, log_format: str) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=_LOGS_MAX)
+    handler.addFilter(Throttle())
+    handler.addFilter(Discretion())
     _use(handler, log_format)
 
 
 @contextlib.contextmanager
-def driver_log(log_format: str) -> Iterator[None]:
+def driver_log(log_format: str) -> Iterator[Discretion]:
     """Let a driver log to standard error, also what user code prints.
 
     Args:
         log_format: ``text`` or ``json``; with JSON, whatever else is written to standard output or error, by whatever
             process that the driver has started, becomes a record for each line.
+
+    Yields:
+        Where to put the topology's settings, once they are known.
     """
+    discretion = Discretion()
     with contextlib.ExitStack() as stack:
         handler: logging.Handler = logging.StreamHandler()
         if log_format == "json":
             handler = stack.enter_context(lines_as_json())
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
+        handler.addFilter(discretion)
         _use(handler, log_format)
         logging.getLogger(USER_LOGGER).setLevel(PRINT)
-        yield
+        yield discretion
 
 
 def _use(handler: logging.Handler, log_format: str) -> None:

@@ -35,16 +35,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 import attrs
 import httpx
 
-from txtopo.cluster.code import Manifest, describe
+from txtopo.cluster.asking import NobodyAnswers, first_answer
+from txtopo.cluster.code import Manifest, describe, is_shortage
 from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
+    Assignment,
     AssignmentLimits,
     ClusterView,
     HeartbeatCache,
@@ -54,11 +57,13 @@ from txtopo.cluster.decisions.assignment import (
 from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topology, applied, due, looked_after
 from txtopo.cluster.distribution import open_cluster
 from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
+from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import LeaderWrites, Nimbus as NimbusRecord, lacking, live_holders
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.errors import (
     AlreadyAlive,
+    ClusterError,
     CodeUnavailable,
     NoLeader,
     NotAlive,
@@ -67,11 +72,16 @@ from txtopo.errors import (
     Unreachable,
 )
 from txtopo.failpoints import durable_step
+from txtopo.records import DAMAGE
 
 _LOG = logging.getLogger(__name__)
 
 _AWAY_SECS = 1.0
+_FULL_SECS = 5.0
 _LOOK_SECS = 0.2
+_CONNECT_SECS = 3.0
+_CHECKS_APART_SECS = 10.0
+"""After how long the next supervisor is asked to check code, too: one that hangs shall not cost the whole time."""
 _WATCHED = ("storms", "code-distributor", "supervisors", "endings", "nimbuses")
 _BAD_REQUEST = 400
 
@@ -118,8 +128,8 @@ class Nimbus:
     ) -> None:
         self.config = config
         self.address = address
-        opened = open_cluster(config, Path(config["storm.local.dir"]).expanduser() / "nimbus", address, token)
-        self.state, self.store, self.distributor = opened.state, opened.store, opened.distributor
+        self.opened = open_cluster(config, Path(config["storm.local.dir"]).expanduser() / "nimbus", address, token)
+        self.state, self.store, self.distributor = self.opened.state, self.opened.store, self.opened.distributor
         self.elector: LeaderElector = (
             ZooKeeperLeaderElector(on_failure, self.wake)
             if config["nimbus.leader.elector"] == "zookeeper"
@@ -132,9 +142,11 @@ class Nimbus:
         self._on_failure = on_failure
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
-            timeout=config["nimbus.submission.check.secs"],
+            timeout=httpx.Timeout(config["nimbus.submission.check.secs"], connect=_CONNECT_SECS),
             trust_env=False,
         )
+        self._reminder = Reminder(_LOG)
+        self._checked_at = time.monotonic()
         self._decisions = threading.RLock()
         self._lead: _Lead | None = None
         self._under_way: dict[str, str] = {}
@@ -147,8 +159,7 @@ class Nimbus:
 
     def start(self) -> None:
         """Check the code here, announce this nimbus, and start the threads."""
-        for topology, wrong in self.store.check(self.state.manifests()).items():
-            _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        self.opened.check_start()
         self.state.session.listen(self.wake)
         self.elector.prepare(self.state, self.address, self.may_lead)
         self._run("code", self._code_news, self.sync_code, self.config["nimbus.code.sync.freq.secs"])
@@ -165,9 +176,8 @@ class Nimbus:
         for thread in self._threads:
             thread.join(self.state.session.patience_secs)
         self.elector.close()
-        self.distributor.close()
         self._client.close()
-        self.state.close()
+        self.opened.close()
 
     def wake(self) -> None:
         """Let both loops look at once."""
@@ -193,9 +203,13 @@ class Nimbus:
         # published in the second; the other way round, its code would look like nobody's.
         here = set(self.store.topologies()) - set(self._under_way.copy())
         published, holders = self.state.manifests(), self.state.holders()
+        if time.monotonic() - self._checked_at >= self.config["nimbus.code.sync.freq.secs"]:
+            self._checked_at = time.monotonic()
+            self.opened.check_next(published)
         said = {topology for topology, addresses in holders.items() if self.address in addresses}
         for topology in sorted(said - set(self.store.topologies())):
-            # This disk was lost. Nobody may rely on it, so this comes before the nimbus counts as live again.
+            # This disk, or what was on it, was lost. Nobody may rely on it, so this comes before the nimbus counts as
+            # live again.
             self.state.drop(topology, self.address)
             said.discard(topology)
         self.state.announce_nimbus(self._record)
@@ -213,12 +227,19 @@ class Nimbus:
         """Fetch the code of a topology if it is not here; return whether it is here now."""
         if not self.store.has(topology):
             try:
-                with self.store.draft() as draft, durable_step("nimbus.keep"):
-                    self.distributor.download(manifest, draft)
-                    self.store.keep(draft, manifest)
-            except (CodeUnavailable, httpx.HTTPError) as error:
-                _LOG.warning("%s", error)
+                with durable_step("nimbus.keep"):
+                    self.opened.fetch(manifest)
+            except CodeUnavailable as error:
+                self._reminder.warn(topology, "%s; it is tried again", error)
                 return False
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                self._reminder.warn(
+                    topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
+                )
+                return False
+            self._reminder.over(topology)
         return True
 
     def _lacking(self) -> list[str]:
@@ -271,20 +292,30 @@ class Nimbus:
     def _look_after_code(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
         """Let topologies fail whose code nobody live has held for long, and come back when somebody does."""
         lost_secs = self.config["nimbus.code.lost.secs"]
+        running = self._alive(lead, self.state.assignments())
         for topology in self.state.topologies().values():
-            marked = looked_after(topology, is_held=bool(live.get(topology.id)), now=time.time(), lost_secs=lost_secs)
+            marked = looked_after(
+                topology,
+                is_held=bool(live.get(topology.id)),
+                is_running=topology.id in running,
+                now=time.time(),
+                lost_secs=lost_secs,
+            )
             if marked is not topology:
                 if marked.status is not topology.status:
                     _LOG.info("%s: %s -> %s", topology.id, topology.status.value, marked.status.value)
                 with durable_step("nimbus.store"):
                     lead.writes.store(marked)
 
+    def _alive(self, lead: _Lead, assignments: Mapping[str, Assignment]) -> set[str]:
+        """Return the topologies whose driver is alive."""
+        now = time.monotonic()
+        lead.heartbeats.update(assignments, self.state.heartbeats(), now)
+        return {each.topology for each in assignments.values() if lead.heartbeats.is_alive(each, self.limits, now)}
+
     def _assign(self, lead: _Lead, live: Mapping[str, frozenset[str]]) -> None:
-        view, now = self.state.view(), time.monotonic()
-        lead.heartbeats.update(view.assignments, self.state.heartbeats(), now)
-        alive = {
-            each.topology for each in view.assignments.values() if lead.heartbeats.is_alive(each, self.limits, now)
-        }
+        view = self.state.view()
+        alive = self._alive(lead, view.assignments)
         ready = {topology for topology, holders in live.items() if holders}
         for decision in decide(view, alive, self.limits, time.time(), ready):
             match decision:
@@ -351,10 +382,12 @@ class Nimbus:
         lead = self._must_lead()
         if request.settings:
             topology = self.find(name)
-            self._check_code(topology, {**topology.settings, **request.settings})
+            self._check_code(lead, topology, {**topology.settings, **request.settings})
         with self._decisions:
             topology = self.find(name)
             after = self._apply(lead, topology, request)
+            if after is topology:
+                lead.writes.check()  # that nothing has to change is for the leader to say, too
         self.wake()
         return after or topology
 
@@ -383,7 +416,7 @@ class Nimbus:
             with durable_step("nimbus.publish"):
                 lead.writes.publish(manifest)
             with durable_step("nimbus.check"):
-                unchecked = self._check_code(topology, topology.settings)
+                unchecked = self._check_code(lead, topology, topology.settings)
             with durable_step("nimbus.replicate"):
                 unreplicated = self._wait_for_replication(lead, topology.id)
             with self._decisions:
@@ -463,32 +496,63 @@ class Nimbus:
                 )
         return [each.id for each in same]
 
-    def _check_code(self, topology: Topology, settings: Mapping[str, str]) -> str | None:
-        """Let a supervisor build the topology with some settings; return a note if none could.
+    def _check_code(self, lead: _Lead, topology: Topology, settings: Mapping[str, str]) -> str | None:
+        """Let a supervisor build the topology with some settings; return a note if there is none.
+
+        One that does not answer is asked again, for it may be busy, or being started; code that nobody has checked is
+        not let in while there is a supervisor.
 
         Raises:
             SubmissionError: it does not build, or builds another topology.
+            ClusterError: no supervisor has checked it in time.
+            NotLeader: this nimbus leads no more.
         """
-        body = {"settings": dict(settings)}
-        for supervisor in self.state.supervisors().values():
+        deadline = time.monotonic() + self.config["nimbus.submission.check.secs"]
+        # A supervisor that is away for a moment has left its drivers' assignments.
+        has_supervisors = bool(self.state.assignments())
+        while True:
+            supervisors = list(self.state.supervisors().values())
+            has_supervisors |= bool(supervisors)
+            if not has_supervisors:
+                return "no supervisor is there to check the code"
+            asks = [partial(self._built_by, each.address, topology, settings) for each in supervisors]
+            left_secs = max(0.0, deadline - time.monotonic())
             try:
-                answer = self._client.post(
-                    f"http://{supervisor.address}/api/v1/code/{quote(topology.id, safe='')}/check", json=body
-                )
-                found = answer.json()
-            except (httpx.HTTPError, ValueError) as error:
-                _LOG.warning("the supervisor at %s did not check %s: %r", supervisor.address, topology.id, error)
-                continue
-            if answer.status_code == _BAD_REQUEST:
-                raise SubmissionError(f"the code does not run where drivers do: {found.get('errorMessage')}")
-            if answer.is_success:
-                if found.get("topologyId") != topology.topology_id:
-                    raise SubmissionError(
-                        f"the code builds topology {found.get('topologyId')!r}, not {topology.topology_id!r}"
-                    )
+                built = first_answer(asks, (ClusterError,), apart_secs=_CHECKS_APART_SECS, secs=left_secs)
+            except NobodyAnswers as error:
+                why = str(error) or "no supervisor is there"
+                self._reminder.warn(f"check {topology.id}", "the code of %s was not checked: %s", topology.id, why)
+            else:
+                if built != topology.topology_id:
+                    raise SubmissionError(f"the code builds topology {built!r}, not {topology.topology_id!r}")
                 return None
-            _LOG.warning("the supervisor at %s could not check %s", supervisor.address, topology.id)
-        return "no live supervisor could check the code"
+            if time.monotonic() >= deadline:
+                secs = self.config["nimbus.submission.check.secs"]
+                raise ClusterError(
+                    f"no supervisor has checked the code within {secs:g} s, so it was not let in: {why}; see that "
+                    "supervisors run, then try again"
+                )
+            self._wait_as_leader(lead)
+
+    def _built_by(self, supervisor: str, topology: Topology, settings: Mapping[str, str]) -> str:
+        """Return the id of the topology that the code builds on a supervisor.
+
+        Raises:
+            SubmissionError: it does not build.
+            ClusterError: the supervisor does not say.
+        """
+        url = f"http://{supervisor}/api/v1/code/{quote(topology.id, safe='')}/check"
+        try:
+            answer = self._client.post(url, json={"settings": dict(settings)})
+            found = answer.json()
+            said = str(found["topologyId"]) if answer.is_success else str(found["errorMessage"])
+        except (httpx.HTTPError, *DAMAGE) as error:
+            raise ClusterError(f"the supervisor at {supervisor}: {error!r}") from error
+        if answer.status_code == _BAD_REQUEST:
+            raise SubmissionError(f"the code does not run where drivers do: {said}")
+        if not answer.is_success:
+            raise ClusterError(f"the supervisor at {supervisor}: {said}")
+        return said
 
     def _wait_for_replication(self, lead: _Lead, topology: str) -> str | None:
         """Wait until enough nimbuses hold the code; return a note if they did not in time.
@@ -506,11 +570,19 @@ class Nimbus:
                 note = f"{count} of {wanted} nimbuses hold the code after {wait_secs:g} s"
                 _LOG.warning("%s: %s", topology, note)
                 return note
-            if self._stopped.wait(_LOOK_SECS) or self.elector.term() != lead.writes.term:
-                lead.writes.check()
-                if self._stopped.is_set():
-                    raise self.not_leader()
+            self._wait_as_leader(lead)
         return None
+
+    def _wait_as_leader(self, lead: _Lead) -> None:
+        """Wait a moment.
+
+        Raises:
+            NotLeader: this nimbus leads no more, or ends.
+        """
+        if self._stopped.wait(_LOOK_SECS) or self.elector.term() != lead.writes.term:
+            lead.writes.check()
+            if self._stopped.is_set():
+                raise self.not_leader()
 
     def view(self) -> ClusterView:
         """Return what is in ZooKeeper."""
@@ -534,6 +606,11 @@ class Nimbus:
                         if not is_away:
                             _LOG.warning("%s", error)
                         is_away, wait_secs = True, _AWAY_SECS
+                    except OSError as error:
+                        if not is_shortage(error):
+                            raise
+                        self._reminder.warn(name, "this machine lacks something, so it is tried again: %s", error)
+                        wait_secs = _FULL_SECS
                     news.wait(wait_secs)
             except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
                 if not self._stopped.is_set():

@@ -23,8 +23,8 @@ from typing import Any
 from txtopo.config import FLAG, SECONDS, SERVERS, TEXT, TEXT_OR_NONE, Kind, Setting, whole
 from txtopo.durable import sync_path
 from txtopo.errors import ConfigError
+from txtopo.secrecy import is_secret, shown
 
-_SECRET = frozenset({"storm.zookeeper.auth"})
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600
 
@@ -166,8 +166,7 @@ class ClusterConfig(Mapping[str, Any]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        shown = {name: "…" if name in _SECRET else value for name, value in self._given.items()}
-        return f"ClusterConfig({shown!r})"
+        return f"ClusterConfig({ ({name: shown(name, value) for name, value in self._given.items()})!r})"
 
 
 def cluster_token(path: Path) -> str:
@@ -222,5 +221,5 @@ def _converted(name: str, value: Any) -> Any:
     try:
         return setting.kind.convert(value)
     except (ValueError, TypeError, LookupError, OverflowError):
-        shown = "" if name in _SECRET else f" is {value!r}; it"
-        raise ConfigError(f"{name}{shown} must be {setting.kind.words} ({setting.purpose})") from None
+        given = "" if is_secret(name) else f" is {value!r}; it"
+        raise ConfigError(f"{name}{given} must be {setting.kind.words} ({setting.purpose})") from None

@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 
 import attrs
 
+from txtopo.config import TopologyKind
 from txtopo.errors import SubmissionError
-from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.records import DAMAGE, from_request, read_json, to_json
 
 ARCHIVE_NAME = "code.zip"
 DESCRIPTION_NAME = "topology.json"
@@ -70,9 +71,9 @@ class Submission:
             SubmissionError: it is damaged, or one of its names is bad.
         """
         try:
-            submission = from_json(json.loads(data), cls)
+            submission = from_request(read_json(data), cls)
         except DAMAGE as error:
-            raise SubmissionError(f"the description of the submission cannot be read: {error!r}") from error
+            raise SubmissionError(f"the description of the submission cannot be read: {error!r:.300}") from error
         check_name(submission.name)
         try:
             "".join([submission.topology_id, *submission.settings, *submission.settings.values()]).encode()
@@ -80,6 +81,10 @@ class Submission:
             raise SubmissionError(f"the submission has a text that is no Unicode: {error}") from error
         if not submission.topology_id or not _MODULE.fullmatch(submission.module):
             raise SubmissionError(f"the submission names no module or topology id: {submission.module!r}")
+        if not _MODULE.fullmatch(submission.attribute):
+            raise SubmissionError(f"the submission names no attribute of {submission.module}: {submission.attribute!r}")
+        if submission.kind not in {kind.value for kind in TopologyKind}:
+            raise SubmissionError(f"there is no kind {submission.kind!r} of topologies")
         if not 0 <= submission.wait_secs < float("inf"):
             raise SubmissionError(f"the wait of {submission.name!r} is {submission.wait_secs} s")
         return submission

@@ -41,6 +41,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.cluster.code import is_shortage
 from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
@@ -65,7 +66,7 @@ from txtopo.cluster.driver import (
     child_environment,
     driver_command,
 )
-from txtopo.cluster.logs import rotate
+from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
 from txtopo.failpoints import durable_step
@@ -115,9 +116,10 @@ class Supervisor:
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        opened = open_cluster(config, home, address, token)
-        self.state, self.store, self.distributor = opened.state, opened.store, opened.distributor
-        self._folder = opened.folder
+        self.opened = open_cluster(config, home, address, token)
+        self.state, self.store = self.opened.state, self.opened.store
+        self._folder = self.opened.folder
+        self._reminder = Reminder(_LOG)
         self._record = SupervisorRecord(self.id, address, config["supervisor.slots"], time.time(), version)
         self._on_failure = on_failure
         self._slots: dict[int, _Slot] = {}
@@ -135,8 +137,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
-        for topology, wrong in self.store.check(self.state.manifests()).items():
-            _LOG.warning("the code of %s on this disk is damaged and was removed: %s", topology, wrong)
+        self.opened.check_start()
         for left in self._folder.glob("check-*"):
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
@@ -154,8 +155,7 @@ class Supervisor:
         if self.config["supervisor.stops.drivers"]:
             self._end_drivers()
         self._fetchers.shutdown(wait=False, cancel_futures=True)
-        self.distributor.close()
-        self.state.close()
+        self.opened.close()
         os.close(self._lock)
 
     def wake(self) -> None:
@@ -226,9 +226,7 @@ class Supervisor:
             manifest = self.state.manifest(topology)
             if manifest is None:
                 raise CodeUnavailable(f"no code of {topology!r} is published")
-            with self.store.draft() as draft:
-                self.distributor.download(manifest, draft)
-                self.store.keep(draft, manifest)
+            self.opened.fetch(manifest)
         _LOG.info("the code of %s is here", topology)
 
     def _begin_fetch(self, topology: str) -> None:
@@ -242,10 +240,16 @@ class Supervisor:
         def fetch() -> None:
             try:
                 self._fetch(topology)
+                self._reminder.over(topology)
             except (CodeUnavailable, Unreachable) as error:
-                _LOG.warning("%s", error)
+                self._reminder.warn(topology, "%s; it is tried again", error)
             except BaseException as error:  # noqa: BLE001 - fail fast
-                self._on_failure(error)
+                if isinstance(error, OSError) and is_shortage(error):
+                    self._reminder.warn(
+                        topology, "the code of %s cannot be kept here: %s; it is tried again", topology, error
+                    )
+                elif not self._stopped.is_set():
+                    self._on_failure(error)
             self.wake()
 
         self._fetches[topology] = self._fetchers.submit(fetch)
@@ -289,10 +293,17 @@ class Supervisor:
             if slot.now.state is not before.state:
                 topology = slot.now.assignment or before.assignment
                 name = "" if topology is None else f", {topology.topology}"
-                _LOG.info("slot %d%s: %s -> %s", number, name, before.state.value, slot.now.state.value)
+                has_reason = slot.now.state in {SlotState.STOPPING, SlotState.WAITING} and slot.now.why
+                why = f": {slot.now.why}" if has_reason else ""
+                _LOG.info("slot %d%s: %s -> %s%s", number, name, before.state.value, slot.now.state.value, why)
         if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
             self._tidied_at = now
-            self._tidy()
+            try:
+                self._tidy()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                self._reminder.warn("tidy", "logs are not rotated: %s", error)
         return is_settled
 
     def _read(self) -> None:
@@ -353,14 +364,26 @@ class Supervisor:
         return Seen(
             now=time.monotonic(),
             wanted=wanted,
-            has_code=wanted is not None and self.store.has(wanted.topology),
+            has_code=wanted is not None and self._has_sound_code(slot.now, wanted.topology),
             is_process_alive=is_alive,
             exit_status=None if end is None else end[0],
             has_run=slot.has_run,
             beat_age_secs=None if cut_off_secs else slot.beat_age_secs(),
             cut_off_secs=cut_off_secs,
             error="" if end is None else end[1],
+            detail=slot.detail,
         )
+
+    def _has_sound_code(self, slot: DriverSlot, topology: str) -> bool:
+        """Whether the code of a topology is here; it is read if the slot may start a driver from it now."""
+        may_start = slot.state in {SlotState.EMPTY, SlotState.FETCHING} or (
+            slot.state is SlotState.WAITING and time.monotonic() >= slot.until
+        )
+        if may_start and self.store.has(topology):
+            wrong = self.store.verify(topology)
+            if wrong is not None:
+                _LOG.warning("the code of %s on this disk is damaged and is fetched again: %s", topology, wrong)
+        return self.store.has(topology)
 
     def _limits(self) -> SlotLimits:
         config = self.config
@@ -387,11 +410,21 @@ class Supervisor:
             heartbeat_secs=min(3.0, config["supervisor.worker.timeout.secs"] / 4),
             isolation_secs=config["supervisor.isolation.secs"],
             log_format=config["supervisor.driver.log.format"] or "text",
+            start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
+            before=slot.now.why if slot.now.failed_starts else "",
         )
         log = self._folder / "logs" / assignment.topology / "driver.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with durable_step("supervisor.launch"):
-            slot.launch(launch, log, self.work_dir)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with durable_step("supervisor.launch"):
+                slot.launch(launch, log, self.work_dir)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            # As if the driver had failed at its start: it is tried again, and in the end elsewhere.
+            slot.fault = f"the supervisor at {self.address} cannot start it: {error}"
+            _LOG.warning("slot %d, %s: %s", slot.now.number, assignment.topology, slot.fault)
+            return
         _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
 
     def _report(self, slot: _Slot, assignment: Assignment, ending: Ending) -> None:
@@ -426,6 +459,7 @@ class Supervisor:
         for topology in self.store.topologies():
             if topology not in published and topology not in used:
                 self.store.remove(topology)
+        self.opened.check_next(published)
         logs = sorted((self._folder / "logs").glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
         for path in logs[:-_LOGS_MAX]:
             if path.parent.name not in used:
@@ -465,6 +499,10 @@ class _Slot:
         self.now = DriverSlot(number)
         self._on_end = on_end
         self.has_run = False
+        self.detail = ""
+        """What the driver did last, as it said."""
+        self.fault = ""
+        """Why no process could be started."""
         self.unsent: tuple[Assignment, Ending] | None = None
         """A report that ZooKeeper has not got yet."""
         self._folder = DriverFolder(folder)
@@ -482,7 +520,6 @@ class _Slot:
         """Start a driver."""
         self.clean_up()
         lock = self._folder.begin(launch)
-        self._launch = launch
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
@@ -497,6 +534,7 @@ class _Slot:
                 )
         finally:
             os.close(lock)
+        self._launch = launch
         self._watch(partial(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT))
 
     def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat] | None) -> None:
@@ -522,6 +560,7 @@ class _Slot:
         if self._launch is None or beat is None or beat.launch != self._launch.id:
             return
         self.has_run = self.has_run or beat.stage != STARTING
+        self.detail = beat.detail
         if self._beat != (beat.launch, beat.count) or is_new_time:
             self._beat, self._beat_at = (beat.launch, beat.count), now
 
@@ -537,6 +576,8 @@ class _Slot:
 
     def end(self) -> tuple[int | None, str] | None:
         """Return exit status and last words of the process that has ended; None if there was none."""
+        if self.fault:
+            return None, self.fault
         if self._launch is None:
             return None
         said = self._folder.end()
@@ -560,7 +601,7 @@ class _Slot:
         """Remove what was recorded about the process."""
         self._folder.remove()
         self._launch = self._process = self._beat = self._beat_at = None
-        self.has_run = False
+        self.has_run, self.fault, self.detail = False, "", ""
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

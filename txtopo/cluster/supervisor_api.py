@@ -7,6 +7,7 @@ GET     /health                      ``{"status": "ok"}``; 503 while ZooKeeper i
 GET     /metrics                     Prometheus' text format: of the supervisor, and of its drivers' runs
 GET     /api/v1/supervisor           ``{"id", "address", "slots": [SLOT …]}``
 GET     /api/v1/log/ID               a part of the log of the topology's drivers here; needs the token
+GET     /api/v1/code/ID/FILE         a file of the topology's code, if it is here and sound; needs the token
 POST    /api/v1/code/ID/check        whether the topology's code builds it here; see the API of nimbus; needs the token
 ======  ===========================  ======================================================
 
@@ -40,14 +41,13 @@ from starlette.routing import Route
 from txtopo.cluster.api import (
     bounded,
     check_token,
+    code_file,
     error_answer,
-    http_error_answer,
+    errors_as_json,
     settings_in,
-    unexpected_answer,
 )
 from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.supervisor import Supervisor
-from txtopo.errors import TxtopoError
 
 _LOG_BYTES_MAX = 1 << 20
 _METRICS_BYTES_MAX = 4 << 20
@@ -78,12 +78,9 @@ class SupervisorApi:
                 Route("/api/v1/supervisor", self._summary),
                 Route("/api/v1/log/{id}", self._log),
                 Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
+                Route("/api/v1/code/{id}/{file}", self._code),
             ],
-            exception_handlers={
-                TxtopoError: error_answer,
-                HTTPException: http_error_answer,
-                Exception: unexpected_answer,
-            },
+            **errors_as_json(error_answer),
         )
 
     async def _health(self, _request: Request) -> Response:
@@ -120,6 +117,10 @@ class SupervisorApi:
             raise HTTPException(400, "start must be a number of bytes") from None
         content, following = await anyio.to_thread.run_sync(_part_of, path, start)
         return Response(content, media_type="text/plain; charset=utf-8", headers={"X-Log-Next": str(following)})
+
+    async def _code(self, request: Request) -> Response:
+        check_token(request, self._token)
+        return await anyio.to_thread.run_sync(code_file, self._supervisor.opened, request)
 
     async def _check(self, request: Request) -> Response:
         check_token(request, self._token)

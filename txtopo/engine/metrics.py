@@ -32,6 +32,7 @@ from prometheus_client.registry import Collector
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
+from txtopo.connections import Connection, Gate
 from txtopo.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
 from txtopo.engine.plain_run import PlainReport
@@ -46,6 +47,8 @@ SILENT_SECS = 30.0
 
 WRITE_SECS = 5.0
 """How often :func:`written` writes."""
+
+_CONNECTIONS_MAX = 16
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -462,7 +465,43 @@ class _SilentHandler(WSGIRequestHandler):
         """Log nothing."""
 
 
-class _ServerOfIPv6(ThreadingWSGIServer):
+class _Server(ThreadingWSGIServer):
+    """Bounds its connections, each of which costs a thread: the run needs both for other things."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._gate = Gate(_CONNECTIONS_MAX)
+        self._places: dict[socket.socket, Connection] = {}
+        super().__init__(*arguments)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether there is a place for a connection."""
+
+        def close() -> None:
+            with contextlib.suppress(OSError):  # its thread has closed it meanwhile
+                request.shutdown(socket.SHUT_RDWR)
+
+        place = self._gate.enter(client_address[0], close)
+        if place is not None:
+            self._places[request] = place
+        return place is not None
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        place = self._places.pop(request, None)
+        if place is not None:
+            self._gate.leave(place)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do nothing: a peer that goes away while it is answered harms nobody but itself."""
+
+    def service_actions(self) -> None:
+        """Close the connections whose time is over; called twice a second."""
+        super().service_actions()
+        self._gate.sweep()
+
+
+class _ServerOfIPv6(_Server):
     address_family = socket.AF_INET6
 
 
@@ -496,7 +535,7 @@ def serving(metrics: RunMetrics, host: str, port: int) -> Iterator[str]:
         start_response(status, [("Content-Type", "application/json")])
         return [json.dumps(content).encode()]
 
-    kind: type[WSGIServer] = _ServerOfIPv6 if ":" in host else ThreadingWSGIServer
+    kind: type[WSGIServer] = _ServerOfIPv6 if ":" in host else _Server
     try:
         server = make_server(host, port, app, kind, _SilentHandler)
     except OSError as error:

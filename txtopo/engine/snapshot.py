@@ -20,12 +20,14 @@ import socket
 import time
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from txtopo.core.story import Story
 from txtopo.errors import ConfigError
 from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.secrecy import without_secrets
 
 logger = logging.getLogger("txtopo")
 
@@ -146,7 +148,8 @@ class SnapshotWriter:
             writer = Writer(
                 self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
             )
-            draft.write_text(f"{json.dumps(to_json(writer))}\n{json.dumps(to_json(snapshot))}\n", encoding="utf-8")
+            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
+            draft.write_text(content, encoding="utf-8")
             draft.replace(self._path)
             self._has_begun = True
         except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
@@ -160,6 +163,19 @@ class SnapshotWriter:
             writer = from_json(json.loads(file.readline()), Writer)
             return writer.incarnation == self._incarnation and writer.epoch > self._epoch
         return False
+
+
+def _discreet(content: Any) -> Any:
+    """Return JSON without secrets: its texts, which may quote settings, are for anybody to read."""
+    match content:
+        case str():
+            return without_secrets(content)
+        case dict():
+            return {name: _discreet(value) for name, value in content.items()}
+        case list() | tuple():
+            return [_discreet(value) for value in content]
+        case _:
+            return content
 
 
 def snapshot_path(metadata_dir: Path, topology_id: str) -> Path:

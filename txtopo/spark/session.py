@@ -16,7 +16,6 @@ import attrs
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
@@ -28,6 +27,7 @@ from txtopo.spark.delta import (
     delta_settings,
     has_to_fetch_jars,
 )
+from txtopo.spark.properties_file import start_jvm
 from txtopo.spark.shipping import is_local
 from txtopo.spark.starting import StartOutput, why_it_did_not_start
 from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version
@@ -192,10 +192,13 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     output = StartOutput(is_held=config.spark_log_level == "ERROR")
     try:
         with output.caught(), _signals_as_they_were():
-            conf = SparkConf().setMaster(master).setAppName(app_name).setAll(settings.items())
-            _launch_jvm(conf)
+            start_jvm({"spark.master": master, "spark.app.name": app_name, **settings})
             if is_local(master):
-                _warm_up(SparkContext.getOrCreate(conf))
+                _warm_up(
+                    SparkContext.getOrCreate(
+                        SparkConf().setMaster(master).setAppName(app_name).setAll(settings.items())
+                    )
+                )
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(config.spark_log_level)
     except Exception as error:
@@ -204,16 +207,6 @@ def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
         raise ConfigError(why_it_did_not_start(error, text)) from error
     output.release()
     return session
-
-
-def _launch_jvm(conf: SparkConf) -> None:
-    """Start the JVM in a process group of its own, unless there is one.
-
-    A SIGTERM to the group of this process, as a shell or a service manager sends it, would end the JVM first: nothing
-    that is under way could be finished. It ends by itself when this process is gone, which closes its standard input.
-    """
-    if SparkContext._gateway is None:  # noqa: SLF001 - there is no other way to say how it is started
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"process_group": 0}), conf=conf)  # noqa: SLF001
 
 
 def _warm_up(context: SparkContext) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from txtopo.testing.servers import free_port
+from tests.cluster.nimbuses import reserved_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -46,11 +46,13 @@ def answers(port: int) -> bool:
 
 def test_cluster_dev(tmp_path: Path) -> None:
     """It runs all daemons, starts one again that is killed, and Ctrl-C ends all of them."""
-    nimbus, supervisor, zookeeper = free_port(), free_port(), free_port()
+    reserved = [reserved_port() for _ in range(3)]
+    nimbus, supervisor, zookeeper = (port for _, port in reserved)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = ["cluster", "dev", "--folder", str(tmp_path / "cluster"), "--port", str(nimbus)]
     command += ["--supervisor-port", str(supervisor), "--zookeeper-port", str(zookeeper)]
-    command += ["--set", f"cluster.token.file={tmp_path / 'token'}"]
+    command += ["--set", "storm.zookeeper.auth=dev:hunter2"]
+    environment["HOME"] = str(tmp_path / "home")
     with (tmp_path / "dev.log").open("w") as log:
         dev = subprocess.Popen(
             [sys.executable, "-u", "-m", "txtopo.cli", *command], cwd=ROOT, env=environment, stdout=log, stderr=log
@@ -58,6 +60,23 @@ def test_cluster_dev(tmp_path: Path) -> None:
     try:
         wait_for("it runs", lambda: "the cluster runs" in (tmp_path / "dev.log").read_text() or dev.poll() is not None)
         assert answers(nimbus)
+        shown = subprocess.run(
+            [sys.executable, "-m", "txtopo.cli", "leader", "--config", str(tmp_path / "cluster" / "cluster.toml")],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert shown.stdout.strip() == f"127.0.0.1:{nimbus}"
+        assert not (tmp_path / "home").exists(), "its folder holds everything, the token too"
+        assert (tmp_path / "cluster" / "token").is_file()
+        started = subprocess.run(
+            ["pgrep", "-P", str(dev.pid)], capture_output=True, text=True, check=True
+        ).stdout.split()
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started]
+        assert len(commands) >= 3
+        assert not any(b"hunter2" in each for each in commands), "everybody on the machine could read it"
         children = subprocess.run(
             ["pgrep", "-P", str(dev.pid), "-f", "txtopo.cli supervisor"], capture_output=True, check=True
         )
@@ -71,5 +90,7 @@ def test_cluster_dev(tmp_path: Path) -> None:
     finally:
         dev.kill()
         dev.wait()
+        for holder, _ in reserved:
+            holder.close()
     assert (tmp_path / "dev.log").read_text().endswith("the cluster has ended\n")
     assert all(is_gone(port) for port in (nimbus, supervisor, zookeeper))

@@ -152,23 +152,31 @@ def test_lost_code_comes_back(status: Status) -> None:
 
 def test_time_without_code() -> None:
     """It is counted from the first look on, by whichever leader: the moment is in the record, and goes with a holder."""
-    marked = looked_after(WORDS, is_held=False, now=NOW, lost_secs=10.0)
+    marked = looked_after(WORDS, is_running=False, is_held=False, now=NOW, lost_secs=10.0)
     assert marked == attrs.evolve(WORDS, code_lost_at=NOW)
-    assert looked_after(marked, is_held=False, now=NOW + 9.9, lost_secs=10.0) is marked
-    assert looked_after(marked, is_held=True, now=NOW + 9.9, lost_secs=10.0) == WORDS
-    lost = looked_after(marked, is_held=False, now=NOW + 10.0, lost_secs=10.0)
+    assert looked_after(marked, is_running=False, is_held=False, now=NOW + 9.9, lost_secs=10.0) is marked
+    assert looked_after(marked, is_running=False, is_held=True, now=NOW + 9.9, lost_secs=10.0) == WORDS
+    lost = looked_after(marked, is_running=False, is_held=False, now=NOW + 10.0, lost_secs=10.0)
     assert (lost.status, lost.is_code_lost) == (Status.FAILED, True)
     assert lost.reason == "no live nimbus has held its code for 10 s: start one that does, or submit again"
-    assert looked_after(lost, is_held=False, now=NOW + 99.0, lost_secs=10.0) is lost
-    assert looked_after(lost, is_held=True, now=NOW + 99.0, lost_secs=10.0) == WORDS
-    assert looked_after(WORDS, is_held=True, now=NOW, lost_secs=10.0) is WORDS
+    assert looked_after(lost, is_running=False, is_held=False, now=NOW + 99.0, lost_secs=10.0) is lost
+    assert looked_after(lost, is_running=False, is_held=True, now=NOW + 99.0, lost_secs=10.0) == WORDS
+    assert looked_after(WORDS, is_running=False, is_held=True, now=NOW, lost_secs=10.0) is WORDS
+
+
+def test_lost_code_of_a_driver_that_runs() -> None:
+    """It stops nothing: the driver needs its code no more. Once the driver is dead, the time without code counts."""
+    marked = looked_after(WORDS, is_running=True, is_held=False, now=NOW, lost_secs=10.0)
+    assert looked_after(marked, is_running=True, is_held=False, now=NOW + 99.0, lost_secs=10.0) is marked
+    lost = looked_after(marked, is_running=False, is_held=False, now=NOW + 99.0, lost_secs=10.0)
+    assert lost.status is Status.FAILED
 
 
 @pytest.mark.parametrize("status", [Status.KILLED, Status.FINISHED, Status.FAILED])
 def test_code_that_nobody_needs(status: Status) -> None:
     """Without code, what has ended stays as it is."""
     record = _record(status)
-    assert looked_after(record, is_held=False, now=NOW, lost_secs=0.0) is record
+    assert looked_after(record, is_running=False, is_held=False, now=NOW, lost_secs=0.0) is record
 
 
 def test_record_of_the_version_before() -> None:

@@ -37,7 +37,9 @@ def _run(*looks: dict[str, Any], slot: DriverSlot = EMPTY) -> tuple[DriverSlot, 
     """Take several looks; return the slot and the actions of the last one."""
     actions: list[Action] = []
     for look in looks:
-        slot, last = step(slot, Seen(**{"wanted": WORDS, **look}), LIMITS)
+        # Once a driver was started, its code is here.
+        has_code = slot.state not in {SlotState.EMPTY, SlotState.FETCHING}
+        slot, last = step(slot, Seen(**{"wanted": WORDS, "has_code": has_code, **look}), LIMITS)
         actions = list(last)
     return slot, actions
 
@@ -94,6 +96,57 @@ def test_long_run_ends_the_backoff() -> None:
     slot, _ = _run({"now": 10.1 + LIMITS.backoff_reset_secs, **alive}, slot=slot)
     slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=slot)
     assert (slot.state, slot.until) == (SlotState.WAITING, 99.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "why"),
+    [
+        (
+            SlotState.STARTING,
+            {"beat_age_secs": 0.1, "detail": "starting Spark, for 99 s"},
+            (
+                "the topology did not run within supervisor.worker.start.timeout.secs, 120 s; its last stage was: starting "
+                "Spark, for 99 s"
+            ),
+        ),
+        (
+            SlotState.STARTING,
+            {},
+            "the topology did not run within supervisor.worker.start.timeout.secs, 120 s; it gave no sign of life",
+        ),
+        (
+            SlotState.RUNNING,
+            {"beat_age_secs": 31.0, "has_run": True},
+            "the driver gave no sign of life for supervisor.worker.timeout.secs, 30 s",
+        ),
+        (
+            SlotState.RUNNING,
+            {"cut_off_secs": 21.0, "has_run": True},
+            "ZooKeeper has been away for supervisor.isolation.secs, 20 s",
+        ),
+    ],
+)
+def test_reason_of_a_driver_that_is_stopped(state: SlotState, seen: dict[str, Any], why: str) -> None:
+    """It is kept with the slot, and told with the driver's own last words when the topology keeps failing."""
+    slot = attrs.evolve(_running(), state=state, failed_starts=LIMITS.retries_max - 1)
+    slot, actions = _run({"now": 200.0, "is_process_alive": True, **seen}, slot=slot)
+    assert (slot.state, slot.why, actions) == (SlotState.STOPPING, why, [Terminate()])
+    slot, actions = _run({"now": 201.0, "error": "SIGTERM", "has_run": state is SlotState.RUNNING}, slot=slot)
+    if state is SlotState.STARTING:
+        [report, _] = actions
+        assert isinstance(report, Report)
+        assert report.ending.reason == f"{why}; SIGTERM"
+    else:
+        assert (slot.state, slot.why) == (SlotState.WAITING, f"{why}; SIGTERM")
+
+
+def test_code_that_was_lost_meanwhile() -> None:
+    """A driver that is to be started again without its code, damaged say, waits until it is fetched again."""
+    slot, _ = _run({"now": 99.0, "exit_status": -9, "has_run": True}, slot=_running(failures=3))
+    slot, actions = _run({"now": 200.0, "has_code": False}, slot=slot)
+    assert (slot.state, slot.failures, actions) == (SlotState.FETCHING, 4, [FetchCode("words-1")])
+    slot, actions = _run({"now": 201.0, "has_code": True}, slot=slot)
+    assert (slot.state, actions) == (SlotState.STARTING, [Launch(WORDS)])
 
 
 def test_driver_that_never_runs_is_reported() -> None:

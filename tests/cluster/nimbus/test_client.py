@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,36 @@ def test_request_during_an_election(make: Make, zipped: Path) -> None:
             hasty.deactivate("words")
         assert patient.deactivate("words")["status"] == "INACTIVE"
     assert other.leads
+
+
+def test_seed_that_hangs(make: Make, zipped: Path) -> None:
+    """It costs nobody time: the others are asked at the same moment."""
+    [nimbus] = make().start().nimbuses
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hung,
+        ClusterClient([f"127.0.0.1:{hung.getsockname()[1]}", nimbus.address], TOKEN) as client,
+    ):
+        started = time.monotonic()
+        assert client.leader() == nimbus.address
+        client.submit(WORDS, zipped)
+        assert client.deactivate("words")["status"] == "INACTIVE"
+        assert [each["name"] for each in client.topologies()] == ["words"]
+        assert time.monotonic() - started < 15.0
+
+
+def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None:
+    """The client does not wait for ever: it says that the topology may have been submitted."""
+    cluster = make(2)
+    leader, other = cluster.nimbuses
+    leader.start("nimbus.replicate.before=stop").wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    other.start().wait_until_up()
+    with ClusterClient([leader.address, other.address], TOKEN) as client:
+        with pytest.raises(ClusterError, match=r"no sign of life.*may have been submitted"):
+            client.submit(WORDS, zipped)
+        wait_for("the other one leads", lambda: other.leads)
+        assert client.topologies() == []
+        assert client.submit(WORDS, zipped)["status"] == "ACTIVE"
 
 
 def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import attrs
@@ -78,6 +79,33 @@ def test_check_compares_with_what_was_published(tmp_path: Path) -> None:
     manifest = _kept(store)
     published = attrs.evolve(manifest, files=(attrs.evolve(manifest.files[0], sha256="0" * 64), *manifest.files[1:]))
     assert list(store.check({"words-1-9": published})) == ["words-1-9"]
+
+
+def test_damage_to_one_topology(tmp_path: Path) -> None:
+    """Asked for one topology or one file of it, a store reads that; what is damaged goes as a whole."""
+    store = CodeStore(tmp_path)
+    _kept(store, "good-1-9")
+    bad = _kept(store, "bad-2-9")
+    sound, damaged = bad.files[1].name, bad.files[0].name
+    (tmp_path / "bad-2-9" / damaged).write_bytes(b"?" * bad.files[0].size_bytes)
+    assert store.verify("good-1-9") is None
+    assert store.verify("bad-2-9", name=sound) is None
+    assert store.verify("bad-2-9", name=damaged) == f"{damaged} does not have the SHA-256 that was published"
+    assert store.topologies() == ["good-1-9"]
+
+
+def test_check_without_a_free_file(tmp_path: Path) -> None:
+    """A machine that cannot open a file now says nothing of the code on its disk, which stays."""
+    store = CodeStore(tmp_path)
+    _kept(store)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            store.verify("words-1-9")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert store.topologies() == ["words-1-9"]
 
 
 def test_remove(tmp_path: Path) -> None:

@@ -117,6 +117,30 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert second.address in str(caught.value)
         assert TOKEN not in str(caught.value)
 
+    def test_damaged_copy_beside_a_sound_one(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
+        """It does not hide the sound one, whichever is asked first; with no sound one, the error names all."""
+        manifest = leader.store.manifest("words-1-900")
+        assert manifest is not None
+        second = place.nimbus()
+        with second.store.draft() as draft:
+            second.distributor.download(manifest, draft)
+            second.store.keep(draft, manifest)
+        place.hold(second, manifest.topology)
+        third = place.nimbus()
+        for damaged, sound in ((leader, second), (second, leader)):
+            path = damaged.store.path(manifest.topology) / manifest.files[0].name
+            content = path.read_bytes()
+            path.write_bytes(content[:-1] + b"?")
+            folder = tmp_path / damaged.address
+            folder.mkdir()
+            assert third.distributor.download(manifest, folder)[0].read_bytes() == content, sound
+            path.write_bytes(content)
+        for each in (leader, second):
+            (each.store.path(manifest.topology) / manifest.files[0].name).write_bytes(b"?")
+        with pytest.raises(CodeUnavailable) as caught:
+            third.distributor.download(manifest, tmp_path)
+        assert all(each.address in str(caught.value) for each in (leader, second))
+
 
 class TestSharedFolderCodeDistributor(CodeDistributorConformance):
     """A shared folder keeps all promises."""

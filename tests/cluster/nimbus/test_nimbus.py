@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
+import random
+import socket
 import stat
+import subprocess
 import threading
+import time
 import zipfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +22,11 @@ import pytest
 
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted, wait_for
+from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, Supervisor
+from txtopo.cluster.state import ClusterState
+from txtopo.cluster.submission import Submission
+from txtopo.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +38,7 @@ def test_life_of_a_topology(make: Make) -> None:
     assert answer.status_code == 201, answer.text
     topology = answer.json()
     assert (topology["name"], topology["status"], topology["replicationCount"]) == ("words", "ACTIVE", 1)
-    assert topology["note"] == "no live supervisor could check the code"
+    assert topology["note"] == "no supervisor is there to check the code"
     assert nimbus.codes() == [topology["id"]]
     assert nimbus.post("/words/deactivate").json()["topology"]["status"] == "INACTIVE"
     assert nimbus.post("/words/activate").json()["status"] == "success"
@@ -80,7 +91,24 @@ def test_bad_archive(alone: NimbusProcess, content: bytes, why: str) -> None:
     assert why in answer.json()["errorMessage"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"[1]\n", b'{"name": "words"}\nzip', b"x" * 70_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[1]\n",
+        b'{"name": "words"}\nzip',
+        b"x" * 70_000,
+        b"[" * 60_000 + b"\nzip",
+        b'{"name": "words", "topology_id": "words", "module": "words", "is_active": "maybe"}\nzip',
+        b'{"name": "words", "topology_id": "words", "module": "words", "wait_secs": NaN}\nzip',
+        b'{"name": "words", "topology_id": "words", "module": "words", "kind": "other"}\nzip',
+        b'{"name": "words", "topology_id": 7, "module": "words"}\nzip',
+        b'{"name": "other", "name": "words", "topology_id": "words", "module": "words"}\nzip',
+    ],
+    ids=lambda body: body[-40:],
+)
 def test_body_that_is_no_submission(alone: NimbusProcess, body: bytes) -> None:
     """It is refused with words, and the nimbus goes on."""
     answer = alone.post("", content=body)
@@ -137,6 +165,31 @@ def test_code_that_is_not_there(alone: NimbusProcess, path: str) -> None:
 def test_wait_that_is_none(alone: NimbusProcess, path: str) -> None:
     """It is refused."""
     assert alone.post(f"/words/{path}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 60_000,
+        b"{",
+        b"7",
+        b"[]",
+        b'{"setting": {}}',
+        b'{"settings": []}',
+        b'{"settings": {"a": {}}}',
+        b'{"settings": {"a": null}}',
+        b'{"settings": {"a": NaN}}',
+        b'{"settings": {"a": 1e999}}',
+        b'{"settings": {"a": "1", "a": "2"}}',
+        b'{"settings": {"a": "\\ud800"}}',
+    ],
+    ids=lambda body: body[:40],
+)
+def test_settings_that_are_none(alone: NimbusProcess, body: bytes) -> None:
+    """A rebalance with such a body is refused, and the log has no error of the nimbus' own."""
+    answer = alone.post("/words/rebalance", content=body)
+    assert answer.status_code == 400, answer.text
+    assert "a request failed" not in alone.log.read_text()
 
 
 def test_unknown_name(alone: NimbusProcess) -> None:
@@ -221,7 +274,7 @@ def test_waiting_submission_blocks_nobody(make: Make) -> None:
     [other] = cluster.others(leader)
     [running, doomed] = submitted(leader, "running", "doomed")
     for name in ("s1", "s2"):
-        cluster.state.announce_supervisor(Supervisor(name, "127.0.0.1:1", 2))
+        cluster.add_supervisor(name, 2)
     first = wait_for("it is assigned", lambda: cluster.state.assignments().get(running))
     other.kill()
     with ThreadPoolExecutor(1) as pool:
@@ -282,7 +335,6 @@ class _FakeSupervisor(BaseHTTPRequestHandler):
         (200, b'{"topologyId": "words"}', None),
         (200, b'{"topologyId": "other"}', "the code builds topology 'other', not 'words'"),
         (400, b'{"errorMessage": "no module named shop"}', "no module named shop"),
-        (500, b"oops", "no live supervisor could check the code"),
     ],
 )
 def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome: str | None) -> None:
@@ -301,6 +353,177 @@ def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome:
         assert outcome is not None
         assert outcome in answer.json()["errorMessage"]
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
+
+
+@pytest.mark.parametrize("content", [b"oops", b"[]", b'{"error": "CodeUnavailable", "errorMessage": "not now"}'])
+def test_supervisor_that_does_not_answer(make: Make, content: bytes) -> None:
+    """It is asked again; while none has checked the code it is not let in, and in the end refused."""
+    cluster = make(nimbus_submission_check_secs=3).start()
+    [nimbus] = cluster.nimbuses
+    asked = []
+
+    class Handler(_FakeSupervisor):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            is_well = "-2-" in self.path and len(asked) > 3
+            self.answer = (200, b'{"topologyId": "words"}') if is_well else (503, content)
+            super().do_POST()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.submit("words")
+        assert (answer.status_code, answer.json()["error"]) == (503, "ClusterError")
+        assert "no supervisor has checked the code within 3 s" in answer.json()["errorMessage"]
+        assert len(asked) > 3
+        assert cluster.statuses() == {}
+        assert nimbus.submit("words").json()["note"] is None
+        server.shutdown()
+
+
+def test_supervisor_that_hangs(make: Make) -> None:
+    """Another one is asked, too, long before the time for checks is over."""
+    cluster = make().start()
+    [nimbus] = cluster.nimbuses
+    handler = type("Handler", (_FakeSupervisor,), {"answer": (200, b'{"topologyId": "words"}')})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, socket.create_server(("127.0.0.1", 0)) as hung:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{hung.getsockname()[1]}", 1))
+        cluster.state.announce_supervisor(Supervisor("s2", f"127.0.0.1:{server.server_port}", 1))
+        answer = nimbus.submit("words")
+        server.shutdown()
+    assert (answer.status_code, answer.json()["note"]) == (201, None)
+
+
+def _damaged(nimbus: NimbusProcess, topology: str) -> bytes:
+    """Damage a nimbus' copy of a topology's code; return what it was."""
+    [path] = nimbus.folder.glob(f"nimbus/*/code/{topology}/code.zip")
+    content = path.read_bytes()
+    path.write_bytes(b"?" * len(content))
+    return content
+
+
+def test_damaged_copies(make: Make) -> None:
+    """Holders notice, without being started again or asked; a sound copy anywhere makes all sound again."""
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1).start()
+    leader = cluster.leader()
+    [other] = cluster.others(leader)
+    words = leader.submit("words").json()["id"]
+    content = _damaged(other, words)
+    [path] = other.folder.glob(f"nimbus/*/code/{words}")
+    wait_for(
+        "it is fetched again", lambda: (path / "code.zip").is_file() and (path / "code.zip").read_bytes() == content
+    )
+    for nimbus in cluster.nimbuses:
+        _damaged(nimbus, words)
+    wait_for("nobody holds it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 0)
+    files = {"code.zip": content, "topology.json": (path / "topology.json").read_bytes() if path.exists() else b""}
+    files["topology.json"] = files["topology.json"] or Submission("words", "words", "words").to_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(files[self.path.rpartition("/")[2]])
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster.state.announce_supervisor(Supervisor("s1", f"127.0.0.1:{server.server_port}", 1))
+        wait_for("both hold it", lambda: leader.get("/api/v1/topology/words")["replicationCount"] == 2)
+        server.shutdown()
+    assert "was fetched from a supervisor" in leader.log.read_text() + other.log.read_text()
+
+
+def test_lost_code_of_a_topology_that_runs(make: Make) -> None:
+    """Though no nimbus has its code for longer than ``nimbus.code.lost.secs``, it is left alone; a dead one fails."""
+    cluster = make(nimbus_code_lost_secs=0.5, nimbus_task_timeout_secs=10, nimbus_task_launch_secs=5).start()
+    [nimbus] = cluster.nimbuses
+    [running, dead] = submitted(nimbus, "running", "dead")
+    cluster.add_supervisor("s1", 2)
+    wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
+    cluster.state.beat(dead, 1, Heartbeat("launch", 0, "running"))
+    ended = threading.Event()
+
+    def beat() -> None:
+        for count in itertools.count():
+            cluster.state.beat(running, 1, Heartbeat("launch", count, "running"))
+            if ended.wait(0.1):
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        beating = pool.submit(beat)
+        try:
+            for topology in (running, dead):
+                _damaged(nimbus, topology)
+            wait_for("the dead one has failed", lambda: cluster.statuses()["dead"] == "FAILED")
+            lost_at = wait_for("it is seen", lambda: cluster.state.topologies()[running].code_lost_at)
+            wait_for("the time is over", lambda: time.time() > lost_at + 2)
+            assert cluster.statuses()["running"] == "ACTIVE"
+            assert running in cluster.state.assignments()
+        finally:
+            ended.set()
+        beating.result()
+
+
+@contextlib.contextmanager
+def _small_disk(nimbus: NimbusProcess) -> Iterator[Callable[[], object]]:
+    """Give a nimbus a disk of 1 MiB; yield what makes it larger."""
+    nimbus.folder.mkdir(parents=True)
+
+    def mount(*options: str) -> int:
+        command = ["mount", *options, "-t", "tmpfs", "tmpfs", str(nimbus.folder)]
+        return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
+
+    if mount("-o", "size=1m"):
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield lambda: mount("-o", "remount,size=64m")
+    finally:
+        nimbus.kill()
+        subprocess.run(["umount", "-l", str(nimbus.folder)], check=True)
+
+
+def _large_archive() -> bytes:
+    return archive("#" + random.Random(7).randbytes(3 << 20).hex())
+
+
+def test_follower_with_a_full_disk(make: Make) -> None:
+    """It goes on, says so once, and fetches the code when there is place."""
+    cluster = make(2, nimbus_code_sync_freq_secs=0.2)
+    leader, follower = cluster.nimbuses
+    leader.start().wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    with _small_disk(follower) as enlarge:
+        follower.start().wait_until_up()
+        [words] = [leader.submit("words", _large_archive()).json()["id"]]
+        [small] = submitted(leader, "small")
+        wait_for("it says so", lambda: "cannot be kept here" in follower.log.read_text())
+        wait_for("it holds what has place", lambda: follower.codes() == [small])
+        assert follower.is_alive()
+        enlarge()
+        wait_for("it holds all", lambda: follower.codes() == sorted([small, words]))
+        assert follower.log.read_text().count("cannot be kept here") == 1
+
+
+def test_leader_with_a_full_disk(make: Make, tmp_path: Path) -> None:
+    """A submission is refused with the reason, to whoever has sent it; the leader goes on."""
+    cluster = make()
+    [nimbus] = cluster.nimbuses
+    (tmp_path / "code.zip").write_bytes(_large_archive())
+    with _small_disk(nimbus) as enlarge, ClusterClient([nimbus.address], TOKEN) as client:
+        nimbus.start().wait_until_up()
+        wait_for("it leads", lambda: nimbus.leads)
+        answer = nimbus.submit("words", _large_archive())
+        assert (answer.status_code, answer.json()["error"]) == (507, "ClusterError")
+        with pytest.raises(ClusterError, match=f"the daemon at {nimbus.address} has no room for it: No space left"):
+            client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")
+        assert nimbus.is_alive()
+        enlarge()
+        assert client.submit(Submission("words", "words", "words"), tmp_path / "code.zip")["status"] == "ACTIVE"
 
 
 def test_rebalance_with_settings_that_do_not_build(make: Make) -> None:
@@ -349,7 +572,7 @@ def test_topology_that_has_ended(make: Make, kind: EndingKind, status: str, reas
     cluster = make().start()
     [nimbus] = cluster.nimbuses
     [words] = submitted(nimbus, "words")
-    cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+    cluster.add_supervisor("s1", 1)
     wait_for("it is assigned", lambda: words in cluster.state.assignments())
     cluster.state.report(words, 1, Ending(kind, reason or ""))
     wait_for(f"it is {status}", lambda: cluster.statuses() == {"words": status})
@@ -365,16 +588,53 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
     cluster = make(storm_zookeeper_auth="txtopo:zookeeper-secret")
     cluster.root += "-locked"
     [nimbus] = cluster.start().nimbuses
-    nimbus.submit("words", settings={"shop.password": "open sesame", "shop.discount": "3"})
+    settings = {
+        "shop.password": "open sesame",
+        "fs.s3a.access.key": "open sesame",
+        "account.key": "open sesame",
+        "shop.passphrase": "open sesame",
+        "shop.pwd": "open sesame",
+        "private_key": "open sesame",
+    }
+    plain = {"shop.discount": "3", "shop.url": "jdbc:postgresql://shop:sesame-seeds@db/shop"}
+    words = nimbus.submit("words", settings=settings | plain).json()["id"]
+    with contextlib.closing(ClusterState(cluster.hosts, cluster.root, 10.0, "txtopo:zookeeper-secret")) as state:
+        state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 1))
+        wait_for("it is assigned", lambda: words in state.assignments())
+        state.report(words, 1, Ending(EndingKind.FAILED, "ValueError: 'open sesame' is wrong"))
+        wait_for("it has failed", lambda: nimbus.get("/api/v1/topology/words")["status"] == "FAILED")
     shown = nimbus.get("/api/v1/topology/words")
-    assert shown["settings"] == {"shop.password": "…", "shop.discount": "3"}
+    assert shown["settings"] == {
+        **dict.fromkeys(settings, "…"),
+        "shop.discount": "3",
+        "shop.url": "jdbc:postgresql://…@db/shop",
+    }
+    assert shown["reason"] == "ValueError: '…' is wrong"
     texts = [
         nimbus.client.get(path).text for path in ("/api/v1/topology/summary", "/metrics", "/api/v1/cluster/summary")
     ]
     nimbus.stop()
     for text in (*texts, nimbus.log.read_text()):
-        for secret in ("open sesame", TOKEN, "zookeeper-secret"):
+        for secret in ("open sesame", "sesame-seeds", TOKEN, "zookeeper-secret"):
             assert secret not in text
+
+
+def test_many_connections(make: Make) -> None:
+    """Many that say nothing take neither the lead, nor the places of users and followers, nor the disk."""
+    cluster = make(2, topology_min_replication_count=2, topology_max_replication_wait_time_sec=-1)
+    first, second = cluster.nimbuses
+    first.start(files_max=256).wait_until_up()
+    wait_for("it leads", lambda: first.leads)
+    second.start().wait_until_up()
+    term = cluster.state.epoch_version()
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(socket.create_connection(("127.0.0.1", first.port)))
+        answer = first.submit("words")
+        assert (answer.status_code, answer.json()["replicationCount"]) == (201, 2)
+        assert first.get("/api/v1/cluster/summary")["leader"] == first.address
+    assert cluster.state.epoch_version() == term
+    assert first.log.stat().st_size < 20_000
 
 
 def test_metrics(make: Make) -> None:

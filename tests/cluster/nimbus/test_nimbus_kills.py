@@ -17,7 +17,6 @@ from tests.cluster.relay import Relay
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
 from txtopo.cluster.client import ClusterClient
-from txtopo.cluster.decisions.assignment import Supervisor
 from txtopo.testing import ZooKeeperServer, running_ensemble, running_zookeeper
 
 pytestmark = pytest.mark.slow
@@ -122,7 +121,7 @@ def test_nimbus_that_is_started_again(make: Make) -> None:
     cluster = make().start()
     [nimbus] = cluster.nimbuses
     with Drivers(cluster):
-        cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 4))
+        cluster.add_supervisor("s1", 4)
         [words, _] = submitted(nimbus, "words", "doomed")
         wait_for("both are assigned", lambda: len(cluster.state.assignments()) == 2)
         before = cluster.state.assignments()[words]
@@ -323,7 +322,7 @@ def test_zookeeper_leader_that_is_killed(tmp_path: Path) -> None:
         Drivers(cluster),
     ):
         cluster.start()
-        cluster.state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 4))
+        cluster.add_supervisor("s1", 4)
         [words] = submitted(cluster.leader(), "words")
         before = wait_for("it is assigned", lambda: cluster.state.assignments().get(words))
         ensemble.leader().kill()

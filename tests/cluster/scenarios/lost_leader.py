@@ -19,7 +19,7 @@ import httpx
 
 from tests.cluster.nimbuses import Cluster, NimbusProcess, next_root, submitted, wait_for
 from tests.cluster.relay import Relay
-from txtopo.cluster.decisions.assignment import Heartbeat, Supervisor
+from txtopo.cluster.decisions.assignment import Heartbeat
 
 NAMES = ("one", "two", "three", "four")
 
@@ -106,7 +106,7 @@ class _Round:
     def _prepare(self, leader: NimbusProcess, others: list[NimbusProcess]) -> None:
         """Leave the leader with all code, and each of the others with one half of it."""
         state = self._cluster.state
-        state.announce_supervisor(Supervisor("s1", "127.0.0.1:1", 8))
+        self._cluster.add_supervisor("s1", 8)
         for place, (nimbus, relay) in enumerate(zip(self._cluster.nimbuses, self._relays, strict=True), start=1):
             nimbus.start(nimbus_address=relay.address).wait_until_up()
             wait_for(

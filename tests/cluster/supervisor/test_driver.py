@@ -112,6 +112,41 @@ def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "words.py").exists()
 
 
+HUNG = """
+import sys, threading, time
+from txtopo.cluster.decisions.assignment import Assignment
+from txtopo.cluster.driver import Launch, _Pulse
+from txtopo.cluster.state import ClusterState
+from txtopo.engine.control import RunControl
+
+hosts, root, topology = sys.argv[1:]
+launch = Launch("l1", Assignment(topology, 1, "s1", 0), "/code", hosts, root, heartbeat_secs=0.1)
+with _Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
+    print("it runs", flush=True)
+    time.sleep(10_000)
+"""
+
+
+def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
+    """A driver whose topology is started elsewhere ends within its grace, though its run hangs and it beats on."""
+    state = ClusterState(zookeeper.hosts, next_root(), 10.0)
+    term = state.begin_term("127.0.0.1:1", state.epoch_version())
+    assert term is not None
+    writes = LeaderWrites(state, term)
+    writes.start(WORDS)
+    writes.assign(Assignment(WORDS.id, 1, "s1", 0))
+    command = [sys.executable, "-c", HUNG, zookeeper.hosts, state.root, WORDS.id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"it runs\n"
+            writes.assign(Assignment(WORDS.id, 2, "s2", 0))
+            assert process.wait(60.0) == 1
+        finally:
+            process.kill()
+            state.close()
+
+
 WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.cluster.logs import log_to, rotate
+from txtopo.cluster.logs import Throttle, log_to, rotate
 
 LOG = logging.getLogger("txtopo.cluster.test")
 
@@ -154,3 +154,27 @@ def test_rotation_of_a_file_that_others_have_open(tmp_path: Path) -> None:
         other.write(b"d")
     assert path.read_bytes() == b"cd"
     rotate(tmp_path / "none.log", 1000)
+
+
+def test_same_warning_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A flood of one warning leaves twenty lines a minute, and the next one says how many it left out.
+
+    Other warnings are logged all the same; of what is no warning, and of what ends the process, nothing is left out.
+    """
+    now = 0.0
+    throttle = Throttle(lambda: now)
+    caplog.handler.addFilter(throttle)
+    try:
+        with caplog.at_level(logging.INFO, LOG.name):
+            for number in range(101):
+                now = 60.0 if number == 100 else 0.0
+                LOG.warning("no file is left: %d", number)
+                LOG.info("an event")
+                LOG.critical("the end")
+            LOG.warning("another one")
+    finally:
+        caplog.handler.removeFilter(throttle)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings[:20] == [f"no file is left: {number}" for number in range(20)]
+    assert warnings[20:] == ["no file is left: 100 (and 80 times before, which was not logged)", "another one"]
+    assert caplog.messages.count("an event") == caplog.messages.count("the end") == 101

@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import httpx
 import pytest
 
 from tests.cluster.nimbuses import QUICK, next_root, wait_for
@@ -22,6 +24,7 @@ from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState, LeaderWrites
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.supervisor import Supervisor, _Slot
+from txtopo.cluster.supervisor_api import SupervisorApi
 from txtopo.testing import ZooKeeperServer
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
@@ -62,9 +65,12 @@ class Place:
         self.supervisor.start()
         return self.supervisor
 
-    def run(self, name: str, slot: int = 0, text: str = FOR_EVER, status: Status = Status.ACTIVE) -> str:
+    def run(
+        self, name: str, slot: int = 0, text: str = FOR_EVER, status: Status = Status.ACTIVE, **settings: str
+    ) -> str:
         """Submit a topology of one module, and assign it to a slot."""
-        topology = Topology(f"{name}-{next(self._numbers)}-900", name, name, status, 900.0)
+        id_ = f"{name}-{next(self._numbers)}-900"
+        topology = Topology(id_, name, name, status, 900.0, settings=settings)
         with self.supervisor.store.draft() as draft:
             with zipfile.ZipFile(draft / ARCHIVE_NAME, "w") as archive:
                 archive.writestr("words.py", text)
@@ -84,6 +90,11 @@ class Place:
             return 0
         beat = self.state.heartbeat(found.assignment.topology, found.assignment.number)
         return beat.pid if beat is not None and beat.pid == folder.pid() else 0
+
+    def detail(self, topology: str) -> str:
+        """Return what the driver's heartbeat says in detail."""
+        beat = self.state.heartbeat(topology, 1)
+        return "" if beat is None else beat.detail
 
     def close(self) -> None:
         """End all drivers, the supervisor and the session."""
@@ -131,6 +142,19 @@ def test_death_is_noticed_at_once(place: Place, is_adopted: bool) -> None:
     wait_for("another one beats", lambda: place.driver() not in {0, pid})
 
 
+def test_code_that_is_damaged_meanwhile(place: Place) -> None:
+    """A driver is started from sound code only: a damaged copy is fetched again, and the topology does not fail."""
+    topology = place.run("words")
+    pid = wait_for("it beats", place.driver)
+    archive = place.supervisor.store.path(topology) / ARCHIVE_NAME
+    content = archive.read_bytes()
+    archive.write_bytes(b"?" * len(content))
+    os.kill(pid, signal.SIGKILL)
+    wait_for("it is fetched", lambda: place.supervisor.slots()[0].state is SlotState.FETCHING)
+    assert place.state.ending(topology, 1) is None
+    assert not archive.exists()
+
+
 def test_driver_that_hangs(place: Place) -> None:
     """One that is stopped, and so hears no SIGTERM, is ended by SIGKILL when it is not wanted."""
     topology = place.run("words")
@@ -148,6 +172,58 @@ def test_killed_topology_gets_no_driver(place: Place) -> None:
     wait_for("the other one beats", lambda: place.driver(1))
     assert place.supervisor.slots()[0].state is SlotState.EMPTY
     assert place.driver(0) == 0
+
+
+def test_code_for_others(place: Place) -> None:
+    """A supervisor gives the code that it has to those with the token, and none that is damaged."""
+    topology = place.run("words")
+    wait_for("it beats", place.driver)
+    path = place.supervisor.store.path(topology) / ARCHIVE_NAME
+    content = path.read_bytes()
+
+    def get(file: str, token: str = "token") -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(SupervisorApi(place.supervisor, "token").app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://supervisor") as client:
+                return await client.get(f"/api/v1/code/{file}", headers={"Authorization": f"Bearer {token}"})
+
+        return anyio.run(ask)
+
+    assert get(f"{topology}/{ARCHIVE_NAME}", "another").status_code == 401
+    assert get(f"{topology}/{ARCHIVE_NAME}").content == content
+    assert get(f"{topology}/other").status_code == 404
+    assert get(f"other-1-9/{ARCHIVE_NAME}").json()["error"] == "HTTPException"
+    path.write_bytes(b"?" * len(content))
+    assert get(f"{topology}/{ARCHIVE_NAME}").status_code == 404
+    assert not path.exists()
+
+
+def test_driver_whose_start_takes_too_long(place: Place) -> None:
+    """While it starts, its heartbeat says at what; stopped, the reason is told, and its log says where it hung."""
+    place.again(supervisor_worker_start_timeout_secs=8, supervisor_worker_start_retries=2)
+    topology = place.run("words")
+    wait_for("it says at what it is", lambda: "building the topology" in place.detail(topology))
+    wait_for("it says what came before", lambda: "did not run within" in place.detail(topology))
+    ending = wait_for("it is reported", lambda: place.state.ending(topology, 1))
+    assert "did not run within supervisor.worker.start.timeout.secs, 8 s" in ending.reason
+    assert "its last stage was: building the topology, for " in ending.reason
+    log = place.supervisor.log_path(topology)
+    assert log is not None
+    assert "the topology does not run after " in log.read_text()
+    assert "words.py" in log.read_text(), "the line that hangs"
+
+
+def test_secrets_in_what_a_driver_says(place: Place) -> None:
+    """Its last words are shown without the token, so they quote no secret; nor does its log."""
+    text = "raise ValueError('open sesame is wrong for jdbc:postgresql://shop:hunter2@db/shop')\n"
+    topology = place.run("words", text=text, shop_password="open sesame")
+    ending = wait_for("it keeps failing", lambda: place.state.ending(topology, 1))
+    log = place.supervisor.log_path(topology)
+    assert log is not None
+    for told in (ending.reason, log.read_text()):
+        assert "… is wrong for jdbc:postgresql://…@db/shop" in told
+        assert "open sesame" not in told
+        assert "hunter2" not in told
 
 
 def test_beat_of_an_earlier_launch(tmp_path: Path) -> None:

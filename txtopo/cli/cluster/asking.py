@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ from rich.table import Table
 from txtopo.cli.command import Command, format_option, needs_extra
 from txtopo.cli.settings import parse_pairs
 
-DEFAULT_CONFIG = Path("~/.txtopo/cluster.toml")
+DEV_FOLDER = "txtopo-cluster"
+_LINE_CHARACTERS_MAX = 160
+COMMANDS_CONFIG = "cluster.toml"
+"""The file that ``txtopo cluster dev`` writes into its folder, for commands."""
+
+_CONFIGS = (Path("~/.txtopo/cluster.toml"), Path(DEV_FOLDER, COMMANDS_CONFIG))
+"""The configurations of commands that are given none; the first one that exists."""
 
 
 def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +35,8 @@ def takes_cluster(function: Callable[..., Any]) -> Callable[..., Any]:
         "config_path",
         envvar="TXTOPO_CLUSTER_CONFIG",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help=f"A TOML file with nimbus.seeds and cluster.token.file; by default {DEFAULT_CONFIG} if it exists.",
+        help="A TOML file with nimbus.seeds and cluster.token.file; by default the first that exists of "
+        f"{' and '.join(map(str, _CONFIGS))}.",
     )
     @click.option("--seeds", metavar="HOST:PORT,…", help="Nimbuses to ask for the leader; overrides nimbus.seeds.")
     @functools.wraps(function)
@@ -44,10 +51,8 @@ def _client(path: Path | None, seeds: str | None) -> Iterator[Any]:
     with needs_extra("cluster"):
         from txtopo.cluster.client import ClusterClient  # noqa: PLC0415 - the extra's packages, when they are needed
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
-    default = DEFAULT_CONFIG.expanduser()
-    config = ClusterConfig.read(
-        path or (default if default.is_file() else None), {"nimbus.seeds": seeds} if seeds else {}
-    )
+    found = path or next((each for each in (path.expanduser() for path in _CONFIGS) if each.is_file()), None)
+    config = ClusterConfig.read(found, {"nimbus.seeds": seeds} if seeds else {})
     with ClusterClient(config["nimbus.seeds"], cluster_token(Path(config["cluster.token.file"]))) as client:
         yield client
 
@@ -56,15 +61,22 @@ Connect = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @click.command(name="list", cls=Command)
+@click.argument("name", required=False)
 @takes_cluster
 @format_option("text", "json")
-def list_command(connect: Connect, form: str) -> None:
-    """List the topologies of a cluster."""
+def list_command(connect: Connect, form: str, name: str | None) -> None:
+    """List the topologies of a cluster; or show all of the topology NAME, with the whole reason of a failure."""
     with connect() as client:
-        found = client.topologies()
+        found = client.topologies() if name is None else client.topology(name)
     if form == "json":
         click.echo(json.dumps(found))
-        return
+    elif name is None:
+        _print_list(found)
+    else:
+        _print_topology(found)
+
+
+def _print_list(found: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("NAME", "STATUS", "UPTIME", "SUPERVISOR", "STAGE", "PROGRESS"):
         table.add_column(name)
@@ -75,10 +87,48 @@ def list_command(connect: Connect, form: str) -> None:
             each["status"],
             f"{each['uptimeSeconds']} s",
             "" if place is None else f"{place['supervisor']}/{place['slot']}",
-            "" if beat is None else beat["stage"],
-            each["reason"] or _progress(beat),
+            _line(_stage(each)),
+            _line(each["reason"], f"txtopo list {each['name']}") if each["reason"] else _progress(beat),
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def _print_topology(found: dict[str, Any]) -> None:
+    place, beat = found["assignment"], found["heartbeat"]
+    lines = {
+        "name": found["name"],
+        "id": found["id"],
+        "topology": found["topologyId"],
+        "status": found["status"],
+        "reason": found["reason"] or "",
+        "stage": _stage(found),
+        "progress": _progress(beat),
+        "uptime": f"{found['uptimeSeconds']} s",
+        "supervisor": "" if place is None else f"{place['supervisor']}/{place['slot']}",
+        "code": f"{found['replicationCount']} copies; holders: {', '.join(found['holders']) or 'none'}",
+        "settings": ", ".join(f"{name}={value}" for name, value in found["settings"].items()),
+    }
+    for title, text in lines.items():
+        if text:
+            first, *more = text.splitlines()
+            click.echo("\n".join([f"{title:<10}  {first}", *(f"{'':<10}  {line}" for line in more)]))
+
+
+def _stage(topology: Mapping[str, Any]) -> str:
+    """Say what the driver does, or why there is none."""
+    beat = topology["heartbeat"]
+    if beat is not None:
+        return f"{beat['stage']}: {beat['detail']}" if beat.get("detail") else str(beat["stage"])
+    if topology["status"] not in {"ACTIVE", "INACTIVE", "REBALANCING"}:
+        return ""
+    return "no slot is free" if topology["assignment"] is None else "no heartbeat yet"
+
+
+def _line(text: str, whole_by: str = "") -> str:
+    """Return one line of a text; ``whole_by``: the command that prints all of it."""
+    lines = text.strip().splitlines() or [""]
+    line = lines[0] if len(lines[0]) <= _LINE_CHARACTERS_MAX else f"{lines[0][:_LINE_CHARACTERS_MAX]}…"
+    return line if line == text.strip() or not whole_by else f"{line} (all of it: {whole_by})"
 
 
 def _progress(beat: Any) -> str:

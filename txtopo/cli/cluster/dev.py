@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 import attrs
 import click
 
+from txtopo.cli.cluster.asking import COMMANDS_CONFIG, DEV_FOLDER
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
 from txtopo.cli.settings import parse_pairs
 
@@ -37,7 +40,7 @@ def cluster() -> None:
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default="txtopo-cluster",
+    default=DEV_FOLDER,
     show_default=True,
     help="Everything that the cluster keeps; start it there again, and it goes on.",
 )
@@ -66,17 +69,19 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     with needs_extra("cluster"):
         from txtopo.cluster.driver import child_environment  # noqa: PLC0415 - as above
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415 - the extra, when it is needed
-    values = parse_pairs(pairs)
-    config = ClusterConfig(values)  # finds mistakes now, not in each daemon
-    cluster_token(Path(config["cluster.token.file"]))
     folder = folder.absolute()
     seeds = ",".join(f"127.0.0.1:{port + number}" for number in range(nimbuses))
     shared = {
         "storm.zookeeper.servers": f"127.0.0.1:{zookeeper_port}",
         "nimbus.seeds": seeds,
+        "cluster.token.file": str(folder / "token"),
         "supervisor.stops.drivers": "true",
-        **values,
+        **parse_pairs(pairs),
     }
+    config = ClusterConfig(shared)  # finds mistakes now, not in each daemon
+    cluster_token(Path(config["cluster.token.file"]))
+    commands = folder / COMMANDS_CONFIG
+    write_config(commands, {name: shared[name] for name in ("nimbus.seeds", "cluster.token.file")})
     daemons = [
         _Daemon(kind, number, folder, {**shared, f"{kind}.port": str(first + number)}, child_environment())
         for kind, first, count in (("nimbus", port, nimbuses), ("supervisor", supervisor_port, supervisors))
@@ -84,7 +89,10 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
     ]
     with _stopped_by_signals(), contextlib.suppress(_Stop), _zookeeper(folder, zookeeper_port), _kept(daemons):
         _wait_until_up(daemons)
-        click.echo(f"the cluster runs: nimbus.seeds is {seeds}; its logs are in {folder}; Ctrl-C ends it")
+        click.echo(
+            f"the cluster runs: nimbus.seeds is {seeds}; commands take --config {commands}, by default if they run "
+            f"here; its logs are in {folder}; Ctrl-C ends it"
+        )
         while True:
             _look_after(daemons)
     click.echo("the cluster has ended")
@@ -109,9 +117,10 @@ class _Daemon:
 
     def start(self) -> None:
         """Start it."""
-        pairs = [f"--set={name}={value}" for name, value in self.settings.items()]
-        pairs.append(f"--set=storm.local.dir={self.folder / self.name}")
-        command = [sys.executable, "-P", "-m", "txtopo.cli", self.kind, *pairs]
+        # In a file: on a command line, everybody on the machine could read the credentials for ZooKeeper.
+        config = self.folder / f"{self.name}.toml"
+        write_config(config, {**self.settings, "storm.local.dir": str(self.folder / self.name)})
+        command = [sys.executable, "-P", "-m", "txtopo.cli", self.kind, "--config", str(config)]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
@@ -130,6 +139,20 @@ class _Daemon:
             port = self.settings[f"{self.kind}.port"]
             return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).is_success
         return False
+
+
+def write_config(path: Path, settings: Mapping[str, str]) -> None:
+    """Write settings of daemons or commands to a file that is for its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    text = "".join(f"{_quoted(name)} = {_quoted(value)}\n" for name, value in settings.items())
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as TOML; JSON's strings are such, but for one character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @contextlib.contextmanager

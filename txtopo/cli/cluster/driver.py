@@ -14,6 +14,7 @@ from txtopo.cli.command import Command, CommandLineError, YourCodeError
 from txtopo.cli.target import load_target
 from txtopo.cluster.driver import Loaded, build, kind_of, run_driver
 from txtopo.errors import TxtopoError
+from txtopo.secrecy import without_secrets
 
 
 @click.command(cls=Command, hidden=True)
@@ -43,7 +44,9 @@ def _checked(code: Path, settings: Mapping[str, str] | None) -> dict[str, Any]:
         try:
             loaded = build(code, Path(folder) / "code", load, settings)
         except (TxtopoError, CommandLineError, YourCodeError) as error:
-            return {"error": "SubmissionError", "errorMessage": error.message, "leader": None}
+            why = error.message
         except Exception as error:  # noqa: BLE001 - code of users: whatever it is, it does not build
-            return {"error": "SubmissionError", "errorMessage": f"{type(error).__name__}: {error}", "leader": None}
-        return {"topologyId": loaded.topology.id, "kind": kind_of(loaded.topology).value}
+            why = f"{type(error).__name__}: {error}"
+        else:
+            return {"topologyId": loaded.topology.id, "kind": kind_of(loaded.topology).value}
+        return {"error": "SubmissionError", "errorMessage": without_secrets(why, settings), "leader": None}

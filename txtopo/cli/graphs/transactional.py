@@ -14,6 +14,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
+from txtopo.secrecy import without_secrets
 from txtopo.topology.plan import Edge, Phase, Plan, PlannedComponent
 from txtopo.topology.probe import find_state_mistakes
 
@@ -222,8 +223,8 @@ def state_text(state: State) -> str:
 
 
 def address_of(state: State) -> str:
-    """Return the path of a state's table; empty for a state without one."""
-    return str(getattr(state, "path", ""))
+    """Return the path of a state's table, without secrets; empty for a state without one."""
+    return without_secrets(str(getattr(state, "path", "")))
 
 
 def states_of(plan: Plan, component: PlannedComponent) -> list[str]:

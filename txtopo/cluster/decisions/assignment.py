@@ -98,6 +98,7 @@ class Heartbeat:
         supervisor: the id of the supervisor that started it.
         pid: its process id.
         figures: numbers to show: transactions committed and the like.
+        detail: what it does at the moment, more exactly, and for how long; why earlier starts failed. To show.
     """
 
     launch: str
@@ -107,6 +108,7 @@ class Heartbeat:
     supervisor: str = ""
     pid: int = 0
     figures: dict[str, float] = attrs.field(factory=dict)
+    detail: str = ""
 
 
 class EndingKind(enum.Enum):

@@ -232,12 +232,14 @@ def due(topology: Topology, now: float) -> Event | None:
     return Event.REMOVE if topology.status is Status.KILLED else Event.DO_REBALANCE
 
 
-def looked_after(topology: Topology, *, is_held: bool, now: float, lost_secs: float) -> Topology:
+def looked_after(topology: Topology, *, is_held: bool, is_running: bool, now: float, lost_secs: float) -> Topology:
     """Return the record after a look at who holds the code; the same object if it changes nothing.
 
     Args:
         topology: the record.
         is_held: whether a live nimbus holds the topology's code.
+        is_running: whether its driver is alive. It needs the code no more, so it is left alone: its loss would only
+            be felt at the next start.
         now: the leader's wall-clock time, in seconds.
         lost_secs: after which time without a live holder the topology has failed.
     """
@@ -250,7 +252,7 @@ def looked_after(topology: Topology, *, is_held: bool, now: float, lost_secs: fl
         return topology
     if topology.code_lost_at is None:
         return attrs.evolve(topology, code_lost_at=now)
-    if now - topology.code_lost_at < lost_secs:
+    if is_running or now - topology.code_lost_at < lost_secs:
         return topology
     reason = f"no live nimbus has held its code for {lost_secs:g} s: start one that does, or submit again"
     failed = applied(topology, Request(Event.CODE_LOST, reason=reason), now)

@@ -108,6 +108,7 @@ class DriverSlot:
         failures: launches in a row that ended; the backoff grows with it.
         failed_starts: those of them that ended before the topology ran.
         until: when WAITING is over.
+        why: why the last driver was stopped or ended, if it was not the user's wish.
     """
 
     number: int
@@ -117,6 +118,7 @@ class DriverSlot:
     failures: int = 0
     failed_starts: int = 0
     until: float = 0.0
+    why: str = ""
 
 
 @attrs.frozen
@@ -133,6 +135,7 @@ class Seen:
         beat_age_secs: the time since its last heartbeat, by the supervisor's own clock; None before the first.
         cut_off_secs: how long ZooKeeper has not been reachable; 0 while it is.
         error: the last words of the driver, for reports.
+        detail: what the driver did last, as its heartbeat said.
     """
 
     now: float
@@ -144,6 +147,7 @@ class Seen:
     beat_age_secs: float | None = None
     cut_off_secs: float = 0.0
     error: str = ""
+    detail: str = ""
 
 
 @attrs.frozen
@@ -211,7 +215,10 @@ def step(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, 
         case SlotState.WAITING:
             if not _is_wanted(slot, seen):
                 return _emptied(slot, seen)
-            return _launched(slot, seen) if seen.now >= slot.until and not seen.cut_off_secs else (slot, [])
+            if seen.now < slot.until or seen.cut_off_secs:
+                return slot, []
+            # The code may have been damaged since: then it is fetched again.
+            return _fetching(attrs.evolve(slot, state=SlotState.FETCHING, since=seen.now), seen)
         case SlotState.ENDED:
             return (slot, []) if _is_wanted(slot, seen) else _emptied(slot, seen)
 
@@ -238,20 +245,31 @@ def _fetching(slot: DriverSlot, seen: Seen) -> tuple[DriverSlot, Sequence[Action
 def _with_process(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
     if not seen.is_process_alive:
         return _exited(slot, seen, limits)
-    is_slow = slot.state is SlotState.STARTING and seen.now - slot.since > limits.start_timeout_secs
-    is_silent = seen.beat_age_secs is not None and seen.beat_age_secs > limits.silence_secs
-    if (
-        not _is_wanted(slot, seen)
-        or (is_slow and not seen.has_run)
-        or is_silent
-        or seen.cut_off_secs > limits.isolation_secs
-    ):
-        return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now), [Terminate()]
+    why = _why_to_stop(slot, seen, limits)
+    if why is not None:
+        return attrs.evolve(slot, state=SlotState.STOPPING, since=seen.now, why=why), [Terminate()]
     if slot.state is SlotState.STARTING and seen.has_run:
         return attrs.evolve(slot, state=SlotState.RUNNING, since=seen.now, failed_starts=0), []
     if slot.state is SlotState.RUNNING and slot.failures and seen.now - slot.since > limits.backoff_reset_secs:
         return attrs.evolve(slot, failures=0), []
     return slot, []
+
+
+def _why_to_stop(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> str | None:
+    """Return why a driver must not go on, empty if it is not wanted any more; None if it may."""
+    if not _is_wanted(slot, seen):
+        return ""
+    if seen.cut_off_secs > limits.isolation_secs:
+        return f"ZooKeeper has been away for supervisor.isolation.secs, {limits.isolation_secs:g} s"
+    if seen.beat_age_secs is not None and seen.beat_age_secs > limits.silence_secs:
+        return f"the driver gave no sign of life for supervisor.worker.timeout.secs, {limits.silence_secs:g} s"
+    if slot.state is SlotState.STARTING and not seen.has_run and seen.now - slot.since > limits.start_timeout_secs:
+        last = f"its last stage was: {seen.detail}" if seen.detail else "it gave no sign of life"
+        return (
+            "the topology did not run within supervisor.worker.start.timeout.secs, "
+            f"{limits.start_timeout_secs:g} s; {last}"
+        )
+    return None
 
 
 def _stopping(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlot, Sequence[Action]]:
@@ -274,11 +292,13 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
         return ended, [Report(assignment, Ending(EndingKind.FINISHED)), CleanUp()]
     if seen.exit_status == DriverExit.BROKEN_RULE:
         return ended, [Report(assignment, Ending(EndingKind.FAILED, seen.error)), CleanUp()]
+    reason = seen.error or f"it exited with status {seen.exit_status}"
+    if slot.state is SlotState.STOPPING and slot.why:
+        reason = f"{slot.why}; {reason}"
     failures = slot.failures + 1
     has_run = seen.has_run or slot.state is SlotState.RUNNING
     failed_starts = 0 if has_run else slot.failed_starts + 1
     if failed_starts >= limits.retries_max:
-        reason = seen.error or f"it exited with status {seen.exit_status}"
         return ended, [Report(assignment, Ending(EndingKind.KEEPS_FAILING, reason)), CleanUp()]
     backoff_secs = min(limits.backoff_secs * 2 ** (failures - 1), limits.backoff_max_secs)
     if has_run and failures == 1:
@@ -290,6 +310,7 @@ def _exited(slot: DriverSlot, seen: Seen, limits: SlotLimits) -> tuple[DriverSlo
         failures=failures,
         failed_starts=failed_starts,
         until=seen.now + backoff_secs,
+        why=reason,
     )
     return waiting, [CleanUp()]
 

@@ -1,0 +1,96 @@
+"""Which connections a server keeps."""
+
+from __future__ import annotations
+
+from txtopo.connections import REQUEST_SECS, STALLED_SECS, Connection, Gate
+
+
+class Door:
+    """A gate of eight places, a clock, and what was closed."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.closed: list[str] = []
+        self.gate = Gate(8, lambda: self.now)
+
+    def enter(self, name: str, peer: str = "a") -> Connection | None:
+        """Let a connection in, a second after the one before."""
+        self.now += 1
+        return self.gate.enter(peer, lambda: self.closed.append(name))
+
+
+def test_one_peer_takes_half_of_all_places() -> None:
+    """One more connection of it closes the one that has been silent for longest; no other peer notices."""
+    door = Door()
+    assert door.enter("other", "b") is not None
+    for number in range(6):
+        assert door.enter(str(number)) is not None
+    assert door.closed == ["0", "1"]
+
+
+def test_many_peers_share_the_places() -> None:
+    """When all places are taken, the busiest peer gives one up."""
+    door = Door()
+    for number in range(3):
+        door.enter(f"a{number}", "a")
+    for peer in "bcdefg":
+        assert door.enter(peer, peer) is not None
+    assert door.closed == ["a0"]
+
+
+def test_idle_one_of_a_less_busy_peer() -> None:
+    """It gives way if all connections of the busiest peer are at work."""
+    door = Door()
+    for number in range(4):
+        entered = door.enter(f"a{number}", "a")
+        assert entered is not None
+        door.gate.works(entered)
+    for peer in "bcde":
+        door.enter(peer, peer)
+    assert door.enter("f", "f") is not None
+    assert door.closed == ["b"]
+
+
+def test_who_asks_for_something_keeps_its_place() -> None:
+    """What is under way is never closed for a newcomer; if everything is, the newcomer is refused."""
+    door = Door()
+    busy = [door.enter(str(number)) for number in range(4)]
+    for number, each in enumerate(busy):
+        assert each is not None
+        (door.gate.works if number % 2 else door.gate.awaits)(each)
+    assert door.enter("late") is None
+    assert not door.closed
+    assert busy[3] is not None
+    door.gate.idles(busy[3])
+    assert door.enter("later") is not None
+    assert door.closed == ["3"]
+
+
+def test_silence_ends_a_connection() -> None:
+    """A head that does not come, and a body or an answer that stalls; work may take as long as it likes."""
+    door = Door()
+    door.enter("silent", "a")
+    stalled, working = door.enter("stalled", "b"), door.enter("working", "c")
+    assert stalled is not None
+    assert working is not None
+    door.gate.awaits(stalled)
+    door.gate.works(working)
+    door.now += REQUEST_SECS
+    door.gate.sweep()
+    assert door.closed == ["silent"]
+    door.now += STALLED_SECS
+    door.gate.sweep()
+    door.now += 3600
+    door.gate.sweep()
+    assert door.closed == ["silent", "stalled"]
+
+
+def test_place_of_a_connection_that_is_gone() -> None:
+    """It is free again; to leave twice does nothing."""
+    door = Door()
+    for _ in range(100):
+        entered = door.enter("brief")
+        assert entered is not None
+        door.gate.leave(entered)
+        door.gate.leave(entered)
+    assert not door.closed

@@ -1,0 +1,132 @@
+"""What is hidden, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.cluster.settings import CLUSTER_SETTINGS
+from txtopo.config import SETTINGS
+from txtopo.secrecy import HIDDEN, is_secret, shown, without_secrets
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shop.password",
+        "shop.passwd",
+        "shop.passphrase",
+        "shop.pwd",
+        "dbPwd",
+        "db_pass",
+        "DB_PASSWORD",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.secret.key",
+        "fs.s3a.session.token",
+        "fs.azure.account.key.store.dfs.core.windows.net",
+        "account.key",
+        "AccountKey",
+        "private_key",
+        "privateKey",
+        "ssl.key",
+        "spark.ssl.keyPassword",
+        "sasl.jaas.config",
+        "basic.auth.user.info",
+        "Authorization",
+        "apiKey",
+        "api-key",
+        "AWS_ACCESS_KEY_ID",
+        "aws.credentials",
+        "sas",
+        "storm.zookeeper.auth",
+        "transactional.zookeeper.auth",
+    ],
+)
+def test_name_of_a_secret(name: str) -> None:
+    """Its value is hidden, whatever it looks like."""
+    assert shown(name, "plain") == HIDDEN
+
+
+def test_settings_of_txtopo() -> None:
+    """Of txtopo's own settings, the credentials are secrets, and nothing else is."""
+    secret = [name for name in (*SETTINGS, *CLUSTER_SETTINGS) if is_secret(name)]
+    assert secret == ["transactional.zookeeper.auth", "storm.zookeeper.auth"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shop.discount",
+        "author",
+        "authors",
+        "topology.message.timeout.secs",
+        "bypass",
+        "keyboard",
+        "monkey",
+        "passenger.count",
+        "compass",
+        "key",
+        "ssl.keystore.location",
+        "password.file",
+    ],
+)
+def test_name_that_only_looks_like_it(name: str) -> None:
+    """Its value is shown."""
+    assert shown(name, "plain") == "plain"
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("jdbc:postgresql://shop:hunter2@db:5432/x?ssl=true", "jdbc:postgresql://…@db:5432/x?ssl=true"),
+        ("postgres://shop:hun/te@r2@db/x", "postgres://…@db/x"),
+        ("https://hunter2token@host/x", "https://…@host/x"),
+        ("redis://:hunter2@host", "redis://…@host"),
+        ("https://host/x?user=me&password=hunter2&n=1", "https://host/x?user=me&password=…&n=1"),
+        ("https://s.blob.core.windows.net/c?sv=1&sig=hunter2%3D", "https://s.blob.core.windows.net/c?sv=1&sig=…"),
+        (
+            'org.apache.kafka.PlainLoginModule required username="me" password="hunter2 and more";',
+            'org.apache.kafka.PlainLoginModule required username="me" password="…";',
+        ),
+        ("AccountName=me;AccountKey=hunter2==;End=x", "AccountName=me;AccountKey=…;End=x"),
+        ("{'shop.pwd': 'hunter2', 'n': '1'}", "{'shop.pwd': '…', 'n': '1'}"),
+        (PEM, HIDDEN),
+        (f"Authorization: Bearer {JWT}", "Authorization: …"),
+        (JWT, HIDDEN),
+        ("AKIAIOSFODNN7EXAMPLE", HIDDEN),
+    ],
+)
+def test_value_that_holds_a_secret(value: str, left: str) -> None:
+    """The secret in it is hidden, whatever its name; the rest is shown."""
+    hidden = shown("shop.plain", value)
+    assert "hunter2" not in hidden
+    assert hidden.replace("Bearer …", "…").replace("… …", "…") == left
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "s3a://bucket/folder",
+        "abfss://container@account.dfs.core.windows.net/x",
+        "env:SHOP_PASSWORD",
+        "file:/etc/shop/password",
+        "127.0.0.1:2181,127.0.0.2:2181",
+        "me@example.com",
+        "KeyError: 'words'",
+        "AuthenticationException: the broker is away",
+        "a bearer of news",
+        'File "words.py", line 3, in key: value',
+    ],
+)
+def test_value_that_holds_none(value: str) -> None:
+    """It is shown as it is."""
+    assert shown("shop.place", value) == value
+
+
+def test_message_that_quotes_a_setting() -> None:
+    """Its secrets are hidden by their values, too; those of settings that are none stay."""
+    settings = {"shop.password": "open sesame", "shop.pin": "12", "shop.discount": "three", "shop.token": "env:TOKEN"}
+    message = "ValueError: 'open sesame' is wrong at 12 for three with env:TOKEN"
+    assert without_secrets(message, settings) == "ValueError: '…' is wrong at 12 for three with env:TOKEN"

@@ -1,0 +1,149 @@
+"""Which connections a server keeps: bounded in number, by peer and in all, and in time.
+
+A connection costs a file descriptor, and a process that has none left fails in everything else it does. So a server
+lets no client have more of them than it can spare, whoever the client is:
+
+1. A peer has half of all places open, and says nothing on any of them.
+2. One more connection of that peer comes. The one of it that has been silent for longest is closed for it. A client on
+   the same machine, which sends its request at once, is served; and so is every other peer.
+3. A connection on which nothing whole has come for its time is closed, whether anybody needs its place or not.
+
+What is under way is never closed for somebody else: if all places are taken by that, a newcomer is refused.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+CONNECTIONS_MAX = 512
+"""The most connections of a server, however many file descriptors its process may have."""
+
+REQUEST_SECS = 10.0
+"""How long a connection may take to send the head of a request, from its begin or from the last answer on."""
+
+STALLED_SECS = 30.0
+"""How long a request or an answer that has begun may make no progress because of the peer."""
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A connection that was let in.
+
+    Args:
+        peer: the address of the other side, without the port.
+        close: closes it at once; may be called on any thread.
+        since: when the server began to wait for the peer; None while it does not wait.
+        wait_secs: how long it waits.
+        is_idle: whether the peer has asked for nothing that is still to be done.
+    """
+
+    peer: str
+    close: Callable[[], object]
+    since: float | None
+    wait_secs: float = REQUEST_SECS
+    is_idle: bool = True
+
+
+class Gate:
+    """Lets connections in, and closes those that keep a place without need. Safe to use from several threads.
+
+    Args:
+        connections_max: how many there may be; of one peer, half of it.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, connections_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connections_max = connections_max
+        self._peer_max = max(1, connections_max // 2)
+        self._clock = clock
+        self._by_peer: dict[str, dict[Connection, None]] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, peer: str, close: Callable[[], object]) -> Connection | None:
+        """Let a connection in, and close another one for it if need be; None: there is no place for it."""
+        with self._lock:
+            own = self._by_peer.get(peer, {})
+            displaced: Connection | None = None
+            if len(own) >= self._peer_max:
+                displaced = _most_silent([own])
+            elif sum(map(len, self._by_peer.values())) >= self._connections_max:
+                displaced = _most_silent(sorted(self._by_peer.values(), key=len, reverse=True))
+            else:
+                return self._entered(peer, close)
+            if displaced is None:
+                return None
+            self._remove(displaced)
+            entered = self._entered(peer, close)
+        displaced.close()
+        return entered
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that is closed; a second call does nothing."""
+        with self._lock:
+            self._remove(connection)
+
+    def idles(self, connection: Connection) -> None:
+        """Wait for the next request on a connection. What comes of it in pieces does not renew the time."""
+        with self._lock:
+            connection.since, connection.wait_secs, connection.is_idle = self._clock(), REQUEST_SECS, True
+
+    def awaits(self, connection: Connection) -> None:
+        """Wait for the peer of a request that is under way: to send more, or to take more of the answer."""
+        with self._lock:
+            connection.since, connection.wait_secs, connection.is_idle = self._clock(), STALLED_SECS, False
+
+    def works(self, connection: Connection) -> None:
+        """Wait no more: it is this side that has to do something, for however long."""
+        with self._lock:
+            connection.since, connection.is_idle = None, False
+
+    def sweep(self) -> None:
+        """Close the connections whose time is over; call it again and again."""
+        now = self._clock()
+        with self._lock:
+            over = [
+                each
+                for connections in self._by_peer.values()
+                for each in connections
+                if each.since is not None and now - each.since > each.wait_secs
+            ]
+            for each in over:
+                self._remove(each)
+        for each in over:
+            each.close()
+
+    def _entered(self, peer: str, close: Callable[[], object]) -> Connection:
+        entered = Connection(peer, close, self._clock())
+        self._by_peer.setdefault(peer, {})[entered] = None
+        return entered
+
+    def _remove(self, connection: Connection) -> None:
+        own = self._by_peer.get(connection.peer, {})
+        own.pop(connection, None)
+        if not own:
+            self._by_peer.pop(connection.peer, None)
+
+
+def _most_silent(peers: Iterable[Mapping[Connection, None]]) -> Connection | None:
+    """Return the connection that has been idle for longest, of the first peer that has an idle one."""
+    for connections in peers:
+        idle = [each for each in connections if each.is_idle and each.since is not None]
+        if idle:
+            return min(idle, key=lambda each: each.since or 0.0)
+    return None
+
+
+def connections_max() -> int:
+    """Return how many connections a server of this process may have: half of the file descriptors, and not too many."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(2, min(CONNECTIONS_MAX, soft // 2))
+
+
+def backlog() -> int:
+    """Return how many connections may be accepted at once, before one of them is refused: so many come on top."""
+    return max(1, connections_max() // 4)

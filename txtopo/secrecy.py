@@ -1,0 +1,119 @@
+"""What is a secret, by its name or by its form. All that shows settings, or texts that may quote them, asks here.
+
+A name says that its value is one: ``shop.password``, ``fs.s3a.access.key``, ``dbPwd``. A value may also be one, or hold
+one, whatever its name: ``https://user:password@host``, a JAAS configuration, a private key in PEM. Of such a text only
+the secret is hidden. What is hidden by mistake costs a look elsewhere, so in doubt it is hidden.
+
+``env:NAME`` and ``file:PATH`` say where a secret is, and are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "…"
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SECRET_PART = re.compile(
+    r"passw|passphrase|passcode|pwd|secret|token|credential|auth(?!or(?!i))|jaas|signature|cookie"
+    r"|(?:access|account|api|encryption|master|private|shared|signing|storage)key"
+)
+_SECRET_WORDS = frozenset({"pass", "pw", "pin", "sas", "jwt", "pem", "creds", "salt", "dsn", "otp", "sig"})
+_KEYS = frozenset({"key", "keys"})
+"""Secrets at the end of a name, as in ``ssl.key``; but not by themselves: ``key`` is a table's, say."""
+
+_WHERE_OR_HOW = frozenset(
+    [
+        "location",
+        "path",
+        "file",
+        "dir",
+        "provider",
+        "class",
+        "type",
+        "mechanism",
+        "secs",
+        "ms",
+        "bytes",
+        "max",
+        "field",
+        "fields",
+        "column",
+        "error",
+        "exception",
+    ]
+)
+"""Last words of names that say where or how, not what; or of what has gone wrong."""
+
+_SHORTEST_SECRET = 4
+"""Shorter values are not searched for in texts, where they would hide ordinary words."""
+
+_ASSIGNED = r"""(?P<before>['"]?\s*[=:]\s*)(?P<quote>["']?)"""
+_NAMED = re.compile(
+    r"(?P<name>[A-Za-z_][\w.\-]{0,200})"
+    + _ASSIGNED
+    + r"(?P<value>(?<=[\"'])(?:[^\"'\\]|\\.)+|(?<![\"'])[^\s\"'&;,)}\]]+)"
+)
+"""``name=value``, ``"name": "value"`` and the like, as in JAAS, connection strings, queries and printed settings."""
+
+_FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"-----BEGIN ([A-Z0-9 ]*)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), HIDDEN),
+    # In "user:password@host" both go; a password may hold "/" or "@". A container of Azure's stands before an "@", too.
+    (re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.\-]*://)[^\s/@:\"'<>]*:[^\s\"'<>]*@"), rf"\g<scheme>{HIDDEN}@"),
+    (re.compile(r"(?P<scheme>\b(?!abfss?:|wasbs?:)[a-zA-Z][\w+.\-]*://)[^\s/@:\"'<>?#]+@"), rf"\g<scheme>{HIDDEN}@"),
+    (re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{4,}\.[\w\-]*"), HIDDEN),
+    (re.compile(r"(?i)\b(?P<kind>bearer|basic|digest)\s+(?=\S*\d|\S{20})[\w.~+/=\-]{8,}"), rf"\g<kind> {HIDDEN}"),
+    (
+        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w\-]{10,}|\bsk-[\w\-]{20,}"),
+        HIDDEN,
+    ),
+)
+"""Texts that are secrets, or hold one, by their form: PEM, URLs, JWT, HTTP's headers, and what clouds hand out."""
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting's value is a secret, by its name."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or words[-1] in _WHERE_OR_HOW:
+        return False
+    if not _SECRET_WORDS.isdisjoint(words) or (len(words) > 1 and words[-1] in _KEYS):
+        return True
+    return _SECRET_PART.search("".join(words)) is not None
+
+
+def is_reference(value: object) -> bool:
+    """Whether a value only says where a secret is: ``env:NAME`` or ``file:PATH``."""
+    return isinstance(value, str) and value.startswith(("env:", "file:"))
+
+
+def shown(name: str, value: Any) -> Any:
+    """Return a setting's value for people: hidden if it is a secret; a text without the secrets in it."""
+    if is_reference(value):
+        return value
+    if is_secret(name):
+        return HIDDEN
+    return without_secrets(value) if isinstance(value, str) else value
+
+
+def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> str:
+    """Return a text for people, such as an error's message, without the secrets in it.
+
+    Args:
+        text: may quote anything.
+        settings: may be quoted in it; their secrets are hidden wherever they stand.
+    """
+    for name, value in (settings or {}).items():
+        secret = str(value)
+        if len(secret) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value):
+            text = text.replace(secret, HIDDEN)
+    for form, replacement in _FORMS:
+        text = form.sub(replacement, text)
+    return _NAMED.sub(_without_value, text)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    if not is_secret(match["name"]) or is_reference(match["value"]) or match["value"].startswith(HIDDEN):
+        return match[0]
+    return f"{match['name']}{match['before']}{match['quote']}{HIDDEN}"
