@@ -11,7 +11,6 @@ import reprlib
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -100,7 +99,7 @@ class _DeltaSink(RichBolt):
         """Write what is left: its roots are pending, and nobody would be told of them."""
         rows, _ = self._take_gathered()
         if len(rows):
-            self._write_what_fits(rows)
+            self._write_what_fits(rows, {})
 
     @abstractmethod
     def _write(self, rows: pa.Table) -> None:
@@ -109,15 +108,19 @@ class _DeltaSink(RichBolt):
     def _flush(self) -> None:
         rows, tuples = self._take_gathered()
         if tuples:
-            self._context.offload(lambda: self._write_what_fits(rows), lambda done: self._written(done, tuples))
+            refused: dict[int, Exception] = {}
+            self._context.offload(
+                lambda: self._write_what_fits(rows, refused),
+                lambda done: self._written(done.exception(), refused, tuples),
+            )
 
-    def _write_what_fits(self, rows: pa.Table) -> dict[int, Exception]:
+    def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
         """Write rows; if the table refuses some of them, divide them until these are found, and write the others.
 
-        Returns:
-            The positions of the rows that were refused, and why.
+        Args:
+            rows: the rows.
+            refused: takes the positions of the rows that the table refuses, and why.
         """
-        refused: dict[int, Exception] = {}
         divisions = 0
         parts = [(0, len(rows))]
         while parts:
@@ -133,15 +136,11 @@ class _DeltaSink(RichBolt):
                     divisions += 1
                     middle = (start + end) // 2
                     parts += [(middle, end), (start, middle)]
-        return refused
 
-    def _written(self, done: Future[dict[int, Exception]], tuples: Sequence[Tuple]) -> None:
-        error = done.exception()
-        if error is None:
-            refused = done.result()
-            causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
-        else:
-            refused, causes = {}, {"": error}
+    def _written(self, error: BaseException | None, refused: Mapping[int, Exception], tuples: Sequence[Tuple]) -> None:
+        causes: dict[str, BaseException] = {str(each).partition("\n")[0]: each for each in refused.values()}
+        if error is not None:
+            causes = {"": error}
         for cause in causes.values():
             self._collector.report_error(cause)
         for position, each in enumerate(tuples):
