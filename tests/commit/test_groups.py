@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import pytest
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -12,6 +13,7 @@ from tests.acceptance.topologies import CountTuples
 from tests.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
+from txtopo.errors import ClusterError, FailedException, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.testing.inline import run_inline
@@ -117,3 +119,27 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     run_inline(builder.build(), Config(group_transactions_max=1))
     assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
     assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
+@pytest.mark.parametrize("step", ["group.stage", "group.journal", "group.begin", "group.commit", "table.maintain"])
+def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
+    """Whatever it is: no run waits for a group whose commit has ended with it, and the next run goes on."""
+    place, raised = Place(tmp_path), []
+
+    def handler(name):
+        if name == f"{step}.before" and not raised:
+            raised.append(error("out of the blue"))
+            raise raised[0]
+
+    is_retried = error is FailedException and step in {"group.stage", "table.maintain"}
+    with armed(handler):
+        if is_retried:
+            place.run()
+        else:
+            with pytest.raises(error, match="out of the blue") as caught:
+                place.run()
+            assert caught.value is raised[0]
+    place.run()
+    place.check_totals()

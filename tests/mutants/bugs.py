@@ -198,6 +198,14 @@ BUGS = (
         tests=("tests/commit/test_groups.py",),
     ),
     Bug(
+        "a run that waits for a group whose commit has failed",
+        "txtopo/commit/groups.py",
+        "return [*events, GroupEnded(group_id)]",
+        "return events if any(isinstance(event, RuleBroken) for event in events) else [*events, GroupEnded(group_id)]",
+        subjects=(),
+        tests=("tests/commit/test_groups.py",),
+    ),
+    Bug(
         "staged writes that stay",
         "txtopo/commit/groups.py",
         "                    state.discard_staged()\n",
