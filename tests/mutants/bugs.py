@@ -264,9 +264,10 @@ BUGS = (
     ),
     Bug(
         "a failed commit phase leaves its writes",
-        "txtopo/commit/write_buffer.py",
-        "            self._own.clear()\n            self._own_rows.clear()\n            self._own_rows_to_write.clear()\n",
-        "            self.finish()\n",
+        "txtopo/commit/phases.py",
+        "            view.discard()\n",
+        "            view.finish()\n",
+        tests=("tests/commit/test_groups.py",),
     ),
     Bug(
         "a single key does not see an earlier transaction of the group",
