@@ -75,6 +75,9 @@ def test_a_coordinator_that_lost_its_lead_wrote():
     parts = [part(1, 0, group(1, 1, "t"), group(2, 2, "t")), part(2, 2, t=2)]
     text = found(parts, history(marker(1), write(1), marker(2, 1), write(2, epoch=1)))
     assert text == ["transaction 2, state 't', table version 4: a coordinator of epoch 1 wrote it after one of epoch 2"]
+    later = [part(2, 0, group(1, 1, "t", epoch=2))]
+    text = found(later, history(write(1, epoch=1)))
+    assert text == ["transaction 1, state 't', table version 1: epoch 2 entered it, but epoch 1 wrote it"]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,7 @@ TWO = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 4, t=4)]
         ([write(2), write(4), write(5)], "transaction 5, state 't', table version 3: the table went to 5, but no group"),
         ([write(2), write(4), marker(2, 3)], "transaction 3, state 't', table version 3: its last transaction is 3"),
         ([write(2, put=2), write(4)], "the journal records 1 rows put, but the table gained 2"),
+        ([write(2), write(4, put=0)], "the journal records 1 rows put, but the table gained 0"),
         ([write(2), write(4, removed=1)], "the journal records 0 keys removed, but the table lacks 1"),
         ([write(2), write(4, low=2)], "a row has transaction 2, but the group begins at 3"),
         ([write(2, put_high=3), write(4)], "a row has transaction 3, but the table is at 2"),
