@@ -75,6 +75,9 @@ def test_a_coordinator_that_lost_its_lead_wrote():
     parts = [part(1, 0, group(1, 1, "t"), group(2, 2, "t")), part(2, 2, t=2)]
     text = found(parts, history(marker(1), write(1), marker(2, 1), write(2, epoch=1)))
     assert text == ["transaction 2, state 't', table version 4: a coordinator of epoch 1 wrote it after one of epoch 2"]
+    later = [part(2, 0, group(1, 1, "t", epoch=2))]
+    text = found(later, history(write(1, epoch=1)))
+    assert text == ["transaction 1, state 't', table version 1: epoch 2 entered it, but epoch 1 wrote it"]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,8 @@ def test_what_a_new_coordinator_found():
     assert "belongs to incarnation 'b'" in found([part(1, 0), part(2, 0, incarnation="b")], {})[0]
     fell = [part(1, 0, group(1, 1)), part(2, 1), part(3, 0)]
     assert "transaction 1: epoch 3 found 0 committed, but epoch 2 had found 1" in found(fell, {})
+    assert found([part(2, 0), part(2, 0)], {}) == ["epoch 2 follows epoch 2: epochs do not rise"]
+    assert found([part(2, 0), part(1, 0)], {}) == ["epoch 1 follows epoch 2: epochs do not rise"]
 
 
 def test_attempts_that_do_not_rise():
@@ -122,6 +127,8 @@ def test_attempts_that_do_not_rise():
     assert "transaction 1: attempt 1, epoch 1, was entered by epoch 2" in found(
         [part(1, 0, group(1, 1)), part(2, 0, again)], {}
     )
+    dropped = [part(1, 0, group(1, 1, epoch=2)), part(3, 0)]
+    assert found(dropped, {}) == ["transaction 1: attempt 1, epoch 2, was entered by epoch 1"]
     tries = [part(1, 0, group(1, 1), attrs.evolve(group(1, 1)))]
     assert "transaction 1: attempt 1, epoch 1, follows attempt 1, epoch 1: attempts do not rise" in found(tries, {})
 
@@ -154,6 +161,7 @@ TWO = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 4, t=4)]
         ([write(2), write(4), write(5)], "transaction 5, state 't', table version 3: the table went to 5, but no group"),
         ([write(2), write(4), marker(2, 3)], "transaction 3, state 't', table version 3: its last transaction is 3"),
         ([write(2, put=2), write(4)], "the journal records 1 rows put, but the table gained 2"),
+        ([write(2), write(4, put=0)], "the journal records 1 rows put, but the table gained 0"),
         ([write(2), write(4, removed=1)], "the journal records 0 keys removed, but the table lacks 1"),
         ([write(2), write(4, low=2)], "a row has transaction 2, but the group begins at 3"),
         ([write(2, put_high=3), write(4)], "a row has transaction 3, but the table is at 2"),
@@ -193,6 +201,11 @@ def test_a_group_in_flight():
     assert (report.findings, report.in_flight, report.last, report.groups) == ([], (3, 4), 2, 1)
     assert audit(parts, history(write(2), write(4))).in_flight is None
     assert audit([part(1, 0, group(1, 2))], history()).in_flight == (1, 2)
+    two = part(1, 0, group(1, 2, "t", "u"), u=None)
+    two = attrs.evolve(two, header=attrs.evolve(two.header, tables={n: JournalTable(n, "identity") for n in "tu"}))
+    behind = attrs.evolve(history()["t"], state="u")
+    report = audit([two], {**history(write(2)), "u": behind})
+    assert (report.findings, report.in_flight) == ([], (1, 2))
 
 
 def test_histories_that_begin_late():
@@ -225,6 +238,20 @@ def test_repairs():
     assert found(parts, history(*versions, foreign, taken_back, write(6, 4))) == []
     wrong = attrs.evolve(rollback, changes=RowChanges(0, None, None, 0, ("x became y",)))
     assert "x became y" in found(parts, history(*versions[:4], wrong, write(6, 4)))[0]
+
+
+def test_a_repair_explains_nothing_that_came_later():
+    """What a later coordinator has lost, or found committed, is found, although a repair rolled back before it."""
+    rollback = TableVersion(0, 2, 2, "WRITE", touches=True, is_rollback=True, changes=RowChanges(0, None, None, 0))
+    versions = history(write(2), write(4), rollback)
+    before = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 2, t=2)]
+    assert found(before, versions) == []
+    void = [part(3, 2, group(3, 3, "t", epoch=3), group(4, 4, "t", epoch=3), t=2), part(4, 2, t=2)]
+    assert "but after it group 3 to 3 and further groups were entered" in found([*before, *void], versions)[0]
+    assert any(
+        "epoch 3 found 1 committed, but epoch 2 had found 2" in text
+        for text in found([*before, part(3, 1, t=1)], versions)
+    )
 
 
 WITHOUT = "without this state, so the table lacks their part, and nothing says so"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import operator
 
+import pytest
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaState, SqliteStore
+from state import DeltaRows, DeltaState, SqliteStore
 from tests.acceptance.topologies import CountTuples
 from tests.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
+from txtopo.errors import ClusterError, FailedException, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.testing.inline import run_inline
@@ -117,3 +120,58 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     run_inline(builder.build(), Config(group_transactions_max=1))
     assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
     assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS
+
+
+class Fails(BatchBolt, ICommitter):
+    """Adds a row, and one to a count; then each transaction but the first one fails once."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.attempt = attempt
+        self.rows, self.folded = context.state("rows"), context.state("folded")
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        self.rows.append([(self.attempt.txid,)])
+        self.folded.multi_reduce({"n": 1}, operator.add)
+        if self.attempt.txid > 1 and self.attempt.attempt == 1:
+            raise FailedException("once")
+
+
+def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
+    """Neither those it has added nor those it has folded, although the transactions before it in its group are."""
+    builder = TransactionalTopologyBuilder("fails", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
+    builder.set_committer_bolt("fails", Fails()).global_grouping("spout")
+    rows = DeltaRows(tmp_path / "rows", Fields("n: long"))
+    folded = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: long"))
+    builder.set_state("rows", rows)
+    builder.set_state("folded", folded)
+    report = run_inline(builder.build(), Config(max_spout_pending=TRANSACTIONS))
+    assert report.failures == TRANSACTIONS - 1
+    assert sorted(rows.snapshot()["n"].to_pylist()) == list(range(1, TRANSACTIONS + 1))
+    assert folded.snapshot()["n"].to_pylist() == [TRANSACTIONS]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
+@pytest.mark.parametrize("step", ["group.stage", "group.journal", "group.begin", "group.commit", "table.maintain"])
+def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
+    """Whatever it is: no run waits for a group whose commit has ended with it, and the next run goes on."""
+    place, raised = Place(tmp_path), []
+
+    def handler(name):
+        if name == f"{step}.before" and not raised:
+            raised.append(error("out of the blue"))
+            raise raised[0]
+
+    is_retried = error is FailedException and step in {"group.stage", "table.maintain"}
+    with armed(handler):
+        if is_retried:
+            place.run()
+        else:
+            with pytest.raises(error, match="out of the blue") as caught:
+                place.run()
+            assert caught.value is raised[0]
+    place.run()
+    place.check_totals()

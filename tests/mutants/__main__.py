@@ -27,7 +27,8 @@ from tests.simulation.test_schedules import FAST_SEEDS
 ROOT = Path(__file__).resolve().parents[2]
 FAST = "not spark and not slow"
 FOLDERS = ("txtopo", "state", "spouts", "committers", "examples", "tests")
-TIMEOUT_SECS = 300
+TEST_TIMEOUT_SECS = 200
+TIMEOUT_SECS = 600
 
 
 @attrs.frozen
@@ -66,6 +67,8 @@ def judge(bug: Bug, seeds: int, markers: str = "") -> Verdict:
         with mutated(bug) as folder:
             for catcher, detail in _hunt(bug, folder, seeds, markers):
                 return Verdict(catcher, detail, time.monotonic() - started)
+    except subprocess.TimeoutExpired as hang:  # the time limit of a test could not end it
+        return Verdict("time limit", f"it hangs for {hang.timeout:g} s", time.monotonic() - started)
     except AssertionError as error:
         return Verdict(None, str(error), time.monotonic() - started)
     return Verdict(None, "it survived", time.monotonic() - started)
@@ -94,7 +97,8 @@ def _hunt(bug: Bug, folder: Path, seeds: int, markers: str) -> Iterator[tuple[st
             if result["violation"] is not None:
                 yield "simulator", f"seed {result['seeds']} of {result['subject']!r}: {result['violation'][:90]}"
     if bug.tests:
-        found = _run(folder, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", markers, *bug.tests)
+        limit = f"--timeout={TEST_TIMEOUT_SECS}"  # so a test that hangs has failed
+        found = _run(folder, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", limit, "-m", markers, *bug.tests)
         failed = re.search(r"^FAILED (\S+)", found.stdout, re.MULTILINE)
         if failed is not None:
             yield "tests", failed[1]

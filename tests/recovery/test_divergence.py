@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryStore, SqliteStore, read_table
+from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
 from tests.acceptance.topologies import counts_of
 from tests.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
@@ -18,8 +18,9 @@ from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, InternalError, LostLead
 from txtopo.failpoints import armed
 from txtopo.journal.journal import read_journal
-from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
 from txtopo.recovery.diagnosis import StartAnew
+from txtopo.recovery.divergence import CoordinatorRecord, DivergenceKind, find_misplaced
 from txtopo.recovery.recover import recover
 from txtopo.testing.inline import run_inline
 
@@ -648,3 +649,44 @@ def test_a_lead_that_is_lost_is_no_divergence(place):
     store.close()
     place.run()
     place.check_totals()
+
+
+# One table, compared with its record
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_same", "group", "last", "expected"),
+    [
+        (4, True, None, 4, None),
+        (4, True, None, 5, DivergenceKind.AHEAD),
+        (4, True, None, 3, DivergenceKind.BEHIND),
+        (4, True, None, None, DivergenceKind.BEHIND),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 4, None),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 6, None),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 5, DivergenceKind.BEHIND),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 7, DivergenceKind.AHEAD),
+        (4, True, GroupMark(5, 6, ("total",), (), None), 6, DivergenceKind.AHEAD),
+        (4, False, None, 4, DivergenceKind.OTHER_TABLE),
+        (4, False, None, None, DivergenceKind.OTHER_TABLE),
+        (None, False, None, 2, DivergenceKind.OTHER_TABLE),
+        (None, False, None, None, None),
+        (None, True, None, None, None),
+        (None, True, None, 1, DivergenceKind.AHEAD),
+    ],
+)
+def test_where_a_table_may_be(recorded, is_same, group, last, expected):
+    """At its last recorded write, or at the group in progress if that writes it; and it is the one recorded."""
+    state = MemoryState()
+    opened = state.open("t", "words", "i", 1)
+    if last is not None:
+        opened.write(last, {"a": opened.make_value(last, 1)})
+    mark = StateMark(opened.identity if is_same else "another", recorded)
+    record = CoordinatorRecord("t", "i", 1, CommittedMark(4, None, {"words": mark}), group)
+    assert [each.kind for each in find_misplaced(record, {"words": opened})] == [expected] * (expected is not None)
+
+
+def test_a_table_that_was_removed_after_its_first_transaction(place):
+    """One transaction is as much to lose as many."""
+    place.run(1)
+    shutil.rmtree(place.folder / "words")
+    refused(place, "'words'", "is gone", "last write at 1")

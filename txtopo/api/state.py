@@ -361,7 +361,13 @@ class OpenedState(ABC):
         """
 
     def maintain(self) -> None:
-        """Run table maintenance; called between writes. Does nothing by default."""
+        """Run table maintenance; called between writes, after the last one is committed. Does nothing by default.
+
+        Raises:
+            FailedException: it failed and the rows are unchanged. txtopo logs a warning and calls it again after a
+                later write; any other error stops the run.
+            LostLead: a newer epoch has fenced this one; nothing was done.
+        """
 
     def close(self) -> None:
         """Release resources. Does nothing by default."""

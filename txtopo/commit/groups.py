@@ -223,18 +223,20 @@ class GroupCommitter:
         writes: GroupWrites,
         fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
     ) -> list[Event]:
+        events: list[Event] = []
         try:
             self._write(group, writes, fingerprints)
+            events.append(Committed(tuple(assigned.attempt for assigned in group)))
+            with self._timed("upkeep"):
+                for state in self._states.values():
+                    self._maintain(state)
         except StopError as error:
             if isinstance(error, DivergenceError):
                 error.message += f"; the coordinator state is at transaction {self._committed.txid}"
-            return [Fenced(error)]
+            events.append(Fenced(error))
         except TxtopoError as error:
-            return [RuleBroken(error)]
-        with self._timed("upkeep"):
-            for state in self._states.values():
-                self._maintain(state)
-        return [Committed(tuple(assigned.attempt for assigned in group))]
+            events.append(RuleBroken(error))
+        return events
 
     def _write(
         self,

@@ -319,11 +319,8 @@ class TransactionView(StateView):
             self._is_over, self._at_hand = True, None
 
     def discard(self) -> None:
-        """Discard this transaction's writes."""
+        """End without a trace: only :meth:`finish` hands this transaction's writes to the group."""
         with self.lock:
-            self._own.clear()
-            self._own_rows.clear()
-            self._own_rows_to_write.clear()
             self._is_over, self._at_hand = True, None
 
     def _bare(self, value: Any) -> Any:

@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, assert_never
 
 import attrs
@@ -427,26 +427,32 @@ class RunLoop:
         return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
 
     def _commit(self, action: Commit) -> list[Event]:
-        committer = self._parts.committer
-        with self._committing():
-            try:
-                return committer.commit(
-                    action.group_id,
-                    action.group,
-                    self._load,
-                    self._fingerprints_of,
-                    self._commit_probe,
-                    self._threads.commit_phases,
-                )
-            except RuleError as error:
-                return [RuleBroken(error), GroupEnded(action.group_id)]
+        return self._guarded(
+            action.group_id,
+            lambda: self._parts.committer.commit(
+                action.group_id,
+                action.group,
+                self._load,
+                self._fingerprints_of,
+                self._commit_probe,
+                self._threads.commit_phases,
+            ),
+        )
 
     def _write_dead_letter(self, action: DeadLetter) -> list[Event]:
-        with self._committing():
-            try:
-                return self._parts.committer.write_dead_letter(action)
-            except RuleError as error:
-                return [RuleBroken(error), GroupEnded(action.group_id)]
+        return self._guarded(action.group_id, lambda: self._parts.committer.write_dead_letter(action))
+
+    def _guarded(self, group_id: int, commit: Callable[[], list[Event]]) -> list[Event]:
+        """Commit a group; whatever error stops the run, the core need not wait for the group's end."""
+        started = self._threads.now_secs()
+        try:
+            return commit()
+        except StopError:
+            raise  # as Fenced, which waits for no group
+        except TxtopoError as error:
+            return [RuleBroken(error), GroupEnded(group_id)]
+        finally:
+            self._counts.add_secs(commit=self._threads.now_secs() - started)
 
     def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
         with self._results_lock:
@@ -456,14 +462,6 @@ class RunLoop:
     def _fingerprints_of(self, attempt: TransactionAttempt) -> Fingerprints:
         with self._results_lock:
             return self._results[attempt].fingerprints
-
-    @contextlib.contextmanager
-    def _committing(self) -> Iterator[None]:
-        started = self._threads.now_secs()
-        try:
-            yield
-        finally:
-            self._counts.add_secs(commit=self._threads.now_secs() - started)
 
     # The end.
 
