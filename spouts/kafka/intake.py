@@ -196,6 +196,9 @@ class Intake:
     def left(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; those without anything to take are left out.
 
+        A span is empty if all that was left of its partition is gone and skipped: it is to be taken, or a run would
+        never reach its end, and nothing would tell of the loss.
+
         All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
 
         Raises:
@@ -240,8 +243,8 @@ class Intake:
         spans = {}
         for partition in self._partitions:
             start = max(self.taken[partition], self._first_kept.get(partition, 0))
-            end = self._end_of(partition)
-            if end > start:
+            end = max(start, self._end_of(partition))
+            if end > self.taken[partition]:
                 spans[partition] = Span(partition, start, min(end, start + self._options.records_max))
         return spans
 
