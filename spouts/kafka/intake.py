@@ -274,7 +274,7 @@ class Intake:
             if not self._is_first_look:
                 logger.info("new partitions: %s", ", ".join(map(str, new)))
             self.taken.update(first)
-        self._is_first_look = self._is_first_look and not partitions
+        self._is_first_look = False
         if self._options.on_lost is OnLostRecords.SKIP:
             self._skip_lost(partitions)
         self._partitions = partitions
@@ -309,11 +309,12 @@ class Intake:
         self._first_kept = found
 
     def _look(self, now: float) -> None:
-        self._ends = self._log.ends(self._partitions)
+        ends = self._log.ends(self._partitions)
         if self._options.until_end and self._last is None:
-            if len(self._ends) < len(self._partitions):
+            if len(ends) < len(self._partitions):
                 raise SourceFailure("a partition has no leader now")
-            self._last = dict(self._ends)
+            self._last = dict(ends)
+        self._ends = ends
         shorter = {}
         for partition, end in self._ends.items():
             if end < self.taken[partition]:
@@ -375,6 +376,10 @@ class Publisher:
         """Learn that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
         while self._begun and self._begun[0][0] < txid:
             _, self._due = self._begun.popleft()
+        self.publish_if_time()
+
+    def publish_if_time(self) -> None:
+        """Publish what is due, if it is time; also called while no transaction follows that would bring it along."""
         if self._due and self._now_secs() >= self._publish_at_secs:
             self.publish()
 

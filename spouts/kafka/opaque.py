@@ -115,6 +115,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
+        self._publisher.publish_if_time()
         if self._now_secs() < self._ready_at_secs:
             return False
         left = self.intake.transactions_left()

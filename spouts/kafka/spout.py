@@ -315,6 +315,7 @@ class _KafkaCoordinator(Coordinator):
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
+        self._publisher.publish_if_time()
         return bool(self.intake.left()) or self.intake.must_begin
 
     def is_exhausted(self) -> bool:

@@ -15,7 +15,7 @@ import cloudpickle
 import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
-from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, SHORTER_SECS
+from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from spouts.kafka.log import TopicPartition
 from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
 from txtopo import FailedException, Fields, ReportedFailedException
@@ -63,6 +63,8 @@ class Driven:
         self.txid += 1
         before, self.metadata = self.metadata, self.coordinator.initialize_transaction(self.txid, self.metadata)
         return self.spout.input_ranges(self.metadata, before)
+
+    take = begin
 
     def emit(self, task=0, tasks=1, tries=1):
         attempt = TransactionAttempt(self.txid, attempt_number(1, tries - 1))
@@ -155,12 +157,23 @@ def test_topics_that_match_a_pattern(world):
     assert driven.emit() == [("clicks-b", 0, 0), ("clicks-b", 0, 1)]
 
 
+def test_a_topic_that_comes_after_the_first_look(world):
+    """Begins at its beginning, also if there was no topic at all before it, whatever ``first_poll`` says."""
+    driven = Driven(world, "^clicks-.*", first_poll="latest")
+    assert not driven.coordinator.is_ready()
+    world.create_topic("clicks-a")
+    world.produce("clicks-a", [b"x"] * 2, 0)
+    driven.look_again()
+    assert driven.begin() == {"clicks-a-0": (0, 2)}
+
+
 @pytest.mark.parametrize(
     ("first_poll", "start"),
     [
         ("earliest", 2),
         (4_500, 4),
         (dt.datetime(1970, 1, 1, 0, 0, 8, tzinfo=dt.UTC), 7),
+        (dt.datetime(1970, 1, 1, 0, 0, 7, 1_000, tzinfo=dt.UTC), 7),
         ("group:stored", 5),
         ("group:unknown", 2),
     ],
@@ -332,6 +345,18 @@ def test_it_may_end_with_what_was_there(world):
     assert not Driven(world, until_end=True, txid=2, metadata=driven.metadata).coordinator.is_exhausted()
 
 
+def test_its_end_is_known_only_with_all_partitions(world):
+    """A partition without a leader at the first look is waited for, and not left out."""
+    for partition in (0, 1):
+        world.produce("t", [b"x"] * 2, partition)
+    world.set_led("t", 1, is_led=False)
+    driven = Driven(world, until_end=True)
+    with pytest.raises(FailedException, match="no leader"):
+        driven.coordinator.is_exhausted()
+    world.set_led("t", 1, is_led=True)
+    assert driven.begin() == {"t-0": (0, 2), "t-1": (0, 2)}
+
+
 def test_lag(world):
     """It is what no transaction has taken, of all partitions, as the last look has shown."""
     world.produce("t", [b"x"] * 15, 0)
@@ -343,6 +368,9 @@ def test_lag(world):
     driven.begin()
     assert driven.coordinator.lag() == 5
     driven.begin()
+    assert driven.coordinator.lag() == 0
+    world.topics["t"].logs[1].pop()  # a new leader that does not know all of it yet
+    assert not driven.coordinator.is_ready()
     assert driven.coordinator.lag() == 0
 
 
@@ -362,6 +390,38 @@ def test_offsets_are_published_after_their_commit(world):
     assert world.groups["shown"][TopicPartition("t", 0)] == 20
 
 
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_offsets_are_published_in_quiet_times(world, kind):
+    """The last ones do not wait for the next transaction, which may never come; and nothing is published twice."""
+    world.produce("t", [b"x"] * 10, 0)
+    driven = (Driven if kind == "transactional" else Opaque)(world, publish_group="shown")
+    for _ in range(2):
+        assert driven.coordinator.is_ready()
+        driven.take()
+        driven.coordinator.cleanup_before(driven.txid + 1)
+        world.produce("t", [b"x"] * 5, 0)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 10
+    driven.clock.now += PUBLISH_SECS
+    driven.coordinator.is_ready()
+    assert world.groups["shown"][TopicPartition("t", 0)] == 15
+    driven.clock.now += PUBLISH_SECS
+    driven.coordinator.is_ready()
+    driven.coordinator.close()
+    assert world.questions.count("store") == 2
+
+
+def test_offsets_of_an_attempt_that_was_replaced_are_not_published(world):
+    """What an opaque spout took in the attempt that was committed counts."""
+    opaque = Opaque(world, publish_group="shown")
+    world.produce("t", [b"x"] * 25, 0)
+    for _ in range(2):
+        opaque.take()
+    (key,) = opaque.metadata
+    opaque.coordinator.resume(1, {key: {"start": 0, "end": 4}})
+    opaque.coordinator.cleanup_before(2)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 4
+
+
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     """It is logged, and tried again."""
     world.produce("t", [b"x"] * 5, 0)
@@ -379,10 +439,17 @@ class Opaque:
     """An opaque spout that a test drives."""
 
     def __init__(self, world, topics="t", **options):
+        self.clock = Clock()
         self.spout = OpaqueInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
+        self.spout.options = attrs.evolve(self.spout.options, now_secs=self.clock)
         self.coordinator = self.spout.coordinator({}, PlainContext())
-        self.metadata = {}
+        self.txid, self.metadata = 0, {}
         self.coordinator.resume(0, {})
+
+    def take(self):
+        """Go on to the next transaction, and emit it."""
+        self.txid += 1
+        return self.emit()
 
     def emit(self, tries=1):
         """Emit a batch; return its tuples, and keep its metadata."""
@@ -394,7 +461,7 @@ class Opaque:
             metadata = emitter.emit_batch(attempt, collector, partition, self.metadata.get(key))
             if metadata is not None:
                 self.metadata[key] = metadata
-        self.coordinator.resume(1, self.metadata)
+        self.coordinator.resume(max(1, self.txid), self.metadata)
         return [tuple(values[1:]) for values in collector.tuples]
 
     @staticmethod
@@ -465,13 +532,11 @@ def test_opaque_pauses_while_nothing_can_be_read(world):
     """Empty transactions do not follow each other without a pause, which grows."""
     world.produce("t", [b"x"] * 15, 0)
     opaque = Opaque(world)
-    clock = Clock()
-    opaque.coordinator._now_secs = clock
     for txid, pause in ((1, 0.2), (2, 0.4)):
         assert opaque.coordinator.is_ready()
         opaque.coordinator.resume(txid, {})
         assert not opaque.coordinator.is_ready()
-        clock.now += pause
+        opaque.clock.now += pause
     assert opaque.coordinator.is_ready()
     assert len(opaque.emit()) == 10
     assert opaque.coordinator.is_ready()
