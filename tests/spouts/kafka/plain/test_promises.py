@@ -706,3 +706,25 @@ def test_restored_ranges_do_not_fill_the_limit():
     assert gap.offset == 0
     heir.ack([gap])
     assert [each.offset for each in [*heir.commit_step(), *heir.call(20)]] == [6]
+
+
+def test_a_topic_made_anew_while_it_runs():
+    """It is reported, and its records are emitted and committed; acks and failures of the former ones change nothing."""
+    log = filled(20)
+    rig = Rig(log, topics=TOPIC)
+    former = rig.call(20)
+    rig.ack(former[:12])
+    rig.fail(former[12:14])
+    rig.commit_step()
+    assert rig.committed() == 12
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC)
+    log.append(TOPIC, [("new", "new")] * 4)
+    emitted = [each for each in rig.call(15) if each.values[1] == "new"]
+    assert [each.offset for each in emitted] == [0, 1, 2, 3]
+    assert any("was made anew" in str(error) for error in rig.collector.errors)
+    rig.ack([each for each in former[14:] if each.offset > 13])
+    rig.fail(former[12:14])
+    rig.ack(emitted)
+    rig.commit_step()
+    assert rig.committed() == 4
