@@ -508,22 +508,23 @@ class KafkaSpout(Spout):
             self._report(error)
             return
         for partition, records in found.items():
-            held = self._held.get(partition)
-            if held is None:
-                continue
-            if records[0].offset < held.position:
-                held = self._begun_anew(held, records[0].offset)
-            for record in records:
-                self._moved(held, record.offset)
-                held.waiting.append(record)
-                held.position = record.offset + 1
-                held.head = max(held.head, held.position)
+            if partition in self._held:
+                self._take(self._held[partition], records)
         for partition in pollable:
             held = self._held.get(partition)
             if held is not None and held.position < held.head and not held.waiting:
                 self._moved(held, min(held.head, self._client.position(partition) or 0))
         if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and found:
             self._commit_before_emit()
+
+    def _take(self, held: _Held, records: Sequence[KafkaRecord]) -> None:
+        if records[0].offset < held.position:
+            held = self._begun_anew(held, records[0].offset)
+        for record in records:
+            self._moved(held, record.offset)
+            held.waiting.append(record)
+            held.position = record.offset + 1
+            held.head = max(held.head, held.position)
 
     def _begun_anew(self, before: _Held, offset: int) -> _Held:
         """Forget a partition whose log ended before what was read, so that the client has begun it again.

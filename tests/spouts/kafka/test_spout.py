@@ -17,10 +17,10 @@ import pytest
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from spouts.kafka.log import TopicPartition
-from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.memory_topics import InMemory, MemoryLog, MemoryTopics
 from txtopo import FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt, attempt_number
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.testing import PlainContext, RecordingCollector
 
 _numbers = itertools.count()
@@ -422,6 +422,16 @@ def test_offsets_of_an_attempt_that_was_replaced_are_not_published(world):
     assert world.groups["shown"][TopicPartition("t", 0)] == 4
 
 
+def test_offsets_of_what_an_earlier_run_began_are_published(world):
+    """When they are committed, though nothing new is there to take."""
+    world.produce("t", [b"x"] * 5, 0)
+    driven = Driven(world)
+    driven.begin()
+    later = Driven(world, txid=1, metadata=driven.metadata, publish_group="shown")
+    later.coordinator.cleanup_before(2)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 5
+
+
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     """It is logged, and tried again."""
     world.produce("t", [b"x"] * 5, 0)
@@ -555,6 +565,35 @@ def test_opaque_begins_once(world):
     later.coordinator.resume(1, opaque.metadata)
     assert later.coordinator.is_ready()
     assert later.emit() == [("t", 0, 3), ("t", 0, 4)]
+
+
+def test_opaque_keeps_the_key_of_a_partition(world):
+    """Over runs: under another one, where it ended would be found nowhere."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world)
+    opaque.take()
+    world.produce("t", [b"x"] * 2, 0)
+    later = Opaque(world)
+    later.txid, later.metadata = opaque.txid, dict(opaque.metadata)
+    later.coordinator.resume(1, later.metadata)
+    assert len(later.take()) == 2
+    assert later.metadata.keys() == opaque.metadata.keys()
+
+
+def test_opaque_does_not_leave_for_later_what_it_has_emitted_a_part_of(world, monkeypatch):
+    """The attempt fails: otherwise the part would be emitted again with the rest."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world)
+    assert opaque.coordinator.is_ready()
+    read = MemoryLog.read
+
+    def breaks_off(self, spans, on_lost):
+        yield from read(self, spans, on_lost)
+        raise SourceFailure("the leader is gone")
+
+    monkeypatch.setattr(MemoryLog, "read", breaks_off)
+    with pytest.raises(SourceFailure, match="the leader is gone"):
+        opaque.emit(tries=2)
 
 
 def test_opaque_refuses_a_topic_made_anew(world):
