@@ -1763,7 +1763,7 @@ BUGS = (
         "            if end > self.taken[partition]:",
         "            if end > start:",
         subjects=(),
-        tests=("tests/spouts/kafka/test_skipped.py",),
+        tests=("tests/spouts/kafka/test_spout.py",),
     ),
     Bug(
         "Kafka: a gap at the end of the input that no audit shows",
@@ -1771,7 +1771,7 @@ BUGS = (
         "if (before := _skipped_from(held, number, start)) < end",
         "if start < end and (before := start) < end",
         subjects=(),
-        tests=("tests/spouts/kafka/test_skipped.py",),
+        tests=("tests/spouts/kafka/test_spout.py",),
     ),
     Bug(
         "Kafka: offsets that wait for the next transaction to be published",
@@ -1899,7 +1899,7 @@ BUGS = (
         'has_moved = previous_metadata is None or start > previous_metadata["end"]',
         "has_moved = previous_metadata is None",
         subjects=(),
-        tests=("tests/spouts/kafka/test_skipped.py",),
+        tests=("tests/spouts/kafka/test_spout.py",),
     ),
     Bug(
         "Kafka, opaque: a part that is emitted again with the rest",

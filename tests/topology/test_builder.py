@@ -164,7 +164,7 @@ MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
     ),
     (
         "true tasks",
-        lambda b: b.set_bolt("a", Pass(), True).shuffle_grouping("spout"),  # noqa: FBT003 - that is the mistake
+        lambda b: b.set_bolt("a", Pass(), True).shuffle_grouping("spout"),
         ["'a'", "parallelism", "True"],
     ),
     (

@@ -345,6 +345,19 @@ def test_it_may_end_with_what_was_there(world):
     assert not Driven(world, until_end=True, txid=2, metadata=driven.metadata).coordinator.is_exhausted()
 
 
+def test_its_end_is_reached_if_all_that_was_left_is_gone(world):
+    """What is skipped is taken, by a transaction that says so."""
+    world.produce("t", [b"x"] * 5, 0)
+    world.delete_records("t", {0: 5})
+    driven = Driven(
+        world, until_end=True, on_lost="skip", metadata={"topics": {"t": {"id": "id-1", "partitions": [[0, 0, 2]]}}}
+    )
+    assert not driven.coordinator.is_exhausted()
+    assert driven.begin() == {"t-0": (2, 5)}
+    assert driven.emit() == []
+    assert driven.coordinator.is_exhausted()
+
+
 def test_its_end_is_known_only_with_all_partitions(world):
     """A partition without a leader at the first look is waited for, and not left out."""
     for partition in (0, 1):
@@ -523,6 +536,21 @@ def test_opaque_goes_on_where_the_log_begins(world, caplog):
         opaque.emit()
     assert opaque.emit(tries=2) == [("t", 0, 4), ("t", 0, 5)]
     assert "they are skipped" in caplog.text
+
+
+def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):
+    """What is gone is taken."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world, until_end=True)
+    opaque.take()
+    world.produce("t", [b"x"] * 3, 0)
+    later = Opaque(world, until_end=True)
+    later.metadata = dict(opaque.metadata)
+    later.coordinator.resume(1, later.metadata)
+    assert not later.coordinator.is_exhausted()
+    world.delete_records("t", {0: 8})
+    assert later.emit(tries=2) == []
+    assert later.coordinator.is_exhausted()
 
 
 def test_opaque_begins_no_more_transactions_than_there_are_records(world):
