@@ -196,6 +196,9 @@ class Intake:
     def left(self) -> dict[TopicPartition, Span]:
         """Return the spans of the next transaction, by partition; those without anything to take are left out.
 
+        A span is empty if all that was left of its partition is gone and skipped: it is to be taken, or a run would
+        never reach its end, and nothing would tell of the loss.
+
         All partitions are asked for their ends in one request, and only if nothing is left of the answer before.
 
         Raises:
@@ -240,8 +243,8 @@ class Intake:
         spans = {}
         for partition in self._partitions:
             start = max(self.taken[partition], self._first_kept.get(partition, 0))
-            end = self._end_of(partition)
-            if end > start:
+            end = max(start, self._end_of(partition))
+            if end > self.taken[partition]:
                 spans[partition] = Span(partition, start, min(end, start + self._options.records_max))
         return spans
 
@@ -271,7 +274,7 @@ class Intake:
             if not self._is_first_look:
                 logger.info("new partitions: %s", ", ".join(map(str, new)))
             self.taken.update(first)
-        self._is_first_look = self._is_first_look and not partitions
+        self._is_first_look = False
         if self._options.on_lost is OnLostRecords.SKIP:
             self._skip_lost(partitions)
         self._partitions = partitions
@@ -306,11 +309,12 @@ class Intake:
         self._first_kept = found
 
     def _look(self, now: float) -> None:
-        self._ends = self._log.ends(self._partitions)
+        ends = self._log.ends(self._partitions)
         if self._options.until_end and self._last is None:
-            if len(self._ends) < len(self._partitions):
+            if len(ends) < len(self._partitions):
                 raise SourceFailure("a partition has no leader now")
-            self._last = dict(self._ends)
+            self._last = dict(ends)
+        self._ends = ends
         shorter = {}
         for partition, end in self._ends.items():
             if end < self.taken[partition]:
@@ -372,6 +376,10 @@ class Publisher:
         """Learn that the transactions below ``txid`` are committed, and publish their offsets if it is time."""
         while self._begun and self._begun[0][0] < txid:
             _, self._due = self._begun.popleft()
+        self.publish_if_time()
+
+    def publish_if_time(self) -> None:
+        """Publish what is due, if it is time; also called while no transaction follows that would bring it along."""
         if self._due and self._now_secs() >= self._publish_at_secs:
             self.publish()
 

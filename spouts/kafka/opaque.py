@@ -115,6 +115,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
+        self._publisher.publish_if_time()
         if self._now_secs() < self._ready_at_secs:
             return False
         left = self.intake.transactions_left()
@@ -174,8 +175,9 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
             return None
         end = min(end, start + self._spout.options.records_max)
         if end <= start:
-            # Where it begins is durable, even if there is nothing yet.
-            return {"start": start, "end": start} if previous_metadata is None else None
+            # Where it begins is durable, even if there is nothing yet; so is that all that was left is gone.
+            has_moved = previous_metadata is None or start > previous_metadata["end"]
+            return {"start": start, "end": start} if has_moved else None
         share = KafkaShare(self._spout, log, {topic: identity}, attempt, collector)
         try:
             share.emit([Span(place, start, end)], self._format, _lost)

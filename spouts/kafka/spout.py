@@ -206,10 +206,10 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
         """Return the offsets of the transaction by ``topic-partition``."""
         del previous_metadata
         return {
-            f"{topic}-{number}": (_skipped_from(held, number, start), end)
+            f"{topic}-{number}": (before, end)
             for topic, held in metadata["topics"].items()
             for number, start, end in held["partitions"]
-            if start < end
+            if (before := _skipped_from(held, number, start)) < end
         }
 
     def input_skipped(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, Sequence[tuple[Any, Any]]]:
@@ -315,6 +315,7 @@ class _KafkaCoordinator(Coordinator):
         self._publisher.committed_before(txid)
 
     def is_ready(self) -> bool:
+        self._publisher.publish_if_time()
         return bool(self.intake.left()) or self.intake.must_begin
 
     def is_exhausted(self) -> bool:

@@ -280,6 +280,31 @@ def test_upsert(cluster: InlineCluster, tmp_path: Path) -> None:
     assert rows(tmp_path / "pages") == [("a", 2, 30), ("b", 5, 11), (None, 1, 1)]
 
 
+def test_upsert_of_equals(cluster: InlineCluster, tmp_path: Path) -> None:
+    """Of equal versions the first one stays, within a write too; a key without a value is a key as any other."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    sink = DeltaUpsertBolt(str(tmp_path / "pages"), KEY, VALUE, version="at", rows_max=3)
+    cluster.submit(topology(feeder, sink))
+    for number, values in enumerate(
+        [("a", 1, 10), ("a", 2, 10), (None, 3, 1), (None, 4, 2), (None, 5, 2), ("a", 6, 9)]
+    ):
+        feeder.feed(values, number)
+    tracker.assert_acked(*range(6))
+    assert rows(tmp_path / "pages") == [("a", 1, 10), (None, 4, 2)]
+
+
+def test_what_is_left_at_the_end(cluster: InlineCluster, tmp_path: Path) -> None:
+    """It is written before the bolt goes, although nobody asks for it any more."""
+    tracker = AckFailMapTracker()
+    feeder = feeder_of(tracker)
+    running = cluster.submit(topology(feeder, DeltaAppendBolt(str(tmp_path / "hits"), KEY + VALUE)))
+    feeder.feed(["a", 1, 10], "one")
+    running.tracked_wait()
+    running.stop(wait_secs=0)
+    assert rows(tmp_path / "hits") == [("a", 1, 10)]
+
+
 def test_upsert_by_several_tasks(cluster: InlineCluster, tmp_path: Path) -> None:
     """Tasks that write to one table at a time try again when they meet."""
     write_deltalake(str(tmp_path / "pages"), pa.table({"page": ["x"], "hits": [1], "at": [1]}))

@@ -65,6 +65,17 @@ def test_fields_without_types_take_any_value():
     assert opened.snapshot()["x"].to_pylist() == ["{1, 2}", "7"]
 
 
+def test_a_key_that_is_removed():
+    """It is gone, for everybody who looks; a snapshot from before still has it."""
+    state = MemoryState(WORD, COUNT)
+    opened = state.open("topology", "counts", "life", 1)
+    opened.write(1, {"a": TransactionalValue(1, 1), "b": TransactionalValue(1, 2)})
+    opened.write(2, {"a": None})
+    assert opened.multi_get(["a", "b"]) == [None, TransactionalValue(1, 2)]
+    assert list(state.items()) == ["b"]
+    assert state.snapshot(1).num_rows == 2
+
+
 def test_snapshots_go_back_a_bounded_way():
     """The oldest writes are forgotten, and a snapshot of them is refused rather than wrong."""
     opened = MemoryState(WORD, COUNT).open("topology", "counts", "life", 1)

@@ -168,6 +168,7 @@ def test_entries_are_bounded(state):
     assert called == []
     with pytest.raises(StateAccessError, match="holds 3 transactions, more than entries_max"):
         RotatingTransactionalState(state, "meta", entries_max=2)
+    assert RotatingTransactionalState(state, "meta", entries_max=3).has_cache(3)
 
 
 def test_other_data_among_the_txids_is_refused(state):

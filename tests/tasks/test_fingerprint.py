@@ -12,7 +12,7 @@ import pytest
 from txtopo import Fields, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk
-from txtopo.tasks.fingerprint import Tracer
+from txtopo.tasks.fingerprint import Tracer, joined
 
 SOURCE = TupleSource("spout", "default", 0, Fields("attempt", "a", "b"))
 
@@ -65,3 +65,35 @@ def test_values_without_bytes() -> None:
     """Dates have a checksum by what they print; objects that print their address have none."""
     assert checksum(("a", datetime.date(2026, 1, 1))) != checksum(("a", datetime.date(2026, 1, 2)))
     assert checksum(("a", object())) is None
+
+
+def traced(*tuples: tuple[int, Any]) -> Tracer:
+    """Return the traces of tuples, each of them of a task."""
+    tracer = Tracer()
+    for task, value in tuples:
+        tracer.trace("spout", task, Chunk(SOURCE, rows=[(TransactionAttempt(1, 1), value, value)]))
+    return tracer
+
+
+def test_tuples_that_tasks_have_swapped() -> None:
+    """It shows which task has emitted which tuples; in which order the tasks did makes no difference."""
+    tracers = traced((0, "a"), (1, "b")), traced((1, "b"), (0, "a")), traced((0, "b"), (1, "a"))
+    one, same, swapped = (each.fingerprints()["spout"] for each in tracers)
+    assert one == same
+    assert one != swapped
+
+
+def test_skipped_input_is_joined() -> None:
+    """All of it, of all tasks and slots, whether they have emitted tuples or not."""
+    tracers = traced((0, "a")), traced()
+    tracers[0].skip("spout", (("t-0", 0, 5),))
+    tracers[0].skip("spout", (("t-1", 0, 3),))
+    tracers[1].skip("spout", (("t-2", 1, 2),))
+    together = joined(each.fingerprints() for each in tracers)["spout"]
+    assert together.tuples == 1
+    assert together.skipped == (("t-0", 0, 5), ("t-1", 0, 3), ("t-2", 1, 2))
+
+
+def test_no_checksum_of_a_part() -> None:
+    """If the bytes of some tuples depend on the process, there is no checksum, whatever comes after them."""
+    assert traced((0, object()), (0, "a")).fingerprints()["spout"].checksum is None

@@ -72,6 +72,13 @@ class Frame(DataFrameBolt):
         return frame
 
 
+class OtherTyped(BatchBolt):
+    output_fields = Fields("attempt", "n: long")
+
+    def execute(self, tuple):
+        pass
+
+
 class Several(BatchBolt):
     def declare_output_fields(self, declarer):
         declarer.declare(Fields("attempt", "word"))
@@ -98,6 +105,12 @@ def _cycle(b: Builder) -> None:
 def _frame_below(b: Builder) -> None:
     b.set_committer_bolt("a", TypedBatch()).shuffle_grouping("spout")
     b.set_bolt("frame", Frame()).shuffle_grouping("a")
+
+
+def _frame_of_two(b: Builder) -> None:
+    b.set_bolt("a", TypedBatch()).shuffle_grouping("spout")
+    b.set_bolt("b", OtherTyped()).shuffle_grouping("spout")
+    b.set_bolt("frame", Frame()).shuffle_grouping("a").shuffle_grouping("b")
 
 
 MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
@@ -150,6 +163,11 @@ MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
         ["'a'", "parallelism", "0"],
     ),
     (
+        "true tasks",
+        lambda b: b.set_bolt("a", Pass(), True).shuffle_grouping("spout"),
+        ["'a'", "parallelism", "True"],
+    ),
+    (
         "text tasks",
         lambda b: b.set_bolt("a", Pass(), "3").shuffle_grouping("spout"),
         ["'a'", "parallelism", "'3'"],
@@ -187,6 +205,7 @@ MISTAKES: list[tuple[str, Callable[[Builder], object], list[str]]] = [
         ["'a'", "CustomStreamGrouping"],
     ),
     ("frame below a committer", _frame_below, ["'frame'", "committer"]),
+    ("frame of two kinds", _frame_of_two, ["'frame'", "different fields"]),
 ]
 
 

@@ -124,7 +124,8 @@ class KafkaSpout(Spout):
     - Message ids carry the assignment's epoch; the TIMESTAMP strategies work; delays saturate; nothing is shared
       between spouts; and a commit that fails is reported and made again, with every guarantee.
     - A committed offset outside the log (records deleted by retention, a topic made anew) is reported, and
-      reading begins at the log's beginning.
+      reading begins at the log's beginning. If a log ends before the next offset to read while it runs, that is
+      reported, and what is read again from there on counts as new.
 
     The periodic commits and the search for new partitions don't make the worker's loop wait. Being activated,
     deactivated, closed or rebalanced does, for a request or two; so does AT_MOST_ONCE for each poll that has records.
@@ -507,20 +508,40 @@ class KafkaSpout(Spout):
             self._report(error)
             return
         for partition, records in found.items():
-            held = self._held.get(partition)
-            if held is None:
-                continue
-            for record in records:
-                self._moved(held, record.offset)
-                held.waiting.append(record)
-                held.position = record.offset + 1
-                held.head = max(held.head, held.position)
+            if partition in self._held:
+                self._take(self._held[partition], records)
         for partition in pollable:
             held = self._held.get(partition)
             if held is not None and held.position < held.head and not held.waiting:
                 self._moved(held, min(held.head, self._client.position(partition) or 0))
         if config.processing_guarantee is ProcessingGuarantee.AT_MOST_ONCE and found:
             self._commit_before_emit()
+
+    def _take(self, held: _Held, records: Sequence[KafkaRecord]) -> None:
+        if records[0].offset < held.position:
+            held = self._begun_anew(held, records[0].offset)
+        for record in records:
+            self._moved(held, record.offset)
+            held.waiting.append(record)
+            held.position = record.offset + 1
+            held.head = max(held.head, held.position)
+
+    def _begun_anew(self, before: _Held, offset: int) -> _Held:
+        """Forget a partition whose log ended before what was read, so that the client has begun it again.
+
+        The records under these offsets are others now: none was emitted, acked or committed.
+        """
+        partition = before.offsets.partition
+        self._collector.report_error(
+            InputError(
+                f"{partition}: offset {before.position} was to be read next, but the log ended before it: the topic "
+                f"was made anew, or its log was cut off; reading goes on at {offset}"
+            )
+        )
+        self._epoch += 1
+        self._retries.retain_all(self._held.keys() - {partition})
+        self._held[partition] = _Held(self._epoch, OffsetManager(partition, offset), offset, offset)
+        return self._held[partition]
 
     def _moved(self, held: _Held, position: int) -> None:
         """Count retries as done that were passed without a record: these records are gone."""

@@ -120,6 +120,21 @@ def test_records_that_no_transaction_had(place, command_line):
     assert f"t-0: {skipped} offsets" in result.output
 
 
+def test_a_partition_of_which_nothing_is_left(place, command_line):
+    """The run ends nevertheless, the audit tells, and the next run takes what comes after."""
+    place.run()
+    place.world.produce("t", [b"x"] * 20, 1)
+    place.world.delete_records("t", {1: 35})
+    place.run(on_lost="skip")
+    assert "skipped     t-1: 20 offsets, 15 to 35, in transaction" in command_line("audit", str(place.folder)).output
+    place.world.produce("t", [b"x"] * 5, 1)
+    place.run(on_lost="skip")
+    assert place.offsets(1) == [*range(15), *range(35, 40)]
+    result = command_line("audit", str(place.folder))
+    assert result.exit_code == 0, result.output
+    assert "skipped     t-1: 20 offsets" in result.output
+
+
 def test_only_the_committed_attempt_counts(place, command_line):
     """An attempt that has skipped nothing died; what the next one skips is told once."""
     place.crash("group.begin.before", on_lost="skip")  # it was entered in the journal
@@ -138,20 +153,31 @@ def test_nothing_is_said_where_nothing_was_skipped(place, command_line):
     assert "without a gap\n" in output
 
 
+def run_opaque(place, until=None):
+    spout = OpaqueInMemory(place.world, "t", FIELDS, batch_records_max=10, until_end=True)
+    builder = TransactionalTopologyBuilder("t", "records", spout, 2)
+    builder.set_committer_bolt("keep", Last(), 1).global_grouping("records")
+    state = DeltaState(place.folder / "offsets", Fields("at: string"), Fields("n: long"), StateKind.OPAQUE)
+    builder.set_state("offsets", state)
+    run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+
+
 def test_an_opaque_spout_tells_as_well(place, command_line):
     """It goes on by itself where the log begins now."""
-
-    def run(until=None):
-        spout = OpaqueInMemory(place.world, "t", FIELDS, batch_records_max=10, until_end=True)
-        builder = TransactionalTopologyBuilder("t", "records", spout, 2)
-        builder.set_committer_bolt("keep", Last(), 1).global_grouping("records")
-        state = DeltaState(place.folder / "offsets", Fields("at: string"), Fields("n: long"), StateKind.OPAQUE)
-        builder.set_state("offsets", state)
-        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
-
-    run(until=2)
+    run_opaque(place, until=2)
     place.world.delete_records("t", {0: 45})
-    run()
+    run_opaque(place)
     result = command_line("audit", str(place.folder))
     assert result.exit_code == 0, result.output
     assert "skipped     t-0: 25 offsets, 20 to 45, in transaction" in result.output
+
+
+def test_an_opaque_spout_with_a_partition_of_which_nothing_is_left(place, command_line):
+    """The run ends nevertheless, and the audit tells."""
+    run_opaque(place)
+    place.world.produce("t", [b"x"] * 5, 1)
+    place.world.delete_records("t", {1: 20})
+    run_opaque(place)
+    result = command_line("audit", str(place.folder))
+    assert result.exit_code == 0, result.output
+    assert "skipped     t-1: 5 offsets, 15 to 20, in transaction" in result.output

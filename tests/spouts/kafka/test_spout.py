@@ -15,12 +15,12 @@ import cloudpickle
 import pytest
 
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
-from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, SHORTER_SECS
+from spouts.kafka.intake import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from spouts.kafka.log import TopicPartition
-from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
+from tests.spouts.kafka.memory_topics import InMemory, MemoryLog, MemoryTopics
 from txtopo import FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt, attempt_number
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.testing import PlainContext, RecordingCollector
 
 _numbers = itertools.count()
@@ -63,6 +63,8 @@ class Driven:
         self.txid += 1
         before, self.metadata = self.metadata, self.coordinator.initialize_transaction(self.txid, self.metadata)
         return self.spout.input_ranges(self.metadata, before)
+
+    take = begin
 
     def emit(self, task=0, tasks=1, tries=1):
         attempt = TransactionAttempt(self.txid, attempt_number(1, tries - 1))
@@ -155,12 +157,23 @@ def test_topics_that_match_a_pattern(world):
     assert driven.emit() == [("clicks-b", 0, 0), ("clicks-b", 0, 1)]
 
 
+def test_a_topic_that_comes_after_the_first_look(world):
+    """Begins at its beginning, also if there was no topic at all before it, whatever ``first_poll`` says."""
+    driven = Driven(world, "^clicks-.*", first_poll="latest")
+    assert not driven.coordinator.is_ready()
+    world.create_topic("clicks-a")
+    world.produce("clicks-a", [b"x"] * 2, 0)
+    driven.look_again()
+    assert driven.begin() == {"clicks-a-0": (0, 2)}
+
+
 @pytest.mark.parametrize(
     ("first_poll", "start"),
     [
         ("earliest", 2),
         (4_500, 4),
         (dt.datetime(1970, 1, 1, 0, 0, 8, tzinfo=dt.UTC), 7),
+        (dt.datetime(1970, 1, 1, 0, 0, 7, 1_000, tzinfo=dt.UTC), 7),
         ("group:stored", 5),
         ("group:unknown", 2),
     ],
@@ -332,6 +345,31 @@ def test_it_may_end_with_what_was_there(world):
     assert not Driven(world, until_end=True, txid=2, metadata=driven.metadata).coordinator.is_exhausted()
 
 
+def test_its_end_is_reached_if_all_that_was_left_is_gone(world):
+    """What is skipped is taken, by a transaction that says so."""
+    world.produce("t", [b"x"] * 5, 0)
+    world.delete_records("t", {0: 5})
+    driven = Driven(
+        world, until_end=True, on_lost="skip", metadata={"topics": {"t": {"id": "id-1", "partitions": [[0, 0, 2]]}}}
+    )
+    assert not driven.coordinator.is_exhausted()
+    assert driven.begin() == {"t-0": (2, 5)}
+    assert driven.emit() == []
+    assert driven.coordinator.is_exhausted()
+
+
+def test_its_end_is_known_only_with_all_partitions(world):
+    """A partition without a leader at the first look is waited for, and not left out."""
+    for partition in (0, 1):
+        world.produce("t", [b"x"] * 2, partition)
+    world.set_led("t", 1, is_led=False)
+    driven = Driven(world, until_end=True)
+    with pytest.raises(FailedException, match="no leader"):
+        driven.coordinator.is_exhausted()
+    world.set_led("t", 1, is_led=True)
+    assert driven.begin() == {"t-0": (0, 2), "t-1": (0, 2)}
+
+
 def test_lag(world):
     """It is what no transaction has taken, of all partitions, as the last look has shown."""
     world.produce("t", [b"x"] * 15, 0)
@@ -343,6 +381,9 @@ def test_lag(world):
     driven.begin()
     assert driven.coordinator.lag() == 5
     driven.begin()
+    assert driven.coordinator.lag() == 0
+    world.topics["t"].logs[1].pop()  # a new leader that does not know all of it yet
+    assert not driven.coordinator.is_ready()
     assert driven.coordinator.lag() == 0
 
 
@@ -362,6 +403,48 @@ def test_offsets_are_published_after_their_commit(world):
     assert world.groups["shown"][TopicPartition("t", 0)] == 20
 
 
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_offsets_are_published_in_quiet_times(world, kind):
+    """The last ones do not wait for the next transaction, which may never come; and nothing is published twice."""
+    world.produce("t", [b"x"] * 10, 0)
+    driven = (Driven if kind == "transactional" else Opaque)(world, publish_group="shown")
+    for _ in range(2):
+        assert driven.coordinator.is_ready()
+        driven.take()
+        driven.coordinator.cleanup_before(driven.txid + 1)
+        world.produce("t", [b"x"] * 5, 0)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 10
+    driven.clock.now += PUBLISH_SECS
+    driven.coordinator.is_ready()
+    assert world.groups["shown"][TopicPartition("t", 0)] == 15
+    driven.clock.now += PUBLISH_SECS
+    driven.coordinator.is_ready()
+    driven.coordinator.close()
+    assert world.questions.count("store") == 2
+
+
+def test_offsets_of_an_attempt_that_was_replaced_are_not_published(world):
+    """What an opaque spout took in the attempt that was committed counts."""
+    opaque = Opaque(world, publish_group="shown")
+    world.produce("t", [b"x"] * 25, 0)
+    for _ in range(2):
+        opaque.take()
+    (key,) = opaque.metadata
+    opaque.coordinator.resume(1, {key: {"start": 0, "end": 4}})
+    opaque.coordinator.cleanup_before(2)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 4
+
+
+def test_offsets_of_what_an_earlier_run_began_are_published(world):
+    """When they are committed, though nothing new is there to take."""
+    world.produce("t", [b"x"] * 5, 0)
+    driven = Driven(world)
+    driven.begin()
+    later = Driven(world, txid=1, metadata=driven.metadata, publish_group="shown")
+    later.coordinator.cleanup_before(2)
+    assert world.groups["shown"][TopicPartition("t", 0)] == 5
+
+
 def test_a_group_that_cannot_be_published_to_is_no_failure(world, caplog):
     """It is logged, and tried again."""
     world.produce("t", [b"x"] * 5, 0)
@@ -379,10 +462,17 @@ class Opaque:
     """An opaque spout that a test drives."""
 
     def __init__(self, world, topics="t", **options):
+        self.clock = Clock()
         self.spout = OpaqueInMemory(world, topics, FIELDS, **{"batch_records_max": 10, **options})
+        self.spout.options = attrs.evolve(self.spout.options, now_secs=self.clock)
         self.coordinator = self.spout.coordinator({}, PlainContext())
-        self.metadata = {}
+        self.txid, self.metadata = 0, {}
         self.coordinator.resume(0, {})
+
+    def take(self):
+        """Go on to the next transaction, and emit it."""
+        self.txid += 1
+        return self.emit()
 
     def emit(self, tries=1):
         """Emit a batch; return its tuples, and keep its metadata."""
@@ -394,7 +484,7 @@ class Opaque:
             metadata = emitter.emit_batch(attempt, collector, partition, self.metadata.get(key))
             if metadata is not None:
                 self.metadata[key] = metadata
-        self.coordinator.resume(1, self.metadata)
+        self.coordinator.resume(max(1, self.txid), self.metadata)
         return [tuple(values[1:]) for values in collector.tuples]
 
     @staticmethod
@@ -448,6 +538,21 @@ def test_opaque_goes_on_where_the_log_begins(world, caplog):
     assert "they are skipped" in caplog.text
 
 
+def test_opaque_reaches_its_end_if_all_that_was_left_is_gone(world):
+    """What is gone is taken."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world, until_end=True)
+    opaque.take()
+    world.produce("t", [b"x"] * 3, 0)
+    later = Opaque(world, until_end=True)
+    later.metadata = dict(opaque.metadata)
+    later.coordinator.resume(1, later.metadata)
+    assert not later.coordinator.is_exhausted()
+    world.delete_records("t", {0: 8})
+    assert later.emit(tries=2) == []
+    assert later.coordinator.is_exhausted()
+
+
 def test_opaque_begins_no_more_transactions_than_there_are_records(world):
     """What they take is known only when they are emitted, but not that they would be empty."""
     world.produce("t", [b"x"] * 15, 0)
@@ -465,13 +570,11 @@ def test_opaque_pauses_while_nothing_can_be_read(world):
     """Empty transactions do not follow each other without a pause, which grows."""
     world.produce("t", [b"x"] * 15, 0)
     opaque = Opaque(world)
-    clock = Clock()
-    opaque.coordinator._now_secs = clock
     for txid, pause in ((1, 0.2), (2, 0.4)):
         assert opaque.coordinator.is_ready()
         opaque.coordinator.resume(txid, {})
         assert not opaque.coordinator.is_ready()
-        clock.now += pause
+        opaque.clock.now += pause
     assert opaque.coordinator.is_ready()
     assert len(opaque.emit()) == 10
     assert opaque.coordinator.is_ready()
@@ -490,6 +593,35 @@ def test_opaque_begins_once(world):
     later.coordinator.resume(1, opaque.metadata)
     assert later.coordinator.is_ready()
     assert later.emit() == [("t", 0, 3), ("t", 0, 4)]
+
+
+def test_opaque_keeps_the_key_of_a_partition(world):
+    """Over runs: under another one, where it ended would be found nowhere."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world)
+    opaque.take()
+    world.produce("t", [b"x"] * 2, 0)
+    later = Opaque(world)
+    later.txid, later.metadata = opaque.txid, dict(opaque.metadata)
+    later.coordinator.resume(1, later.metadata)
+    assert len(later.take()) == 2
+    assert later.metadata.keys() == opaque.metadata.keys()
+
+
+def test_opaque_does_not_leave_for_later_what_it_has_emitted_a_part_of(world, monkeypatch):
+    """The attempt fails: otherwise the part would be emitted again with the rest."""
+    world.produce("t", [b"x"] * 5, 0)
+    opaque = Opaque(world)
+    assert opaque.coordinator.is_ready()
+    read = MemoryLog.read
+
+    def breaks_off(self, spans, on_lost):
+        yield from read(self, spans, on_lost)
+        raise SourceFailure("the leader is gone")
+
+    monkeypatch.setattr(MemoryLog, "read", breaks_off)
+    with pytest.raises(SourceFailure, match="the leader is gone"):
+        opaque.emit(tries=2)
 
 
 def test_opaque_refuses_a_topic_made_anew(world):

@@ -95,3 +95,24 @@ def test_nothing_to_change_is_one_empty_step():
     """A write of nothing still is a step, so that its checks are made."""
     assert list(steps(Znodes(), [])) == [Step((), 0)]
     assert list(steps(Znodes(), [Delete("t/never")])) == [Step((), 1)]
+
+
+def test_a_folder_that_gets_a_value_stays():
+    """When its last child is removed, too."""
+    znodes = Znodes()
+    for change in (Put("t/a/b", b"v"), Put("t/a", b"w")):
+        znodes.operations(change)
+    assert znodes.operations(Delete("t/a/b")) == [DeleteNode("t/a/b")]
+    assert znodes.operations(Put("t/a", b"x")) == [SetNode("t/a", b"x")]
+
+
+def test_a_change_that_does_not_fit_begins_a_step():
+    """By the number of its operations, its bytes, or the bytes of its path; the step before it is full by then."""
+    paths = [f"t/{number}" for number in range(STEP_OPERATIONS_MAX - 2)]
+    many = list(steps(Znodes(), [*(Put(path, b"v") for path in paths), Put("t/deep/down", b"v")]))
+    assert [len(step.operations) for step in many] == [STEP_OPERATIONS_MAX - 1, 2]
+    half = b"v" * (STEP_BYTES_MAX // 2 - 1_000)
+    large = list(steps(Znodes(), [Put(f"t/{number}", half) for number in range(6)]))
+    assert [step.changes_done for step in large] == [2, 4, 6]
+    encoded = [Put(f"t/{'ü' * 500}{number}", b"v") for number in range(STEP_OPERATIONS_MAX - 1)]
+    assert len(list(steps(Znodes(), encoded))) > 2

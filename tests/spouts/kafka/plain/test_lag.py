@@ -22,6 +22,13 @@ def test_partition():
     }
 
 
+def test_a_log_that_ends_before_what_was_committed():
+    """A new leader may not know all of it yet: there is no lag below 0, which would hide that of other partitions."""
+    metrics = lag_metrics({A0: Progress(90, 50), A1: Progress(10, 5)}, {A0: LogRange(1, 80), A1: LogRange(1, 15)})
+    assert metrics["topicA/partition_0/spoutLag"] == 0
+    assert metrics["topicA/totalSpoutLag"] == 5
+
+
 def test_topic():
     """The sums over the partitions that a task holds, the same each time; nothing for other topics."""
     progress = {A0: Progress(90, 50), A1: Progress(170, 100)}

@@ -139,3 +139,19 @@ def test_message_ids():
     assert MessageId(P, 1, 1) != MessageId(P, 1, 2)
     assert MessageId(P, 1) != MessageId(TopicPartition("test", 1), 1)
     assert str(MessageId(P, 1)) == "topic 'test', partition 0, offset 1"
+
+
+def test_a_restored_range_that_begins_below_the_committed_offset():
+    """Only what is above counts: the rest is committed."""
+    heir = manager(start=5)
+    heir.restore([(3, 6)])
+    assert heir.acked_ranges(0) == [(5, 6)]
+    heir.restore([(0, 2)])
+    assert heir.acked_ranges(0) == [(5, 6)]
+
+
+def test_the_latest_emitted_offset():
+    """It is the highest, whatever is emitted again."""
+    made = manager([0, 1, 2])
+    made.add_emitted(1)
+    assert made.latest_emitted == 2

@@ -706,3 +706,62 @@ def test_restored_ranges_do_not_fill_the_limit():
     assert gap.offset == 0
     heir.ack([gap])
     assert [each.offset for each in [*heir.commit_step(), *heir.call(20)]] == [6]
+
+
+def test_what_waits_longer_is_passed_by():
+    """A message whose retry is not due yet is not emitted when it is read again for the sake of another one."""
+    rig = Rig(filled(5), retry_service=ExponentialBackoff(0, 60_000, delay_max_ms=60_000))
+    emitted = rig.call(5)
+    rig.fail([emitted[2]])
+    again = rig.call(5)
+    rig.fail(again)
+    rig.fail([emitted[0]])
+    assert [each.offset for each in again + rig.call(6)] == [2, 0]
+    rig.advance(120_000)
+    assert [each.offset for each in rig.call(6)] == [2]
+
+
+def test_records_are_kept_while_they_are_in_flight():
+    """With a dead-letter hook, and no longer: acked ones would fill the memory."""
+    rig = Rig(filled(20), dead_letter=Kept())
+    rig.ack(rig.call(18))
+    assert len(rig.spout._held[P1].records) == 0
+
+
+def test_a_late_answer_to_a_commit_of_a_former_topic():
+    """It says nothing about the new one: none of its records is passed over."""
+    log = filled(20)
+    rig = Rig(log)
+    rig.ack(rig.call(20))
+    log.holds_answers = True
+    rig.commit_step()
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC)
+    log.append(TOPIC, [("new", "new")] * 4)
+    emitted = rig.call(2)
+    log.give_answers()
+    emitted += rig.call(4)
+    assert [each.offset for each in emitted] == [0, 1, 2, 3]
+    assert rig.spout.metrics()["test/partition_0/latestCompletedOffset"] == 0
+
+
+def test_a_topic_made_anew_while_it_runs():
+    """It is reported, and its records are emitted and committed; acks and failures of the former ones change nothing."""
+    log = filled(20)
+    rig = Rig(log, topics=TOPIC)
+    former = rig.call(20)
+    rig.ack(former[:12])
+    rig.fail(former[12:14])
+    rig.commit_step()
+    assert rig.committed() == 12
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC)
+    log.append(TOPIC, [("new", "new")] * 4)
+    emitted = [each for each in rig.call(15) if each.values[1] == "new"]
+    assert [each.offset for each in emitted] == [0, 1, 2, 3]
+    assert any("was made anew" in str(error) for error in rig.collector.errors)
+    rig.ack([each for each in former[14:] if each.offset > 13])
+    rig.fail(former[12:14])
+    rig.ack(emitted)
+    rig.commit_step()
+    assert rig.committed() == 4
