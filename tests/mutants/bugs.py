@@ -839,7 +839,7 @@ BUGS = (
     Bug(
         "a sink that drops what is left at the end",
         "committers/sinks.py",
-        "            self._write(self._table(self._tuples))\n",
+        "            self._write_what_fits(rows, {})\n",
         "            pass\n",
         subjects=(),
         tests=("tests/committers/test_sinks.py",),
