@@ -38,6 +38,17 @@ def test_many_peers_share_the_places() -> None:
     assert door.closed == ["a0"]
 
 
+def test_busiest_peer_gives_way() -> None:
+    """It does so whoever came first."""
+    door = Door()
+    door.enter("b", "b")
+    for number in range(4):
+        door.enter(f"a{number}", "a")
+    for peer in "cdef":
+        assert door.enter(peer, peer) is not None
+    assert door.closed == ["a0"]
+
+
 def test_idle_one_of_a_less_busy_peer() -> None:
     """It gives way if all connections of the busiest peer are at work."""
     door = Door()
@@ -83,6 +94,21 @@ def test_silence_ends_a_connection() -> None:
     door.now += 3600
     door.gate.sweep()
     assert door.closed == ["silent", "stalled"]
+
+
+def test_progress_renews_the_time() -> None:
+    """A request under way has longer than a head, and all of that again with each part of it that comes."""
+    door = Door()
+    slow = door.enter("slow")
+    assert slow is not None
+    for _ in range(3):
+        door.gate.awaits(slow)
+        door.now += STALLED_SECS
+        door.gate.sweep()
+        assert not door.closed
+    door.now += 1
+    door.gate.sweep()
+    assert door.closed == ["slow"]
 
 
 def test_place_of_a_connection_that_is_gone() -> None:

@@ -52,11 +52,12 @@ _SHORTEST_SECRET = 4
 
 _ASSIGNED = r"""(?P<before>['"]?\s*[=:]\s*)(?P<quote>["']?)"""
 _NAMED = re.compile(
-    r"(?P<name>[A-Za-z_][\w.\-]{0,200})"
+    r"(?P<option>(?<!\S)-D)?(?P<name>[A-Za-z_][\w.\-]{0,200})"
     + _ASSIGNED
     + r"(?P<value>(?<=[\"'])(?:[^\"'\\]|\\.)+|(?<![\"'])[^\s\"'&;,)}\]]+)"
 )
-"""``name=value``, ``"name": "value"`` and the like, as in JAAS, connection strings, queries and printed settings."""
+"""``name=value``, ``"name": "value"`` and the like, as in JAAS, connection strings, queries, printed settings, and
+``-Dname=value`` for a JVM."""
 
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN ([A-Z0-9 ]*)-----.*?(?:-----END \1-----|\Z)", re.DOTALL), HIDDEN),
@@ -69,8 +70,13 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w\-]{10,}|\bsk-[\w\-]{20,}"),
         HIDDEN,
     ),
+    (
+        re.compile(r"(?P<hook>\bhooks\.slack\.com/\w+/|/api/webhooks/|\.webhook\.office\.com/\w+/)[^\s\"'<>]+"),
+        rf"\g<hook>{HIDDEN}",
+    ),
+    (re.compile(r"(?P<bot>\bapi\.telegram\.org/bot)[^\s/\"'<>]+"), rf"\g<bot>{HIDDEN}"),
 )
-"""Texts that are secrets, or hold one, by their form: PEM, URLs, JWT, HTTP's headers, and what clouds hand out."""
+"""Texts that are secrets, or hold one, by their form: PEM, URLs, JWT, HTTP's headers, what clouds and chats give."""
 
 
 def is_secret(name: str) -> bool:
@@ -116,4 +122,4 @@ def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> 
 def _without_value(match: re.Match[str]) -> str:
     if not is_secret(match["name"]) or is_reference(match["value"]) or match["value"].startswith(HIDDEN):
         return match[0]
-    return f"{match['name']}{match['before']}{match['quote']}{HIDDEN}"
+    return f"{match['option'] or ''}{match['name']}{match['before']}{match['quote']}{HIDDEN}"

@@ -42,6 +42,20 @@ def test_nobody() -> None:
     never.set()
 
 
+def test_empty_answer() -> None:
+    """It is an answer, too."""
+    assert first_answer([lambda: ""], (Away,), secs=DEADLINE_SECS) == ""
+
+
+def test_time_that_is_over_before_the_next_is_asked() -> None:
+    """It is over nonetheless, and nobody else is asked."""
+    never, started = threading.Event(), time.monotonic()
+    with pytest.raises(NobodyAnswers, match=r"no answer within 0\.1 s"):
+        first_answer([never.wait, never.wait], (Away,), apart_secs=2 * DEADLINE_SECS, secs=0.1)
+    assert time.monotonic() - started < DEADLINE_SECS
+    never.set()
+
+
 def test_error_that_is_an_answer() -> None:
     """It is raised at once."""
     never = threading.Event()

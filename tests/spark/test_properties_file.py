@@ -22,7 +22,7 @@ with spark_session(Config({"topology.spark.master": "local[1]", **settings}), "s
     commands = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(path.name)) == os.getpgid(0):
+            if os.getsid(int(path.name)) == os.getsid(0):
                 commands.append((path / "cmdline").read_bytes().decode())
         except OSError:
             pass

@@ -71,6 +71,8 @@ def test_cluster_dev(tmp_path: Path) -> None:
         assert shown.stdout.strip() == f"127.0.0.1:{nimbus}"
         assert not (tmp_path / "home").exists(), "its folder holds everything, the token too"
         assert (tmp_path / "cluster" / "token").is_file()
+        for private in ("token", "zookeeper"):
+            assert not (tmp_path / "cluster" / private).stat().st_mode & 0o077, "settings of topologies hold secrets"
         started = subprocess.run(
             ["pgrep", "-P", str(dev.pid)], capture_output=True, text=True, check=True
         ).stdout.split()

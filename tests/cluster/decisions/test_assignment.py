@@ -96,6 +96,13 @@ def test_dead_driver_without_any_slot_waits_for_one() -> None:
     assert again.assignment.number == 5
 
 
+def test_dead_driver_comes_before_a_new_topology() -> None:
+    """What has run gets the last free slot, whatever was submitted earlier."""
+    old = Assignment("words-1", 1, "s1", 0)
+    view = _view([_topology("alpha"), _topology("words")], _supervisors(1), [old])
+    assert _places(decide(view, set(), LIMITS, 0.0)) == {"words-1": Slot("s1", 0)}
+
+
 def test_slot_of_a_live_driver_is_not_given_away() -> None:
     """Even while its supervisor is away and comes back with fewer topologies than slots."""
     live = Assignment("a-1", 1, "s1", 0)

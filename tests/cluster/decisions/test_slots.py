@@ -178,6 +178,25 @@ def test_end_for_good_is_reported_at_once(status: DriverExit, kind: EndingKind, 
     assert slot.state is SlotState.EMPTY
 
 
+def test_end_is_reported_before_it_is_forgotten() -> None:
+    """A supervisor that died in between, and found nothing, would start a driver that has finished again."""
+    for status in (DriverExit.FINISHED, DriverExit.BROKEN_RULE):
+        _, actions = _run({"now": 20.0, "exit_status": status, "has_run": True}, slot=_running())
+        assert [type(each) for each in actions] == [Report, CleanUp]
+    slot = attrs.evolve(_running(), state=SlotState.STARTING, failures=2, failed_starts=LIMITS.retries_max - 1)
+    _, actions = _run({"now": 20.0, "exit_status": 1}, slot=slot)
+    assert [type(each) for each in actions] == [Report, CleanUp]
+
+
+def test_driver_that_survives_a_kill() -> None:
+    """It is killed again and again: a process in the kernel takes the signal late."""
+    slot = attrs.evolve(_running(), state=SlotState.STOPPING, since=20.0)
+    for secs in (0.0, 2.0, 60.0):
+        now = 20.0 + LIMITS.shutdown_secs + secs
+        slot, actions = _run({"now": now, "is_process_alive": True}, slot=slot)
+        assert (slot.state, actions) == (SlotState.STOPPING, [Kill()])
+
+
 @pytest.mark.parametrize("wanted", [None, COUNTS, AGAIN])
 def test_driver_that_is_not_wanted_ends_first(wanted: Assignment | None) -> None:
     """SIGTERM, after the grace SIGKILL until the process is gone, and only then the slot's next topology."""
@@ -226,6 +245,16 @@ def test_cut_off_supervisor_stops_its_drivers() -> None:
     slot, actions = _run({"now": 99.1}, slot=slot)
     assert actions == [Launch(WORDS)]
     assert _run({"now": 1.0, "cut_off_secs": 0.1, "has_code": True}) == (EMPTY, [])
+
+
+def test_code_that_comes_while_cut_off() -> None:
+    """Nothing is launched without ZooKeeper: the topology may run elsewhere by now."""
+    slot, _ = _run({"now": 1.0})
+    slot, actions = _run({"now": 2.0, "has_code": True, "cut_off_secs": 1.0}, slot=slot)
+    assert slot.state is SlotState.FETCHING
+    assert Launch(WORDS) not in actions
+    _, actions = _run({"now": 3.0, "has_code": True}, slot=slot)
+    assert actions == [Launch(WORDS)]
 
 
 def test_assignment_withdrawn_while_its_code_is_fetched() -> None:

@@ -15,6 +15,9 @@ from tests.cluster.supervisors import DriverCluster, SupervisorProcess
 RETRIES = 3
 """Enough for the other supervisor to start meanwhile."""
 
+TIMEOUT_SECS = 60
+"""More than a driver takes to its first heartbeat on a busy machine, so that it moves for no other reason."""
+
 
 @attrs.frozen
 class Outcome:
@@ -27,7 +30,8 @@ class Outcome:
 
 def play(hosts: str, folder: Path) -> Outcome:
     """Let a topology move to the supervisor that can run it, and another one fail on both."""
-    with DriverCluster(hosts, next_root(), folder, 2, supervisor_worker_start_retries=RETRIES) as cluster:
+    settings = {"supervisor_worker_start_retries": RETRIES, "nimbus_task_timeout_secs": TIMEOUT_SECS}
+    with DriverCluster(hosts, next_root(), folder, 2, **settings) as cluster:
         broken, sound = cluster.supervisors
         cluster.nimbus.start().wait_until_up()
         cluster.cluster.leader()

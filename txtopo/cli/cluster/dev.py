@@ -176,7 +176,10 @@ def _stopped_by_signals() -> Iterator[None]:
 def _zookeeper(folder: Path, port: int) -> Iterator[None]:
     from txtopo.testing.zookeeper import ZooKeeperServer  # noqa: PLC0415 - only here
 
-    server = ZooKeeperServer(folder / "zookeeper", tick_time_ms=_TICK_MS, heap_mb=128, port=port)
+    home = folder / "zookeeper"
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o700)  # its log holds the settings of topologies, secrets among them, and its files are for everybody
+    server = ZooKeeperServer(home, tick_time_ms=_TICK_MS, heap_mb=128, port=port)
     click.echo("starting ZooKeeper, from PySpark's JARs")
     try:
         server.start()
