@@ -115,6 +115,24 @@ def test_a_value_that_cannot_be_written() -> None:
     waiting.close()
 
 
+class TwoArgumentsError(Exception):
+    """Pickles, and does not come back: its pickle has one argument."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+def test_a_value_that_cannot_be_read_back() -> None:
+    """It is an error of who emitted it, by component, task, stream and field."""
+    waiting = queue()
+    waiting.newest.extend([tuple_of(0), TreeTuple(([TwoArgumentsError("this", "that")],), SOURCES[1], 0, 0)])
+    waiting.spill()
+    with pytest.raises(UserCodeError, match="task 2 emitted a value in field 'n' on stream 'default'") as raised:
+        waiting.take(1)
+    assert raised.value.component == "b"
+    waiting.close()
+
+
 def test_nothing_to_take() -> None:
     """An empty queue gives nothing, and its spilling makes no file."""
     waiting = queue()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import ClassVar
 
+import attrs
 import pytest
 
 from tests.acking.topologies import Alone, Clock, Pass
@@ -478,30 +481,68 @@ class TwoArgumentsError(Exception):
         super().__init__(f"{what}: {why}")
 
 
-class EmitsError(Fed):
-    output_fields = Fields("n", "error")
+class Moody:
+    """Comes back or not, as its value is."""
+
+    def __init__(self, is_well):
+        self.is_well = is_well
+
+    def __setstate__(self, state):
+        if not state["is_well"]:
+            raise RuntimeError("not well")
+        self.__dict__.update(state)
+
+
+@attrs.frozen
+class Holder:
+    held: object
+
+
+def of_a_lost_module():
+    """Return an object of a class that can be imported while it is pickled, and not any more afterwards."""
+    module = types.ModuleType("lost_module")
+    sys.modules["lost_module"] = module
+    module.Lost = type("Lost", (), {"__module__": "lost_module"})
+    return module.Lost()
+
+
+class EmitsValue(Fed):
+    output_fields = Fields("n", "value")
 
     def next_tuple(self):
         if self.waiting:
+            for n, value in enumerate(self.waiting):
+                self.collector.emit([n, value], message_id=n)
             self.waiting.clear()
-            self.collector.emit([1, TwoArgumentsError("this", "that")], message_id=1)
 
 
-def test_a_value_that_does_not_unpickle():
-    """It is an error of who emitted it, found there: component, task, stream, field and type are named."""
+@pytest.mark.parametrize(
+    ("make", "kind", "reason"),
+    [
+        (lambda: TwoArgumentsError("this", "that"), "TwoArgumentsError", "TypeError: "),
+        (lambda: [1, {"deep": (TwoArgumentsError("this", "that"),)}], "TwoArgumentsError", "TypeError: "),
+        (lambda: Holder([TwoArgumentsError("this", "that")]), "TwoArgumentsError", "TypeError: "),
+        (lambda: Moody(is_well=False), "Moody", "RuntimeError: not well"),
+        (lambda: {"moods": [Moody(is_well=True), Moody(is_well=False)]}, "Moody", "RuntimeError: not well"),
+        (of_a_lost_module, "lost_module.Lost", "ModuleNotFoundError: "),
+        (lambda: [of_a_lost_module()], "lost_module.Lost", "ModuleNotFoundError: "),
+    ],
+    ids=["flat", "deep", "in an object", "by its value", "by its value, deep", "lost", "lost, deep"],
+)
+def test_a_value_that_does_not_unpickle(make, kind, reason):
+    """It is an error of who emitted it: component, task, stream, field and type are named, however deep it is."""
     builder = TopologyBuilder("topology")
-    builder.set_spout("spout", EmitsError())
+    builder.set_spout("spout", EmitsValue())
     builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
     running = Alone(builder.build(), workers=2)
     running.activate()
-    running.objects["spout"][0].feed(1)
-    with pytest.raises(
-        UserCodeError, match=r"task 1 emitted .*TwoArgumentsError in field 'error' on stream 'default'"
-    ) as raised:
-        running.workers[0].run_pass()
+    running.objects["spout"][0].waiting.extend(["plain", [Moody(is_well=True)], make(), "plain"])
+    running.workers[0].run_pass()
+    sys.modules.pop("lost_module", None)
+    with pytest.raises(UserCodeError, match="task 1 emitted a value in field 'value' on stream 'default'") as raised:
+        running.deliver()
     assert raised.value.component == "spout"
-    assert "does not unpickle (TypeError: " in str(raised.value)
-    assert not any(running.sent.values())
+    assert f"{kind}, that pickles and does not unpickle ({reason}" in str(raised.value)
 
 
 class Ticked(RichBolt):

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import marshal
 import pickle
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import attrs
+
+from txtopo.acking import unpickling
+from txtopo.api.tuples import TupleSource
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -90,11 +94,6 @@ def encode(frame: Frame) -> bytes:
     return _BY_MARSHAL + marshal.dumps(content) if is_plain else _BY_PICKLE + pickle.dumps(content, 5)
 
 
-def is_pickled(data: bytes) -> bool:
-    """Return whether a frame has values that ``marshal`` can't encode."""
-    return data[:1] == _BY_PICKLE
-
-
 def decode(data: bytes) -> Frame:
     """Return the frame that :func:`encode` made bytes of.
 
@@ -118,3 +117,19 @@ def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known
         columns.values, columns.roots, columns.edges = values, roots, edges
         frame.tuples.append(columns)
     return frame
+
+
+def blamed(data: bytes, sources: Sequence[TupleSource]) -> Exception | None:
+    """Return the error of who emitted the value for which a frame can't be decoded; None if it is for something else.
+
+    Args:
+        data: the frame.
+        sources: where tuples come from, by their numbers.
+    """
+    if data[:1] != _BY_PICKLE:
+        return None
+    return unpickling.blamed(memoryview(data)[1:], _rows_of, sources)
+
+
+def _rows_of(content: Any) -> unpickling.Rows:
+    return ((source, values) for source, _task, values, _roots, _edges in content[0])

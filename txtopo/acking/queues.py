@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from txtopo.acking import unpickling
 from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.acking.weighing import mean_bytes, stride
 from txtopo.api.tuples import TupleSource
@@ -57,7 +59,7 @@ class TaskQueue:
 
     def memory_bytes(self) -> int:
         """Return about how many bytes the tuples in memory take; those that have come since are weighed."""
-        self._weigh(self.newest, len(self) - self._weighed)
+        self._weigh(self.newest, len(self.newest) + len(self._oldest) - self._weighed)
         return int(self._weight)
 
     def take(self, most: int) -> list[TreeTuple]:
@@ -130,5 +132,16 @@ class TaskQueue:
         return error
 
     def _read(self) -> list[TreeTuple]:
-        rows = pickle.loads(self._file.take())  # noqa: S301 - written by _write
+        segment = self._file.take()
+        try:
+            rows = pickle.loads(segment)  # noqa: S301 - written by _write
+        except Exception:  # whatever a user's value raises while it is unpickled
+            error = unpickling.blamed(segment, _rows_of, self._sources)
+            if error is None:
+                raise
+            raise error from None
         return [TreeTuple(values, self._sources[number], roots, edges) for values, number, roots, edges in rows]
+
+
+def _rows_of(rows: Any) -> unpickling.Rows:
+    return ((number, [values]) for values, number, _roots, _edges in rows)

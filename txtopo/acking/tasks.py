@@ -6,6 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -236,12 +237,12 @@ class BoltTask(Task):
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
         clock = self._clock
-        weighed_at = checked_at = now = clock()
-        end = now + TURN_SECS
+        weighed_at = checked_at = clock()
+        end = checked_at + TURN_SECS
         taken = self.queue.take(EXECUTED_AT_ONCE_MAX)
-        done = 0
+        waiting, done = iter(taken), 0
         while done < len(taken):
-            self._run_some(taken[done : done + self._unchecked])
+            self._run_some(islice(waiting, self._unchecked))
             done += self._unchecked
             now = clock()
             self._unchecked = min(2 * self._unchecked, CHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
@@ -252,16 +253,14 @@ class BoltTask(Task):
                 if self._is_full():
                     break
                 weighed_at = now
-        left = taken[done:]
-        if left:
-            self.queue.give_back(left)
-        executed = len(taken) - len(left)
+        if done < len(taken):
+            self.queue.give_back(taken[done:])
+        executed = min(done, len(taken))
         self._executed += executed
         return executed
 
-    def _run_some(self, tuples: list[TreeTuple]) -> None:
+    def _run_some(self, waiting: Iterator[TreeTuple]) -> None:
         execute, hooks = self._execute, self.emitting.hooks
-        waiting = iter(tuples)
         while True:
             current: TreeTuple | None = None
             try:

@@ -16,18 +16,17 @@ these duties:
 
 from __future__ import annotations
 
-import pickle
 import random
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import attrs
 
 from txtopo.acking.assignment import ACKER, Assignment
-from txtopo.acking.frames import Frame, decode, encode, is_pickled
+from txtopo.acking.frames import Frame, blamed, decode, encode
 from txtopo.acking.latency import LatencyHistogram
 from txtopo.acking.metrics import Counts
 from txtopo.acking.offload import POLL_SECS, Offloading
@@ -46,8 +45,8 @@ from txtopo.topology.plain_plan import PlainKind, PlainPlan
 SPOUT_CALLS_MAX = 64
 """How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
 
-SPOUT_CALLS_UNWEIGHED = 4
-"""How often they are called before it is looked at how much they have emitted, if that took long."""
+SPOUT_UNCHECKED_MAX = 8
+"""How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
 
 POLL_SPOUT_SECS = 0.001
 """How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
@@ -97,6 +96,8 @@ class _SpoutExecutor:
     pending_max: int = attrs.field(init=False)
     """How many roots may be pending: as many as one task may have, for each."""
     wait: SpoutWaitStrategy | None = attrs.field(init=False)
+    unchecked: int = 1
+    """How often the tasks are called before it is looked at the clock."""
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
@@ -110,8 +111,9 @@ class _SpoutExecutor:
     def run(self, around: Surroundings, *, is_throttled: bool) -> bool:  # noqa: C901 - the hot path
         """Call the tasks while they emit, and return whether any of them did."""
         observer, clock = around.observer, around.clock
-        weighed_at = clock()
-        emitted, must_wait, tasks = False, is_throttled, self.tasks
+        weighed_at = checked_at = clock()
+        emitted, must_wait, tasks, unchecked = False, is_throttled, self.tasks, self.unchecked
+        check = unchecked - 1
         component, others = tasks[0].component.id, len(tasks) > 1
         observer.turn(component, tasks[0].id)
         for number in range(0 if is_throttled else SPOUT_CALLS_MAX):
@@ -130,12 +132,15 @@ class _SpoutExecutor:
             if is_idle:
                 break
             emitted = True
-            if not number % SPOUT_CALLS_UNWEIGHED:
+            if number >= check:
                 now = clock()
+                unchecked = min(2 * unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+                checked_at, check = now, number + unchecked
                 if now - weighed_at >= WEIGHED_SECS:
                     if around.is_full():
                         break
                     weighed_at = now
+        self.unchecked = unchecked
         self.streak = 0 if emitted else self.streak + 1
         self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=must_wait)
         return emitted
@@ -241,8 +246,6 @@ class Worker:
         self._spill_at = SPILL_FACTOR * self._watermark_bytes
         self._known = max(epochs.values())
         self._not_yet: deque[Frame] = deque()
-        self._travelled: set[type] = set()
-        """Types of which a value was seen to come back from its pickle."""
         dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
@@ -279,9 +282,17 @@ class Worker:
         3. Worker 2 learns of the death. The root waits for its timeout.
 
         Raises:
+            UserCodeError: a value in it does not unpickle; it names who emitted it.
             ValueError: it is no frame.
         """
-        self._not_yet.append(decode(data))
+        try:
+            frame = decode(data)
+        except ValueError:
+            error = blamed(data, self._sources)
+            if error is None:
+                raise
+            raise error from None
+        self._not_yet.append(frame)
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
@@ -465,7 +476,7 @@ class Worker:
     def _encode(self, frame: Frame) -> bytes:
         frame.known = self._known
         try:
-            data = encode(frame)
+            return encode(frame)
         except Exception as error:  # whatever a user's value raises while it is pickled
             for columns in frame.tuples:
                 alone = Frame([columns])
@@ -479,41 +490,10 @@ class Worker:
                         component=source.component,
                     ) from None
             raise
-        if is_pickled(data):
-            self._check_types(frame)
-        return data
 
     def _is_full(self) -> bool:
         """Return whether more waits than the watermark, also of what was emitted in this pass."""
         return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
-
-    def _check_types(self, frame: Frame) -> None:
-        """See, once for each type, that a value of it comes back from its pickle: the worker that gets it would end.
-
-        Raises:
-            UserCodeError: one does not, an exception whose class takes two arguments for example.
-        """
-        for columns in frame.tuples:
-            types = set(map(type, chain.from_iterable(columns.values)))
-            for kind in types - self._travelled:
-                field, value = next(
-                    (field, value)
-                    for values in columns.values
-                    for field, value in enumerate(values)
-                    if type(value) is kind
-                )
-                try:
-                    pickle.loads(pickle.dumps(value, 5))  # noqa: S301 - our own
-                except Exception as error:  # noqa: BLE001 - whatever the type raises
-                    source = self._sources[columns.source]
-                    raise UserCodeError(
-                        f"task {source.task} emitted a value of type {kind.__module__}.{kind.__qualname__} in field "
-                        f"{source.fields[field]!r} on stream {source.stream!r} that pickles and does not unpickle "
-                        f"({type(error).__name__}: {error}); tuples travel between workers: emit plain values, or give "
-                        "the type a __reduce__ that fits its __init__",
-                        component=source.component,
-                    ) from None
-                self._travelled.add(kind)
 
     def _spill(self) -> None:
         """Write queues to files, the longest first, while they take more memory than they may."""
