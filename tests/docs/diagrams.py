@@ -1,12 +1,15 @@
 """The diagrams of the documentation, drawn as SVG: ``python -m tests.docs.diagrams`` writes them to ``docs/diagrams``.
 
 The states of a transaction are drawn from the table of transitions: boxes and arrows are laid out by hand here, and
-a state or transition without a place, or a place without one, is an error. Nothing but Python is needed.
+a state or transition without a place, or a place without one, is an error. The chart of figures is drawn from the table of
+the page on performance. Nothing but Python is needed.
 """
 
 from __future__ import annotations
 
+import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -14,7 +17,8 @@ import attrs
 
 from txtopo.core.transitions import TRANSITIONS, Status, Trigger
 
-FOLDER = pathlib.Path(__file__).parents[2] / "docs" / "diagrams"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+FOLDER = DOCS / "diagrams"
 
 Point = tuple[int, int]
 
@@ -72,7 +76,25 @@ class Arrow:
         return drawn
 
 
-def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow]) -> str:
+@attrs.frozen
+class Label:
+    """A text, and where its line begins, is centred or ends."""
+
+    x: int
+    y: int
+    text: str
+    anchor: str = "start"
+    is_bold: bool = False
+    size: int = 13
+
+    def svg(self) -> list[str]:
+        """Return its element."""
+        weight = ' font-weight="bold"' if self.is_bold else ""
+        start = f'<text x="{self.x}" y="{self.y}" text-anchor="{self.anchor}" font-size="{self.size}"{weight}>'
+        return [f"{start}{escape(self.text)}</text>"]
+
+
+def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow | Label]) -> str:
     """Return an SVG file of some parts."""
     lines = [
         (
@@ -182,7 +204,74 @@ def data_way() -> str:
     return drawing("Data flow", 820, 522, parts)
 
 
-DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way}
+MERGE_MS = 2000
+"""What ``foreachBatch`` and ``MERGE`` take for a small batch: "about two seconds", says the page for those who come from there."""
+
+_TXTOPO, _MERGE, _DELTA_RS = "txtopo", "foreachBatch + MERGE", "foreachBatch + delta-rs"
+_SMALL = re.compile(
+    r"^\| 1,000 tuples a transaction, a Python bolt for each tuple \| ([\d.]+)x \| ([\d.]+)x \|", re.MULTILINE
+)
+_LATENCY = re.compile(
+    r"^\| latency of a transaction every 200 ms: (\d+) ms .* \| ([\d.]+)x \| ([\d.]+)x \|", re.MULTILINE
+)
+_LEFT, _DECADE, _BAR, _SHORTEST_MS = 230, 150, 20, 1
+
+
+def figures() -> str:
+    """Return the chart of how long a transaction takes, on a logarithmic scale.
+
+    Raises:
+        ValueError: the table of the page on performance has not the rows that it is drawn from.
+    """
+    page = (DOCS / "guides" / "performance.md").read_text(encoding="utf-8")
+    small, latency = _SMALL.search(page), _LATENCY.search(page)
+    if small is None or latency is None:
+        raise ValueError("the rows of the chart are not in performance.md: say here which ones it has now")
+    by_merge, by_delta_rs = map(float, small.groups())
+    visible_ms, than_merge, than_delta_rs = map(float, latency.groups())
+    groups = {
+        "1,000 tuples a transaction: time for each, at full speed": {
+            _TXTOPO: MERGE_MS / by_merge,
+            _DELTA_RS: MERGE_MS / by_merge * by_delta_rs,
+            _MERGE: MERGE_MS,
+        },
+        "one transaction every 200 ms: from available to visible": {
+            _TXTOPO: visible_ms,
+            _DELTA_RS: visible_ms * than_delta_rs,
+            _MERGE: visible_ms * than_merge,
+        },
+    }
+    parts: list[Box | Arrow | Label] = []
+    y = 34
+    for title, times in groups.items():
+        parts.append(Label(20, y, title, is_bold=True))
+        y += 12
+        for name, ms in times.items():
+            width = max(round(_DECADE * math.log10(ms / _SHORTEST_MS)), 2)
+            fill = _DONE if name == _TXTOPO else _FILL
+            parts += [
+                Label(_LEFT - 8, y + 15, name, anchor="end"),
+                Box(_LEFT, y, width, _BAR, (), fill),
+                Label(_LEFT + width + 8, y + 15, _time_of(ms, is_measured=ms == visible_ms)),
+            ]
+            y += _BAR + 6
+        y += 30
+    parts.append(
+        Label(20, y - 8, "Two cores. The scale is logarithmic; times with ≈ are computed from ratios.", size=12)
+    )
+    return drawing("How long a transaction takes", 820, y + 8, parts)
+
+
+def _time_of(ms: float, *, is_measured: bool) -> str:
+    """Return a time with one or two digits, as it is known."""
+    if is_measured:
+        return f"{ms:.0f} ms"
+    digits = 1 - math.floor(math.log10(ms))
+    rounded = round(ms, digits)
+    return f"≈ {rounded / 1000:.1f} s" if rounded >= 1000 else f"≈ {rounded:.0f} ms"
+
+
+DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way, "figures.svg": figures}
 """What draws each file."""
 
 
