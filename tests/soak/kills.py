@@ -64,9 +64,19 @@ def step_of(failpoint: str) -> str:
     return failpoint.removesuffix(".before").removesuffix(".after")
 
 
-RUN_FAILPOINTS = tuple(
-    name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.", "nimbus.", "supervisor."))
+ELSEWHERE = (
+    "repair.",
+    "spout.keep.",
+    "nimbus.",
+    "supervisor.",
+    "recovery.begin.",
+    "recovery.aside.",
+    "recovery.begun.",
 )
+"""How those failpoints begin that have tests of their own: of repairs, of a spout that keeps something, of a cluster's
+daemons, and of states that are begun empty."""
+
+RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 """The failpoints that a run can come to."""
 
 _EMIT = "spout.emit"

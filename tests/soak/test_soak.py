@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from state import read_table
-from tests.soak.kills import RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
+from tests.soak.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
 from tests.soak.oracle import differences, oracle_of, rows_of
 from tests.soak.processes import members
 from tests.soak.rounds import Round
@@ -76,11 +76,9 @@ def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None
 
 
 def test_each_failpoint_has_its_test() -> None:
-    """All are killed at, but those of ``txtopo repair``, of a spout that keeps something, and of a cluster's daemons."""
+    """All are killed at, but those that have tests of their own."""
     killed = [failpoint for chain in CHAINS for failpoint in chain]
-    assert sorted(killed) == sorted(
-        name for name in FAILPOINTS if not name.startswith(("repair.", "spout.keep.", "nimbus.", "supervisor."))
-    )
+    assert sorted(killed) == sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 
 
 def test_upkeep_is_killed_too(soaked: Round) -> None:

@@ -176,7 +176,10 @@ def test_a_call_that_is_too_long() -> None:
     assert isinstance(finish, Finish)
     assert isinstance(finish.error, UserCodeError)
     assert finish.error.component == "split"
-    assert "task 3: one call has kept Python's interpreter lock for 30 s" in str(finish.error)
+    assert (
+        "task 3: one call has kept Python's interpreter lock for longer than topology.message.timeout.secs = 30"
+        in str(finish.error)
+    )
 
 
 def test_a_call_of_no_task() -> None:
