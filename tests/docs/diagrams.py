@@ -204,17 +204,25 @@ def data_way() -> str:
     return drawing("Data flow", 820, 522, parts)
 
 
-MERGE_MS = 2000
-"""What ``foreachBatch`` and ``MERGE`` take for a small batch: "about two seconds", says the page for those who come from there."""
-
 _TXTOPO, _MERGE, _DELTA_RS = "txtopo", "foreachBatch + MERGE", "foreachBatch + delta-rs"
-_SMALL = re.compile(
-    r"^\| 1,000 tuples a transaction, a Python bolt for each tuple \| ([\d.]+)x \| ([\d.]+)x \|", re.MULTILINE
-)
+_SMALL = re.compile(r"^\| (txtopo|`foreachBatch` \+ \S+) \| [\d.]+ \([\d.-]+\) \| ([\d.,]+) \|$", re.MULTILINE)
 _LATENCY = re.compile(
     r"^\| latency of a transaction every 200 ms: (\d+) ms .* \| ([\d.]+)x \| ([\d.]+)x \|", re.MULTILINE
 )
 _LEFT, _DECADE, _BAR, _SHORTEST_MS = 230, 150, 20, 1
+
+
+@attrs.frozen
+class Time:
+    """A time in ms, and whether it is computed from a ratio: that is known to two digits."""
+
+    ms: float
+    is_computed: bool = False
+
+    def shown(self) -> str:
+        """Return it in words."""
+        ms = round(self.ms, 1 - math.floor(math.log10(self.ms))) if self.is_computed else self.ms
+        return f"{'≈ ' if self.is_computed else ''}{f'{ms / 1000:g} s' if ms >= 1000 else f'{ms:g} ms'}"
 
 
 def figures() -> str:
@@ -224,21 +232,19 @@ def figures() -> str:
         ValueError: the table of the page on performance has not the rows that it is drawn from.
     """
     page = (DOCS / "guides" / "performance.md").read_text(encoding="utf-8")
-    small, latency = _SMALL.search(page), _LATENCY.search(page)
-    if small is None or latency is None:
+    small = {name.replace("`", ""): float(ms.replace(",", "")) for name, ms in _SMALL.findall(page)}
+    latency = _LATENCY.search(page)
+    if set(small) != {_TXTOPO, _MERGE, _DELTA_RS} or latency is None:
         raise ValueError("the rows of the chart are not in performance.md: say here which ones it has now")
-    by_merge, by_delta_rs = map(float, small.groups())
     visible_ms, than_merge, than_delta_rs = map(float, latency.groups())
     groups = {
         "1,000 tuples a transaction: time for each, at full speed": {
-            _TXTOPO: MERGE_MS / by_merge,
-            _DELTA_RS: MERGE_MS / by_merge * by_delta_rs,
-            _MERGE: MERGE_MS,
+            name: Time(small[name]) for name in (_TXTOPO, _DELTA_RS, _MERGE)
         },
         "one transaction every 200 ms: from available to visible": {
-            _TXTOPO: visible_ms,
-            _DELTA_RS: visible_ms * than_delta_rs,
-            _MERGE: visible_ms * than_merge,
+            _TXTOPO: Time(visible_ms),
+            _DELTA_RS: Time(visible_ms * than_delta_rs, is_computed=True),
+            _MERGE: Time(visible_ms * than_merge, is_computed=True),
         },
     }
     parts: list[Box | Arrow | Label] = []
@@ -246,13 +252,13 @@ def figures() -> str:
     for title, times in groups.items():
         parts.append(Label(20, y, title, is_bold=True))
         y += 12
-        for name, ms in times.items():
-            width = max(round(_DECADE * math.log10(ms / _SHORTEST_MS)), 2)
+        for name, time in times.items():
+            width = round(_DECADE * math.log10(time.ms / _SHORTEST_MS))
             fill = _DONE if name == _TXTOPO else _FILL
             parts += [
                 Label(_LEFT - 8, y + 15, name, anchor="end"),
                 Box(_LEFT, y, width, _BAR, (), fill),
-                Label(_LEFT + width + 8, y + 15, _time_of(ms, is_measured=ms == visible_ms)),
+                Label(_LEFT + width + 8, y + 15, time.shown()),
             ]
             y += _BAR + 6
         y += 30
@@ -260,15 +266,6 @@ def figures() -> str:
         Label(20, y - 8, "Two cores. The scale is logarithmic; times with ≈ are computed from ratios.", size=12)
     )
     return drawing("How long a transaction takes", 820, y + 8, parts)
-
-
-def _time_of(ms: float, *, is_measured: bool) -> str:
-    """Return a time with one or two digits, as it is known."""
-    if is_measured:
-        return f"{ms:.0f} ms"
-    digits = 1 - math.floor(math.log10(ms))
-    rounded = round(ms, digits)
-    return f"≈ {rounded / 1000:.1f} s" if rounded >= 1000 else f"≈ {rounded:.0f} ms"
 
 
 DIAGRAMS = {"transaction-states.svg": transaction_states, "data-way.svg": data_way, "figures.svg": figures}
