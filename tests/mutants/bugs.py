@@ -1913,7 +1913,7 @@ BUGS = (
     Bug(
         "a spout that fills the memory in one pass",
         "txtopo/acking/worker.py",
-        "                    if around.is_full():\n                        break\n",
+        "                if around.is_full():\n                    break\n",
         "",
         subjects=(),
         tests=("tests/acking/test_backpressure.py",),

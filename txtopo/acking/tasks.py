@@ -46,7 +46,7 @@ EXECUTED_AT_ONCE_MAX = 512
 TURN_SECS = 0.05
 """How long its turn may be: then a slow bolt ends it. What arrives meanwhile waits in sockets."""
 
-CHECKED_MAX = 32
+CHECKED_MAX = 64
 """Tuples that a quick bolt executes before it looks at the clock; if that takes a millisecond, after each."""
 
 WEIGHED_SECS = 0.001

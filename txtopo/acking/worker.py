@@ -45,7 +45,7 @@ from txtopo.topology.plain_plan import PlainKind, PlainPlan
 SPOUT_CALLS_MAX = 64
 """How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
 
-SPOUT_UNCHECKED_MAX = 8
+SPOUT_UNCHECKED_MAX = 16
 """How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
 
 POLL_SPOUT_SECS = 0.001
@@ -98,6 +98,8 @@ class _SpoutExecutor:
     wait: SpoutWaitStrategy | None = attrs.field(init=False)
     unchecked: int = 1
     """How often the tasks are called before it is looked at the clock."""
+    must_wait: bool = False
+    """Whether they were not called because enough is pending, or the worker's spouts are to wait."""
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
@@ -108,21 +110,41 @@ class _SpoutExecutor:
         self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
         self.wait = config["topology.spout.wait.strategy"]
 
-    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:  # noqa: C901 - the hot path
+    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:
         """Call the tasks while they emit, and return whether any of them did."""
-        observer, clock = around.observer, around.clock
+        clock, tasks = around.clock, self.tasks
         weighed_at = checked_at = clock()
-        emitted, must_wait, tasks, unchecked = False, is_throttled, self.tasks, self.unchecked
-        check = unchecked - 1
+        emitted, self.must_wait, left = False, is_throttled, 0 if is_throttled else SPOUT_CALLS_MAX
+        around.observer.turn(tasks[0].component.id, tasks[0].id)
+        while left > 0:
+            times = min(self.unchecked, left)
+            called = self._call(times, around.observer)
+            emitted = emitted or called > 0
+            if called < times:
+                break
+            left -= called
+            now = clock()
+            self.unchecked = min(2 * self.unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+            checked_at = now
+            if now - weighed_at >= WEIGHED_SECS:
+                if around.is_full():
+                    break
+                weighed_at = now
+        self.streak = 0 if emitted else self.streak + 1
+        self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=self.must_wait)
+        return emitted
+
+    def _call(self, times: int, observer: Observer) -> int:
+        """Call the tasks so many times, and return how many times they have emitted; the first time in vain ends it."""
+        tasks, pending_max = self.tasks, self.pending_max
         component, others = tasks[0].component.id, len(tasks) > 1
-        observer.turn(component, tasks[0].id)
-        for number in range(0 if is_throttled else SPOUT_CALLS_MAX):
+        for number in range(times):
             pending = 0
             for task in tasks:
                 pending += len(task.pending.roots)
-            must_wait = pending >= self.pending_max
-            if must_wait:
-                break
+            if pending >= pending_max:
+                self.must_wait = True
+                return number
             is_idle = True
             for task in tasks:  # all of them, whichever emits
                 if others:
@@ -130,20 +152,8 @@ class _SpoutExecutor:
                 if task.next_tuple():
                     is_idle = False
             if is_idle:
-                break
-            emitted = True
-            if number >= check:
-                now = clock()
-                unchecked = min(2 * unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
-                checked_at, check = now, number + unchecked
-                if now - weighed_at >= WEIGHED_SECS:
-                    if around.is_full():
-                        break
-                    weighed_at = now
-        self.unchecked = unchecked
-        self.streak = 0 if emitted else self.streak + 1
-        self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=must_wait)
-        return emitted
+                return number
+        return times
 
     def _wait_after_nothing(self, *, must_wait: bool) -> float | None:
         """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""

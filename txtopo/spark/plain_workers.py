@@ -119,7 +119,7 @@ class _OutputObserver(Observer):
 
     def turn(self, component: str, task: int) -> None:
         """Take what is printed from now on for this task's."""
-        super().turn(component, task)
+        self.current = component, task
         self._mark(task)
         origin = self._origins.get(task)
         if origin is None:
@@ -128,7 +128,7 @@ class _OutputObserver(Observer):
 
     def no_turn(self) -> None:
         """Take what is printed from now on for nobody's."""
-        super().no_turn()
+        self.current = None
         self._mark(NO_TASK)
         OutputOrigin.running.pop(self._thread, None)
 

@@ -12,6 +12,7 @@ The watcher runs this file's source by itself, so nothing but the standard libra
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import mmap
 import os
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 LOOK_SECS = 1.0
@@ -60,7 +62,9 @@ class Watcher:
             file.truncate(_WORDS_BYTES)
             self._memory = mmap.mmap(file.fileno(), _WORDS_BYTES)
             self._words = memoryview(self._memory).cast("q")
-            self._words[_TASK] = NO_TASK
+            self.mark: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
+            """Says which task the loop is in from now on; a partial, for it is called several times a pass."""
+            self.mark(NO_TASK)
             shared = (connection.fileno(), file.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - our own source
                 [sys.executable, "-I", "-S", "-c", inspect.getsource(sys.modules[__name__]), *map(str, shared)],
@@ -78,10 +82,6 @@ class Watcher:
     def beat(self) -> None:
         """Say that Python's threads run."""
         self._words[_BEATS] += 1
-
-    def mark(self, task: int) -> None:
-        """Say which task the loop is in from now on."""
-        self._words[_TASK] = task
 
     def close(self) -> None:
         """End the watcher."""
