@@ -12,6 +12,9 @@ import attrs
 
 T = TypeVar("T")
 
+_LOOK_SECS = 0.5
+"""The longest wait at a time: a Ctrl-C that came to another thread is seen only when this one runs."""
+
 
 class NobodyAnswers(Exception):
     """None of those that were asked has given an answer; ``errors`` has what came instead, in the order it came."""
@@ -80,8 +83,8 @@ def _begin(ask: Callable[[], T], came: queue.SimpleQueue[_Came[T]]) -> None:
 
 
 def _next(came: queue.SimpleQueue[_Came[T]], until: float) -> _Came[T] | None:
-    """Return what comes next; None if nothing comes until a time."""
+    """Return what comes next; None if nothing comes until a time, or for a short while."""
     try:
-        return came.get(timeout=None if until == float("inf") else max(0.0, until - time.monotonic()))
+        return came.get(timeout=min(_LOOK_SECS, max(0.0, until - time.monotonic())))
     except queue.Empty:
         return None
