@@ -98,8 +98,6 @@ class _SpoutExecutor:
     wait: SpoutWaitStrategy | None = attrs.field(init=False)
     unchecked: int = 1
     """How often the tasks are called before it is looked at the clock."""
-    must_wait: bool = False
-    """Whether they were not called because enough is pending, or the worker's spouts are to wait."""
     streak: int = 0
     """Passes in a row in which no task emitted."""
     wait_secs: float | None = None
@@ -114,7 +112,7 @@ class _SpoutExecutor:
         """Call the tasks while they emit, and return whether any of them did."""
         clock, tasks = around.clock, self.tasks
         weighed_at = checked_at = clock()
-        emitted, self.must_wait, left = False, is_throttled, 0 if is_throttled else SPOUT_CALLS_MAX
+        emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
         around.observer.turn(tasks[0].component.id, tasks[0].id)
         while left > 0:
             times = min(self.unchecked, left)
@@ -131,7 +129,7 @@ class _SpoutExecutor:
                     break
                 weighed_at = now
         self.streak = 0 if emitted else self.streak + 1
-        self.wait_secs = None if emitted else self._wait_after_nothing(must_wait=self.must_wait)
+        self.wait_secs = None if emitted else self._wait_after_nothing(is_throttled=is_throttled)
         return emitted
 
     def _call(self, times: int, observer: Observer) -> int:
@@ -143,7 +141,6 @@ class _SpoutExecutor:
             for task in tasks:
                 pending += len(task.pending.roots)
             if pending >= pending_max:
-                self.must_wait = True
                 return number
             is_idle = True
             for task in tasks:  # all of them, whichever emits
@@ -155,12 +152,12 @@ class _SpoutExecutor:
                 return number
         return times
 
-    def _wait_after_nothing(self, *, must_wait: bool) -> float | None:
+    def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
         """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
         if self.wait is not None:
             with self.tasks[0].user_code():
                 return self.wait.empty_emit(self.streak)
-        if must_wait:
+        if is_throttled or sum(len(task.pending.roots) for task in self.tasks) >= self.pending_max:
             return None
         return POLL_SPOUT_SECS if self.streak < IDLE_STREAK else POLL_IDLE_SPOUT_SECS
 
