@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, SqliteStore, read_table, read_tables
+from tests.acceptance.topologies import CountTuples
 from tests.cli.conftest import command_line
-from txtopo import BatchBolt, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.store import Put
 from txtopo.errors import StopError
 from txtopo.formats import Format
@@ -25,23 +26,11 @@ __all__ = ["command_line"]
 NEWER = Format(77, "7.5.0")
 
 
-class Count(BatchBolt, ICommitter):
-    def prepare(self, config, context, collector, attempt):
-        self.counts = context.state("counts")
-        self.tuples = 0
-
-    def execute(self, tuple):
-        self.tuples += 1
-
-    def finish_batch(self):
-        self.counts.update("all", lambda old: (old or 0) + self.tuples)
-
-
 def topology(output: Path) -> Topology:
     spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["c"]]}, Fields("word"), 1)
     builder = TransactionalTopologyBuilder("one", "spout", spout, 1)
-    builder.set_committer_bolt("count", Count(), 1).global_grouping("spout")
-    builder.set_state("counts", DeltaState(output / "counts", key=Fields("name: string"), value=Fields("n: long")))
+    builder.set_committer_bolt("count", CountTuples(), 1).global_grouping("spout")
+    builder.set_state("total", DeltaState(output / "counts", key=Fields("name: string"), value=Fields("n: long")))
     return builder.build()
 
 

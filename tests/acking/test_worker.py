@@ -446,14 +446,20 @@ class EmitsOrder(Fed):
             self.collector.emit([[Order()]], message_id=1)
 
 
-def test_a_class_of_a_script():
-    """An object whose class is in the script that was started can't travel: the error names the class, and the remedy."""
+def between_workers(spout: Spout) -> Alone:
+    """Return a running topology that sends what a spout was given to emit to another worker."""
     builder = TopologyBuilder("topology")
-    builder.set_spout("spout", EmitsOrder())
+    builder.set_spout("spout", spout)
     builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
     running = Alone(builder.build(), workers=2)
     running.activate()
     running.objects["spout"][0].feed(1)
+    return running
+
+
+def test_a_class_of_a_script():
+    """An object whose class is in the script that was started can't travel: the error names the class, and the remedy."""
+    running = between_workers(EmitsOrder())
     with pytest.raises(UserCodeError, match=r"'Order' is defined in the script .* put it into a module of its own"):
         for _ in range(100):
             running.run()
@@ -461,12 +467,7 @@ def test_a_class_of_a_script():
 
 def test_a_value_that_does_not_pickle():
     """What can't travel to another worker is refused by the name of its component and stream."""
-    builder = TopologyBuilder("topology")
-    builder.set_spout("spout", EmitsLock())
-    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
-    running = Alone(builder.build(), workers=2)
-    running.activate()
-    running.objects["spout"][0].feed(1)
+    running = between_workers(EmitsLock())
     with pytest.raises(
         UserCodeError, match="task 1 emitted a value on stream 'default' that does not pickle"
     ) as raised:

@@ -90,6 +90,18 @@ class Place(DistributorPlace, contextlib.ExitStack):
         self.state.remove_nodes(self.state.node("nimbuses", nimbus.address))
 
 
+def second_holder(place: Place, leader: DistributorNimbus) -> tuple[Manifest, DistributorNimbus]:
+    """Return the manifest of the code that the leader holds, and another nimbus that holds it, too."""
+    manifest = leader.store.manifest("words-1-900")
+    assert manifest is not None
+    second = place.nimbus()
+    with second.store.draft() as draft:
+        second.distributor.download(manifest, draft)
+        second.store.keep(draft, manifest)
+    place.hold(second, manifest.topology)
+    return manifest, second
+
+
 class TestLocalCodeDistributor(CodeDistributorConformance):
     """Files over HTTP keep all promises."""
 
@@ -100,13 +112,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
 
     def test_holder_that_has_lost_its_disk(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
         """The next holder is asked, file by file; with no holder left, the error names all that were tried."""
-        manifest = leader.store.manifest("words-1-900")
-        assert manifest is not None
-        second = place.nimbus()
-        with second.store.draft() as draft:
-            second.distributor.download(manifest, draft)
-            second.store.keep(draft, manifest)
-        place.hold(second, manifest.topology)
+        manifest, second = second_holder(place, leader)
         leader.store.remove(manifest.topology)
         third = place.nimbus()
         assert len(third.distributor.download(manifest, tmp_path)) == 3
@@ -119,13 +125,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
 
     def test_damaged_copy_beside_a_sound_one(self, place: Place, leader: DistributorNimbus, tmp_path: Path) -> None:
         """It does not hide the sound one, whichever is asked first; with no sound one, the error names all."""
-        manifest = leader.store.manifest("words-1-900")
-        assert manifest is not None
-        second = place.nimbus()
-        with second.store.draft() as draft:
-            second.distributor.download(manifest, draft)
-            second.store.keep(draft, manifest)
-        place.hold(second, manifest.topology)
+        manifest, second = second_holder(place, leader)
         third = place.nimbus()
         for damaged, sound in ((leader, second), (second, leader)):
             path = damaged.store.path(manifest.topology) / manifest.files[0].name

@@ -198,14 +198,19 @@ def test_a_file_that_changes_before_it_is_read_is_refused(growing):
         growing.commit()
 
 
-def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
-    """The rest of another file is not read behind the first part of the former one."""
+def take_a_part_of(growing, name):
+    """Write a file of three lines, and commit the first two of them."""
     growing.options = {"batch_bytes": 4}
     growing.start()
-    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
+    growing.write(name, "1\n2\n3\n", mtime_secs=100)
     growing.wait()
     assert growing.begin()
     growing.commit()
+
+
+def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
+    """The rest of another file is not read behind the first part of the former one."""
+    take_a_part_of(growing, "a.txt")
     growing.write("a.txt", "1\n2\n4\n", mtime_secs=101)
     with pytest.raises(InputError, match=r"a.txt is taken up to 4 and has changed since.*put the original file"):
         growing.begin()
@@ -216,12 +221,7 @@ def test_a_file_that_changes_when_a_part_is_taken_is_refused(growing):
 
 def test_a_file_that_is_gone_when_a_part_is_taken_is_asked_for(growing):
     """It is not forgotten: its rest is not lost, and nothing of it is read twice when it is back."""
-    growing.options = {"batch_bytes": 4}
-    growing.start()
-    growing.write("a.txt", "1\n2\n3\n", mtime_secs=100)
-    growing.wait()
-    assert growing.begin()
-    growing.commit()
+    take_a_part_of(growing, "a.txt")
     (growing.folder / "a.txt").unlink()
     with pytest.raises(InputError, match=r"a.txt is taken up to 4 .* now it is missing; put the original file"):
         growing.wait()
