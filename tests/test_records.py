@@ -7,9 +7,9 @@ import json
 import attrs
 import pytest
 
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
 from txtopo.records import DAMAGE, from_json, from_request, read_json, to_json
-from txtopo.recovery.coordinator_state import CommittedMark, StateMark
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
 HEADER = JournalHeader(
     "t", "ab12", 3, "opaque", 7, {"from": 1}, {"s": JournalTable("s", "id")}, {"s": 7, "u": None}, {"u": 5}

@@ -68,15 +68,6 @@ if TYPE_CHECKING:
     from txtopo.engine.control import (
         RunControl as RunControl,
     )
-    from txtopo.engine.plain_run import (
-        PlainReport as PlainReport,
-        RunningTopology as RunningTopology,
-        start as start,
-    )
-    from txtopo.engine.report import (
-        Progress as Progress,
-        RunReport as RunReport,
-    )
     from txtopo.engine.runner import (
         run as run,
     )
@@ -84,6 +75,11 @@ if TYPE_CHECKING:
         FailedException as FailedException,
         ReportedFailedException as ReportedFailedException,
         TxtopoError as TxtopoError,
+    )
+    from txtopo.plain.run.runner import (
+        PlainReport as PlainReport,
+        RunningTopology as RunningTopology,
+        start as start,
     )
     from txtopo.topology.builder import (
         TransactionalTopologyBuilder as TransactionalTopologyBuilder,
@@ -99,6 +95,10 @@ if TYPE_CHECKING:
         PlainTopology as PlainTopology,
         Topology as Topology,
         TransactionalTopology as TransactionalTopology,
+    )
+    from txtopo.transactional.run.report import (
+        Progress as Progress,
+        RunReport as RunReport,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -145,8 +145,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "txtopo.attempts": ("TransactionAttempt",),
         "txtopo.config": ("Config",),
         "txtopo.engine.control": ("RunControl",),
-        "txtopo.engine.plain_run": ("PlainReport", "RunningTopology", "start"),
-        "txtopo.engine.report": (
+        "txtopo.plain.run.runner": ("PlainReport", "RunningTopology", "start"),
+        "txtopo.transactional.run.report": (
             "Progress",
             "RunReport",
         ),

@@ -19,7 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.tasks.progress_probe import current_probe
+from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["Column", "column_values", "find_misfit", "fit_array", "fit_column", "is_key_type"]
 

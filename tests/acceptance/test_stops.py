@@ -16,8 +16,8 @@ from tests.acceptance.topologies import CountTuples
 from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
-from txtopo.tasks.bolt_tasks import user_code
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.tasks.bolt_tasks import user_code
 
 WORDS = [[f"word {number}"] for number in range(40)]
 DEADLINE_SECS = 20
@@ -223,7 +223,7 @@ def test_a_late_tuple_of_the_last_transaction(monkeypatch):
         assert _later[0].done.wait(DEADLINE_SECS)
         return inner(run_loop)
 
-    from txtopo.engine.run_loop import RunLoop
+    from txtopo.transactional.run.run_loop import RunLoop
 
     inner = RunLoop.end
     monkeypatch.setattr(RunLoop, "end", end)

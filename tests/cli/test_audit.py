@@ -14,12 +14,12 @@ from state import DeltaState
 from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import CONFIG, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.audit.checks import audit
 from txtopo.cli.audit import _range_method
-from txtopo.journal import journal
-from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import FOLDER, read_journal
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.audit.checks import audit
+from txtopo.transactional.journal import journal
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import FOLDER, read_journal
 
 ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
 

@@ -17,10 +17,10 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import BasicBolt, BatchBolt, Config, FailedException, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.engine.snapshot import SnapshotWriter, read_snapshot, snapshot_path
 from txtopo.errors import PoisonTransaction, StalledCommit, UserCodeError
-from txtopo.journal.ending import METADATA_DIR
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshot_path
 
 WAIT_SECS = 30.0
 GATES = {"hold": threading.Event(), "reached": threading.Event()}

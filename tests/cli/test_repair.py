@@ -13,7 +13,7 @@ import pytest
 
 import examples
 from state import SqliteStore
-from tests.recovery.divergences import TRANSACTIONS, Place
+from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo.cli.main import txtopo
 
 ROOT = pathlib.Path(examples.__file__).parent.parent

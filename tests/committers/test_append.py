@@ -13,8 +13,8 @@ from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_tables
 from tests.committers.topologies import TYPED, UNTYPED, appended, check, make_rows, rows_of, rows_topology
-from tests.recovery.crashes import CrashError, CrashingStore, Fuse
 from tests.state.delta.crashing_runs import Crash, run_with_crash
+from tests.transactional.recovery.crashes import CrashError, CrashingStore, Fuse
 from tests.variants import variants
 from txtopo import BatchBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, JobFailure, StateAccessError

@@ -15,7 +15,7 @@ from html import escape
 
 import attrs
 
-from txtopo.core.transitions import TRANSITIONS, Status, Trigger
+from txtopo.transactional.core.transitions import TRANSITIONS, Status, Trigger
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "diagrams"

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests.docs.diagrams import DIAGRAMS, FOLDER
-from txtopo.core.transitions import TRANSITIONS, Status
+from txtopo.transactional.core.transitions import TRANSITIONS, Status
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)

@@ -13,9 +13,9 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology, TransactionalTopologyBuilder
-from txtopo.core.actions import StopReason
 from txtopo.engine.runner import Environment, run_with
 from txtopo.testing.inline import InlineJobRunner
+from txtopo.transactional.core.actions import StopReason
 
 DEADLINE_SECS = 60.0
 TRANSACTIONS = 40

@@ -14,13 +14,16 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from txtopo.acking.latency import LatencyHistogram
-from txtopo.acking.metrics import Counts
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.connections import REQUEST_SECS
-from txtopo.core.actions import AssignedAttempt, Commit, DeadLetter, Process
-from txtopo.core.events import (
+from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
+from txtopo.errors import ConfigError
+from txtopo.plain.run.runner import PlainReport
+from txtopo.plain.tasks.latency import LatencyHistogram
+from txtopo.plain.tasks.metrics import Counts
+from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
+from txtopo.transactional.core.events import (
     Committed,
     JobLost,
     MetadataCreated,
@@ -29,10 +32,7 @@ from txtopo.core.events import (
     SourceStatus,
     TransactionMetadata,
 )
-from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
-from txtopo.engine.plain_run import PlainReport
-from txtopo.engine.report import Progress
-from txtopo.errors import ConfigError
+from txtopo.transactional.run.report import Progress
 
 PROGRESS = Progress(
     topology_id="words",

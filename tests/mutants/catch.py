@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.acking.test_races import tangle
 from tests.mutants.bugs import TANGLE
+from tests.plain.loop.test_races import tangle
 from tests.simulation.test_schedules import case
 from txtopo.testing.simulation.plain.world import PlainSubject
 from txtopo.testing.simulation.schedules import Simulated, make_subject, run_schedules

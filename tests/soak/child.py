@@ -11,8 +11,8 @@ import sys
 
 from tests.soak.topology import Setup, config_of, topology_of
 from txtopo import run
-from txtopo.core.events import JobLost
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.core.events import JobLost
 
 DIED = "a Python worker died"
 _SPARK_SAYS = "Python worker exited unexpectedly"

@@ -13,8 +13,8 @@ from state import ConsistentView, read_tables
 from state.values import TransactionalValue
 from tests.soak.topology import BUCKET_SIZE, SPOUT, Setup, batches_of, data_of, moves
 from txtopo.errors import ConfigError, StateAccessError
-from txtopo.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
+from txtopo.transactional.journal.journal import FOLDER, JournalEntry, counting_entries, read_journal
 
 TABLES = ("words", "buckets")
 SHOWN_MAX = 20

@@ -20,9 +20,9 @@ from tests.soak.processes import java_of, kill_process, kill_session, pause, wor
 from tests.soak.topology import TOPOLOGY_ID, Setup, config_of, topology_of
 from txtopo.engine.runner import make_store
 from txtopo.failpoints import ENVIRONMENT
-from txtopo.journal.ending import JournalEnd, read_end
-from txtopo.recovery.coordinator_state import CoordinatorState
 from txtopo.testing.checkers import Violation
+from txtopo.transactional.journal.ending import JournalEnd, read_end
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 STALL_SECS = 120.0
 """How long a process may make no progress."""

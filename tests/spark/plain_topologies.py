@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.workers.holding import hold
+from tests.plain.loop.holding import hold
 from txtopo import (
     BasicBolt,
     BasicOutputCollector,

@@ -9,8 +9,8 @@ from tests.acceptance.topologies import Partial
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.spark.job_runner import SparkJobRunner
 from txtopo.spark.sql import sql_progress
-from txtopo.tasks.factory import prototypes_of
-from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.transactional.tasks.factory import prototypes_of
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 TASKS = 6
 

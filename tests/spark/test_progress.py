@@ -14,9 +14,9 @@ from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress
 from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
-from txtopo.tasks.bolt_tasks import user_code
-from txtopo.tasks.factory import prototypes_of
-from txtopo.tasks.progress_probe import ProgressProbe
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.factory import prototypes_of
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 

@@ -29,10 +29,10 @@ from tests.spark_cluster.standalone import HOST, StandaloneCluster, java_options
 from tests.spark_cluster.topology import LARGE_TRANSACTIONS, Lines, topology_of
 from txtopo import Config, run
 from txtopo.engine.metrics import RunMetrics
-from txtopo.engine.report import Progress, RunReport
 from txtopo.errors import TxtopoError
 from txtopo.spark.session import spark_session
 from txtopo.testing.checkers import Violation
+from txtopo.transactional.run.report import Progress, RunReport
 
 WORKERS = 2
 

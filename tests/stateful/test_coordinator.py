@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.stateful.world import World
-from txtopo.core.events import Activated, Deactivated, Failed, Processed, Progressed, SourceStatus, StopRequested
-from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.spout_policy import OPAQUE, REPEATABLE
+from txtopo.transactional.core.events import (
+    Activated,
+    Deactivated,
+    Failed,
+    Processed,
+    Progressed,
+    SourceStatus,
+    StopRequested,
+)
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.spout_policy import OPAQUE, REPEATABLE
 
 INDEX = st.integers(0, 11)
 ENDS = [*["go on"] * 12, "crash", "crash among the next actions", "be asked to stop"]

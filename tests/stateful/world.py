@@ -16,7 +16,9 @@ from typing import Any, assert_never
 import attrs
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.core.actions import (
+from txtopo.errors import JobFailure, LostLead, PoisonTransaction
+from txtopo.testing.checkers import AttemptChecker, CoreChecker
+from txtopo.transactional.core.actions import (
     AbandonCommit,
     Action,
     AssignedAttempt,
@@ -30,8 +32,8 @@ from txtopo.core.actions import (
     Stop,
     StopReason,
 )
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import (
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import (
     Activated,
     Committed,
     Event,
@@ -47,12 +49,10 @@ from txtopo.core.events import (
     Ticked,
     TransactionMetadata,
 )
-from txtopo.core.invariants import validate
-from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.spout_policy import OPAQUE, REPEATABLE
-from txtopo.core.transitions import Status
-from txtopo.errors import JobFailure, LostLead, PoisonTransaction
-from txtopo.testing.checkers import AttemptChecker, CoreChecker
+from txtopo.transactional.core.invariants import validate
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.spout_policy import OPAQUE, REPEATABLE
+from txtopo.transactional.core.transitions import Status
 
 UNKNOWN = "where it ends is not known"
 ERROR = "told to fail"

@@ -23,8 +23,8 @@ from txtopo import (
     TaskHook,
     TopologyBuilder,
 )
-from txtopo.acking.metrics import Counts
 from txtopo.errors import StateAccessError, TopologyError, UserCodeError
+from txtopo.plain.tasks.metrics import Counts
 from txtopo.testing import (
     AckFailMapTracker,
     AckTracker,

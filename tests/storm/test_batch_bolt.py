@@ -8,8 +8,8 @@ from tests.storm.test_topology import Capture, CountingBatchBolt
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
-from txtopo.tasks.batch_run import BatchRun, ShuffleMessage
-from txtopo.tasks.factory import TaskFactory, prototypes_of
+from txtopo.transactional.tasks.batch_run import BatchRun, ShuffleMessage
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 
 class Executor:

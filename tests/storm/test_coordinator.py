@@ -14,7 +14,6 @@ What is better here, and so reads otherwise:
 
 from __future__ import annotations
 
-from txtopo.core.actions import Process
 from txtopo.testing.scenario import (
     WAITING,
     Scenario,
@@ -33,6 +32,7 @@ from txtopo.testing.scenario import (
     save,
     ticked,
 )
+from txtopo.transactional.core.actions import Process
 
 
 def test_coordinator() -> None:

@@ -24,10 +24,10 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.tasks.batch_run import BatchRun
-from txtopo.tasks.factory import TaskFactory, prototypes_of
 from txtopo.testing.inline import run_inline
 from txtopo.topology.plan import Phase
+from txtopo.transactional.tasks.batch_run import BatchRun
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 FIRST_DATA: dict[int, list[list[Any]]] = {
     0: [["dog", 3], ["cat", 4], ["apple", 1], ["dog", 3]],

@@ -6,8 +6,8 @@ import pytest
 
 from state import OpaqueValue, TransactionalValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.testing.checkers import AttemptChecker, Oracle, TableChecker, Version, Violation, check_input, check_journal
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 
 ORACLE = Oracle({"t": [(1, {"a": TransactionalValue(1, 5)}), (3, {"a": TransactionalValue(3, 9)})]}, 9, 3)
 

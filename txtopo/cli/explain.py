@@ -17,20 +17,12 @@ from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of
 from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target
-from txtopo.core.story import ABRIDGED_FIRST, Happening, StoryEntry
-from txtopo.core.transitions import Status
 from txtopo.engine.runner import metadata_dir_of
-from txtopo.engine.snapshot import (
-    Snapshot,
-    TransactionSnapshot,
-    Writer,
-    read_snapshot,
-    snapshot_path,
-    topologies_with_snapshot,
-)
 from txtopo.errors import ConfigError
-from txtopo.journal.ending import METADATA_DIR, metadata_dir_below
-from txtopo.journal.journal import (
+from txtopo.transactional.core.story import ABRIDGED_FIRST, Happening, StoryEntry
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.journal.ending import METADATA_DIR, metadata_dir_below
+from txtopo.transactional.journal.journal import (
     JournalEntry,
     JournalPart,
     JournalTransaction,
@@ -38,6 +30,14 @@ from txtopo.journal.journal import (
     find_journal,
     read_journal,
     topologies_with_journal,
+)
+from txtopo.transactional.run.snapshot import (
+    Snapshot,
+    TransactionSnapshot,
+    Writer,
+    read_snapshot,
+    snapshot_path,
+    topologies_with_snapshot,
 )
 
 SILENT_SECS = 10.0

@@ -14,10 +14,10 @@ from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import Target, takes_target
 from txtopo.engine.runner import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.errors import StopError
-from txtopo.journal.ending import METADATA_DIR
-from txtopo.recovery.coordinator_state import CoordinatorState
-from txtopo.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
-from txtopo.recovery.repair import carry_out
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose
+from txtopo.transactional.recovery.repair import carry_out
 
 OWNER = "txtopo repair"
 

@@ -24,12 +24,12 @@ from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import Target, takes_target
 from txtopo.config import Config
-from txtopo.engine.plain_run import PlainReport
-from txtopo.engine.report import Progress
-from txtopo.engine.run_loop import Observer
 from txtopo.engine.runner import run as run_topology
-from txtopo.tasks.user_output import PRINT, USER_LOGGER
+from txtopo.plain.run.runner import PlainReport
+from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.transactional.run.report import Progress
+from txtopo.transactional.run.run_loop import Observer
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

@@ -23,9 +23,9 @@ from txtopo.cli.settings import Given, all_arguments, divide, parse_pairs, setta
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.extras import extra_of, how_to_install
-from txtopo.journal.ending import METADATA_DIR
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.transactional.journal.ending import METADATA_DIR
 
 DEFAULT_ATTRIBUTE = "topology"
 

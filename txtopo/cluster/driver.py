@@ -50,16 +50,16 @@ from txtopo.cluster.logs import Discretion, driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.config import Config, TopologyKind
-from txtopo.core.actions import StopReason
 from txtopo.engine.control import RunControl
 from txtopo.engine.metrics import RunMetrics, written
-from txtopo.engine.plain_run import PlainReport
-from txtopo.engine.report import Progress, RunReport
 from txtopo.engine.runner import run
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError, Unreachable
+from txtopo.plain.run.runner import PlainReport
 from txtopo.records import DAMAGE, from_json, to_json
 from txtopo.secrecy import without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.run.report import Progress, RunReport
 
 _LOG = logging.getLogger(__name__)
 _ERROR_CHARACTERS_MAX = 4_000

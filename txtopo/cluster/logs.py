@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.secrecy import without_secrets
-from txtopo.tasks.user_output import PRINT, USER_LOGGER
+from txtopo.topology.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 5

@@ -33,12 +33,12 @@ from prometheus_client.registry import Collector
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.connections import Connection, Gate
-from txtopo.core.actions import Action, Commit, DeadLetter, Process
-from txtopo.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
-from txtopo.engine.plain_run import PlainReport
-from txtopo.engine.report import Progress
 from txtopo.errors import ConfigError
+from txtopo.plain.run.runner import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
+from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
+from txtopo.transactional.run.report import Progress
 
 _LOG = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ Samples = Mapping[tuple[str, ...], "float | _Buckets"]
 
 
 class RunMetrics(Collector):
-    """The metrics of one run: its :class:`~txtopo.engine.run_loop.Observer`, and a collector for Prometheus.
+    """The metrics of one run: its :class:`~txtopo.transactional.run.run_loop.Observer`, and a collector for Prometheus.
 
     The run loop's thread calls the methods of an observer; any thread collects.
 

@@ -25,23 +25,24 @@ from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.api.store import Store
-from txtopo.commit.groups import GroupCommitter, Journal
-from txtopo.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.config import Config, TopologyKind
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Recovered
-from txtopo.core.limits import GiveUpPolicy, Limits
 from txtopo.engine.control import RunControl
-from txtopo.engine.plain_run import PlainReport, start
-from txtopo.engine.report import Progress, RunReport
-from txtopo.engine.run_loop import Observer, Parts, RunLoop
-from txtopo.engine.snapshot import SnapshotWriter, snapshot_path
-from txtopo.engine.source import Source
-from txtopo.engine.threads import ThreadPools, Threads
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
-from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import (
+from txtopo.garbage import seldom_collected
+from txtopo.plain.run.runner import PlainReport, start
+from txtopo.topology.output import user_output_logged
+from txtopo.topology.plan import Plan
+from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.transactional.commit.groups import GroupCommitter, Journal
+from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Recovered
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import (
     DEAD_LETTERS,
     JournalHeader,
     JournalPart,
@@ -52,18 +53,17 @@ from txtopo.journal.journal import (
     read_journal,
     set_aside_former_incarnation,
 )
-from txtopo.processing.job_runner import JobRunner
-from txtopo.processing.jobs import JobPlanner
-from txtopo.recovery.coordinator_state import CoordinatorState
-from txtopo.recovery.membership import Membership
-from txtopo.recovery.recover import RecoveredRun, recover
-from txtopo.tasks.bolt_tasks import user_code
-from txtopo.tasks.context import TaskContext
-from txtopo.tasks.factory import TaskFactory, prototypes_of
-from txtopo.tasks.garbage import seldom_collected
-from txtopo.tasks.user_output import user_output_logged
-from txtopo.topology.plan import Plan
-from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.membership import Membership
+from txtopo.transactional.recovery.recover import RecoveredRun, recover
+from txtopo.transactional.run.report import Progress, RunReport
+from txtopo.transactional.run.run_loop import Observer, Parts, RunLoop
+from txtopo.transactional.run.snapshot import SnapshotWriter, snapshot_path
+from txtopo.transactional.run.source import Source
+from txtopo.transactional.run.threads import ThreadPools, Threads
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.context import TaskContext
+from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

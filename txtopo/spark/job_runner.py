@@ -20,8 +20,6 @@ from pyspark.sql import SparkSession
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
-from txtopo.processing.job_runner import JobRunner
-from txtopo.processing.stage_run import Job, Report
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.session import DriverHost
@@ -33,9 +31,11 @@ from txtopo.spark.sql.sql_progress import SqlProgress
 from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent
 from txtopo.spark.worker import RunPackage, pack_up, task_factory_of
-from txtopo.tasks.progress_probe import current_probe
-from txtopo.tasks.user_output import USER_LOGGER
+from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.progress_probe import current_probe
 
 logger = logging.getLogger(__name__)
 

@@ -16,20 +16,20 @@ import cloudpickle
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
-from txtopo.acking.assignment import Assignment
-from txtopo.acking.tasks import Observer
-from txtopo.acking.worker import Worker
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
+from txtopo.garbage import collect_seldom
+from txtopo.plain.loop.process import WorkerJob, run_worker
+from txtopo.plain.loop.watcher import NO_TASK
+from txtopo.plain.loop.worker import Worker
+from txtopo.plain.supervision.control import JobStarter
+from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.transport.messages import Address, Welcome
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.user_lines import LinesAddress, lines_sent
-from txtopo.tasks.garbage import collect_seldom
-from txtopo.tasks.user_output import OutputOrigin, renewed
+from txtopo.topology.assignment import Assignment
+from txtopo.topology.output import OutputOrigin, renewed
 from txtopo.topology.plain_plan import PlainPlan
-from txtopo.workers.control import JobStarter
-from txtopo.workers.messages import Address, Welcome
-from txtopo.workers.process import WorkerJob, run_worker
-from txtopo.workers.watcher import NO_TASK
 
 
 @attrs.frozen

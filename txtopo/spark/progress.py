@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, UserCodeError
-from txtopo.tasks.progress_probe import ProgressProbe
-from txtopo.tasks.user_output import OutputOrigin
-from txtopo.workers.listener import address_family
+from txtopo.plain.transport.listener import address_family
+from txtopo.topology.output import OutputOrigin
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25

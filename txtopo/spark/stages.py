@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from txtopo.processing.stage_run import Job, SlotItem
 from txtopo.spark.worker import run_stage
+from txtopo.transactional.jobs.stage_run import Job, SlotItem
 
 PartitionFunction = Callable[[int, Iterable[SlotItem]], Iterator[SlotItem]]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from txtopo.tasks.user_output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
-from txtopo.workers.listener import address_family
+from txtopo.plain.transport.listener import address_family
+from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _LENGTH = struct.Struct("!I")
 _KEY_BYTES = 16

@@ -12,13 +12,13 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.processing.stage_run import Item, Job, SlotItem, StageRun
+from txtopo.garbage import collect_seldom
 from txtopo.spark.progress import ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress, lines_sent
-from txtopo.tasks.factory import TaskFactory
-from txtopo.tasks.garbage import collect_seldom
-from txtopo.tasks.progress_probe import ProgressProbe
 from txtopo.topology.plan import Plan
+from txtopo.transactional.jobs.stage_run import Item, Job, SlotItem, StageRun
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 
 @attrs.frozen

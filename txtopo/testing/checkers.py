@@ -14,13 +14,23 @@ import attrs
 from txtopo.api.copying import copied
 from txtopo.api.state import Key, StateValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.core.actions import Action, Commit, DeadLetter, Process
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Event, Failed, JobEnded, JobLost, Processed, Progressed, Recovered, RuleBroken, Ticked
-from txtopo.core.invariants import validate
-from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
-from txtopo.core.transitions import Status
-from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
+from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import (
+    Event,
+    Failed,
+    JobEnded,
+    JobLost,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    Ticked,
+)
+from txtopo.transactional.core.invariants import validate
+from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.journal.journal import JournalEntry, JournalPart, counting_entries
 
 Rows = Mapping[Key, StateValue]
 """The rows of a table, by key."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 
-from txtopo.acking.metrics import Counts
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
@@ -18,6 +17,7 @@ from txtopo.api.spout import Spout
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple
 from txtopo.config import Config
 from txtopo.errors import TopologyError
+from txtopo.plain.tasks.metrics import Counts
 from txtopo.testing.feeders import WAIT_SECS, FixedTupleSpout, Shared
 from txtopo.testing.inline_cluster import InlineCluster
 from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan

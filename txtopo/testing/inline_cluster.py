@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import cloudpickle
 
-from txtopo.acking.assignment import Assignment, assign
-from txtopo.acking.metrics import Counts, by_component
-from txtopo.acking.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import InputError, TopologyError, TxtopoError
+from txtopo.plain.loop.worker import LOOK_SECS, Worker, WorkerStatus
+from txtopo.plain.tasks.metrics import Counts, by_component
 from txtopo.testing.feeders import WAIT_SECS, wait_until
+from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 

@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
-from txtopo.core.actions import (
+from txtopo.testing.checkers import AttemptChecker, CoreChecker
+from txtopo.transactional.core.actions import (
     AbandonCommit,
     Action,
     AssignedAttempt,
@@ -35,8 +36,8 @@ from txtopo.core.actions import (
     Stop,
     StopReason,
 )
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import (
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import (
     Activated,
     Committed,
     Deactivated,
@@ -56,9 +57,8 @@ from txtopo.core.events import (
     Ticked,
     TransactionMetadata,
 )
-from txtopo.core.limits import GiveUpPolicy, Limits
-from txtopo.core.spout_policy import REPEATABLE, SpoutPolicy
-from txtopo.testing.checkers import AttemptChecker, CoreChecker
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
 
 __all__ = [
     "EXHAUSTED",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
+from txtopo.plain.trees.tuples import TreeTuple
 
 
 def make_tuple(

@@ -1,6 +1,6 @@
 """The kinds of components: a table of rules for the builder and its checks.
 
-How the tasks of a kind run is defined by a class of ``txtopo.tasks.bolt_tasks`` and a line in its table.
+How the tasks of a kind run is defined by a class of ``txtopo.transactional.tasks.bolt_tasks`` and a line in its table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Spout semantics: everything that differs between the kinds of spouts, one object for each kind.
 
-The core uses :class:`~txtopo.core.spout_policy.SpoutPolicy`, which decides which transactions are independent of each
-other. The rest is here: how to call the spout's coordinator and emitters, where its metadata comes from, and what a
-replay can conclude. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
+The core uses :class:`~txtopo.transactional.core.spout_policy.SpoutPolicy`, which decides which transactions are
+independent of each other. The rest is here: how to call the spout's coordinator and emitters, where its metadata comes
+from, and what a replay can conclude. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.partitioned import as_transactional, partition_key, partition_list
 from txtopo.api.spout import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout
 from txtopo.attempts import TransactionAttempt
-from txtopo.core import spout_policy
+from txtopo.transactional.core import spout_policy
 
 Emitted = Mapping[str, Any]
 """The metadata that one task's emitter returned for its share of a batch, by partition key."""

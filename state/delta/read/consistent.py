@@ -54,8 +54,8 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
 from txtopo.errors import DivergenceError, StateAccessError, TxtopoError
-from txtopo.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
-from txtopo.journal.journal import FOLDER, JournalHeader
+from txtopo.transactional.journal.ending import JournalEnd, last_writes, metadata_dir_below, read_end, table_path
+from txtopo.transactional.journal.journal import FOLDER, JournalHeader
 
 __all__ = ["ConsistentView", "committed_in_tables", "read_tables"]
 

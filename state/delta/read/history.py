@@ -35,8 +35,8 @@ from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, StateKind, Writes
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.journal.ending import metadata_dir_below
-from txtopo.journal.journal import find_journal, read_journal
+from txtopo.transactional.journal.ending import metadata_dir_below
+from txtopo.transactional.journal.journal import find_journal, read_journal
 
 __all__ = ["PastDeltaTable", "read_snapshot", "read_table", "rows_between", "shown_schema", "version_as_of"]
 

@@ -25,8 +25,8 @@ from txtopo import (
     Tuple,
     start,
 )
-from txtopo.acking.trees.tuples import TreeTuple
 from txtopo.api.tuples import TupleSource
+from txtopo.plain.trees.tuples import TreeTuple
 
 WORDS = 10_000
 WORDS_A_SENTENCE = 5

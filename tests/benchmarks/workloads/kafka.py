@@ -45,8 +45,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.journal.journal import FOLDER, counting_entries, read_journal
 from txtopo.testing.kafka import KafkaBroker
+from txtopo.transactional.journal.journal import FOLDER, counting_entries, read_journal
 
 MESSAGES = 2_000_000
 PARTITIONS = 4

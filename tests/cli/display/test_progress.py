@@ -12,7 +12,7 @@ from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.wording import activity
-from txtopo.engine.report import Progress, RunReport
+from txtopo.transactional.run.report import Progress, RunReport
 
 PROGRESS = Progress(
     topology_id="words",

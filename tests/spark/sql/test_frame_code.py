@@ -11,9 +11,9 @@ from tests.spark.delta_join import Sales
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
-from txtopo.processing.layout import Layout
-from txtopo.processing.stage_run import Job
 from txtopo.spark.sql.frame_code import error_of_function
+from txtopo.transactional.jobs.layout import Layout
+from txtopo.transactional.jobs.stage_run import Job
 
 FILE = inspect.getsourcefile(Divide)
 LINE = inspect.getsourcelines(Divide)[1] + 6

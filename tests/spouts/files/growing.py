@@ -11,7 +11,7 @@ import attrs
 
 from spouts.files.spout import FilesTransactionalSpout
 from state.stores.memory import MemoryPlace, MemoryStore
-from tests.recovery.crashes import CrashError, CrashingLead, Fuse
+from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext

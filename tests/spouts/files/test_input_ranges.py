@@ -12,9 +12,9 @@ from tests.api.test_partitioned import Log, LogSpout
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.partitioned import as_transactional
 from txtopo.errors import UserCodeError
-from txtopo.journal.journal import FOLDER, read_journal
 from txtopo.testing.context import PlainContext
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.journal import FOLDER, read_journal
 
 
 def planned(spout):

@@ -18,9 +18,9 @@ from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
 from state.stores.zookeeper import ZooKeeperStore
 from tests.cli.test_audit import audited
-from tests.recovery.crashes import CrashError, CrashingLead, Fuse
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines
+from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
 from txtopo import Config, Fields
 from txtopo.api.store import Put
 from txtopo.testing.inline import run_inline

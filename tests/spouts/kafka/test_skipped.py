@@ -14,8 +14,8 @@ from tests.spouts.kafka.memory_topics import InMemory, MemoryTopics
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.errors import InternalError
 from txtopo.failpoints import armed
-from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.journal import read_journal
 
 _numbers = itertools.count()
 FIELDS = Fields("partition: int", "offset: long")

@@ -13,7 +13,7 @@ from state import DeltaRows, DeltaState
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, RowsToWrite
-from txtopo.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import GroupState
 
 KINDS = ("arrow", "buckets", "rows")
 

@@ -18,7 +18,7 @@ from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, RowsToWrite
-from txtopo.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import GroupState
 
 DAY_SECS = 24 * 3600
 OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}

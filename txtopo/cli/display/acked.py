@@ -14,7 +14,7 @@ from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import WINDOW_SECS
 from txtopo.cli.display.wording import count_of
-from txtopo.engine.plain_run import PlainReport
+from txtopo.plain.run.runner import PlainReport
 
 
 class _Rate:

@@ -17,7 +17,7 @@ from rich.text import Text
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
 from txtopo.cli.display.wording import STATUS_WORDS, activity, clock, reason_of, share_of, time_left
-from txtopo.engine.report import Progress, RunReport
+from txtopo.transactional.run.report import Progress, RunReport
 
 WIDTH_MAX = 84
 _BAR_WIDTH_MAX = 64

@@ -10,7 +10,7 @@ import click
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import summary_line
 from txtopo.cli.display.wording import activity, count_of, reason_of, share_of, time_left
-from txtopo.engine.report import Progress, RunReport
+from txtopo.transactional.run.report import Progress, RunReport
 
 INTERVAL_SECS = 10.0
 _REASON_MAX = 200

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from txtopo.cli.display.wording import count_of
-from txtopo.core.actions import StopReason
-from txtopo.engine.report import RunReport
+from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.run.report import RunReport
 
 
 def is_stopped_early(report: RunReport) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from txtopo.core.transitions import Status
-from txtopo.engine.report import Progress
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.run.report import Progress
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",

@@ -17,13 +17,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from txtopo.errors import FailedException, UserCodeError
-from txtopo.processing.stage_run import Job
 from txtopo.spark.errors import Frame, in_library, line_that_matters, python_error
-from txtopo.tasks.bolt_tasks import user_code
-from txtopo.tasks.state_handle import attempt_origin
 from txtopo.topology.plan import Plan
+from txtopo.transactional.jobs.stage_run import Job
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.state_handle import attempt_origin
 
-_OURS = ("/txtopo/spark/", "/txtopo/processing/", "/txtopo/tasks/", "/txtopo/columnar/")
+_OURS = ("/txtopo/spark/", "/txtopo/transactional/", "/txtopo/columnar/")
 """Code of txtopo that runs in the tasks of Spark SQL; exceptions of user code in it come back as reports instead."""
 
 _OF_CONNECTIONS = frozenset({"EOFError", "BrokenPipeError", "ConnectionResetError"})

@@ -24,13 +24,13 @@ from txtopo.api.groupings import GroupingKind
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.columnar.chunks import Chunk
-from txtopo.processing.layout import Layout, SlotAssignment, Stage
-from txtopo.processing.stage_run import Job, Report
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.worker import run_stage
-from txtopo.tasks.batch_run import ShuffleMessage
-from txtopo.tasks.bolt_tasks import user_code
 from txtopo.topology.plan import ComponentKind, Edge, Plan
+from txtopo.transactional.jobs.layout import Layout, SlotAssignment, Stage
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.batch_run import ShuffleMessage
+from txtopo.transactional.tasks.bolt_tasks import user_code
 
 REPORT_COLUMN = "report"
 

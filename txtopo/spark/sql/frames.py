@@ -24,16 +24,16 @@ from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.errors import TopologyError
-from txtopo.processing.stage_run import Item, Job, Report, SlotItem, slot_for
 from txtopo.spark.sql.frame_code import frame_code
 from txtopo.spark.sql.frame_tasks import FrameTasks, last_edge
 from txtopo.spark.stages import same_slot, stage_function
 from txtopo.spark.worker import task_factory_of
-from txtopo.tasks.batch_run import ShuffleMessage
-from txtopo.tasks.bolt_tasks import attempt_column
-from txtopo.tasks.context import TaskContext
-from txtopo.tasks.routing import Router
 from txtopo.topology.plan import FRAMES, ComponentKind, Edge, Plan, PlannedComponent
+from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, slot_for
+from txtopo.transactional.tasks.batch_run import ShuffleMessage
+from txtopo.transactional.tasks.bolt_tasks import attempt_column
+from txtopo.transactional.tasks.context import TaskContext
+from txtopo.transactional.tasks.routing import Router
 
 APART_MAX = 4
 """Maximum number of transactions in a job to transform them one by one; each then has its own Spark tasks, which only

@@ -15,13 +15,13 @@ import attrs
 
 from txtopo.api.state import Key, OpenedState, StateValue, by_key
 from txtopo.attempts import TransactionAttempt
-from txtopo.commit.phases import GroupOutcome, LoadCarried, run_commit_phases
-from txtopo.tasks.batch_run import CarriedBolt
-from txtopo.tasks.factory import TaskFactory
-from txtopo.tasks.fingerprint import Fingerprints
-from txtopo.tasks.progress_probe import ProgressProbe
 from txtopo.testing.simulation.memory import JobMemory, Passage, Passages, Reaching, pickled_number
 from txtopo.testing.simulation.tables import OpenedSimulatedState
+from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, run_commit_phases
+from txtopo.transactional.tasks.batch_run import CarriedBolt
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.fingerprint import Fingerprints
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 ROWS_MAX = 500
 """Rows of all tables together that are remembered with a group."""

@@ -39,13 +39,13 @@ from txtopo.api.spout import Emitter
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import FIRST_EPOCH, TransactionAttempt, epoch_and_try
 from txtopo.errors import FailedException
-from txtopo.processing.inline_runner import run_stages
-from txtopo.processing.layout import SlotAssignment
-from txtopo.processing.stage_run import Job, Report
-from txtopo.tasks.batch_run import CarriedBolt
-from txtopo.tasks.factory import TaskFactory
-from txtopo.tasks.state_handle import attempt_origin
-from txtopo.tasks.user_output import OutputOrigin
+from txtopo.topology.output import OutputOrigin
+from txtopo.transactional.jobs.inline_runner import run_stages
+from txtopo.transactional.jobs.layout import SlotAssignment
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.tasks.batch_run import CarriedBolt
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.state_handle import attempt_origin
 
 RUN_ALL_THE_SAME = 32
 """Of this many jobs, or commit groups, whose results could be reused, one is run anyway."""

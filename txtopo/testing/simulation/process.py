@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from txtopo.config import Config
-from txtopo.core.actions import Action, StopReason
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.events import Event
-from txtopo.core.limits import Limits
 from txtopo.engine.runner import Environment, assembled
 from txtopo.errors import JobFailure
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart
-from txtopo.processing.inline_runner import run_stages
-from txtopo.processing.job_runner import JobRunner
-from txtopo.processing.stage_run import Job, Report
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
 from txtopo.testing.simulation.threads import SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.core.actions import Action, StopReason
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Event
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.jobs.inline_runner import run_stages
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World

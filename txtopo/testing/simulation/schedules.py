@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.errors import TopologyError, TxtopoError
-from txtopo.tasks.garbage import collected_when_told
+from txtopo.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version, Violation
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from txtopo.core.events import JobEnded, JobLost, Processed
 from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.failpoints import ProcessDeath
 from txtopo.testing.simulation.threads import Delivery, Work
+from txtopo.transactional.core.events import JobEnded, JobLost, Processed
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World

@@ -17,15 +17,9 @@ from txtopo.api.state import Key, State, StateKind
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
-from txtopo.core.actions import StopReason
-from txtopo.core.coordinator import Coordinator
-from txtopo.core.limits import Limits
 from txtopo.engine.runner import Environment
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
-from txtopo.journal.journal import JournalHeader, JournalPart
-from txtopo.processing.job_runner import JobRunner
-from txtopo.tasks.factory import prototypes_of
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -51,6 +45,12 @@ from txtopo.testing.simulation.threads import Clock
 from txtopo.testing.simulation.workloads import RATES, USER_POINTS, CrashError, Failures, Workload
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.journal.journal import JournalHeader, JournalPart
+from txtopo.transactional.tasks.factory import prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 

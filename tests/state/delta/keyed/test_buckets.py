@@ -21,9 +21,9 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
-from txtopo.commit.write_buffer import GroupState
 from txtopo.errors import DivergenceError, FailedException, FieldsError
 from txtopo.failpoints import armed
+from txtopo.transactional.commit.write_buffer import GroupState
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1

@@ -14,7 +14,7 @@ from state import DeltaState, read_table
 from state.delta.keyed import cache
 from state.delta.keyed.cache import KeyIndex
 from txtopo import Fields
-from txtopo.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import GroupState
 
 KINDS = {
     "string": (pa.string(), st.text(max_size=20)),

@@ -15,8 +15,8 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, RowWrites
 from txtopo.api.state import StateKind
-from txtopo.commit.write_buffer import GroupState
 from txtopo.errors import FieldsError
+from txtopo.transactional.commit.write_buffer import GroupState
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1

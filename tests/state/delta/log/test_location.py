@@ -14,10 +14,10 @@ from state.delta.log.location import Location
 from state.delta.read.audit import read_histories
 from tests.state.delta.crashing_runs import Crash, run_with_crash, two_tables
 from txtopo import Config, Fields
-from txtopo.audit.checks import audit
 from txtopo.errors import ConfigError
-from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import FOLDER, read_journal
+from txtopo.transactional.audit.checks import audit
+from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.transactional.journal.journal import FOLDER, read_journal
 
 ODD = ["with spaces", "größe 日本", "100%", "a#b?c&d=e", "it's a (box) {1}", "plus+colon:semi;comma,"]
 

@@ -19,8 +19,8 @@ from tests.acceptance.topologies import counts_of
 from tests.state.delta.crashing_runs import DATA, Crash, crash_everywhere, run_with_crash, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.journal.ending import METADATA_DIR, read_end
-from txtopo.journal.journal import (
+from txtopo.transactional.journal.ending import METADATA_DIR, read_end
+from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,
     JournalHeader,

@@ -9,7 +9,14 @@ from state.delta.read.consistent import read_tables
 from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
-from txtopo.journal.journal import FOLDER, JournalEntry, JournalHeader, JournalTable, JournalTransaction, JournalWriter
+from txtopo.transactional.journal.journal import (
+    FOLDER,
+    JournalEntry,
+    JournalHeader,
+    JournalTable,
+    JournalTransaction,
+    JournalWriter,
+)
 
 
 def keyed(folder):

@@ -9,7 +9,7 @@ import pytest
 from state import DeltaRows, read_table
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.commit.write_buffer import GroupState
+from txtopo.transactional.commit.write_buffer import GroupState
 
 FIELDS = Fields("day: string", "n: long")
 

@@ -11,13 +11,13 @@ from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.rows.rows_tables import FIELDS, opened, put, rows
 from txtopo import Fields
 from txtopo.api.state import StateKind
-from txtopo.commit.write_buffer import GroupState
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
     FieldsError,
     StateAccessError,
 )
+from txtopo.transactional.commit.write_buffer import GroupState
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import write_rows_file
-from txtopo.commit.write_buffer import GroupState
 from txtopo.errors import (
     DivergenceError,
     FailedException,
@@ -27,6 +26,7 @@ from txtopo.errors import (
     LostLead,
 )
 from txtopo.failpoints import armed
+from txtopo.transactional.commit.write_buffer import GroupState
 
 
 @WAYS

@@ -28,16 +28,16 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.acking.collectors import BasicCollector
-from txtopo.acking.context import PlainTaskContext
-from txtopo.acking.errors import blaming
-from txtopo.acking.offload import Offloading
-from txtopo.acking.trees.tuples import SETTLED, TreeTuple
 from txtopo.api.collector import OutputCollector
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.config import Config, component_config
 from txtopo.errors import FailedException
+from txtopo.plain.tasks.collectors import BasicCollector
+from txtopo.plain.tasks.context import PlainTaskContext
+from txtopo.plain.tasks.errors import blaming
+from txtopo.plain.tasks.offload import Offloading
+from txtopo.plain.trees.tuples import SETTLED, TreeTuple
 from txtopo.testing.checkers import Violation
 from txtopo.testing.simulation.plain.ledger import named
 from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainKind, PlainPlan

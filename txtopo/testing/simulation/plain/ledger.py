@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from txtopo.acking.trees.tuples import SETTLED
+from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.checkers import Violation
 
 LOOK_SECS_MAX = 1.0

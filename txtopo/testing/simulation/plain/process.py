@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, assert_never
 
 import cloudpickle
 
-from txtopo.acking.worker import Worker
 from txtopo.api.tuples import TupleSource
 from txtopo.errors import TxtopoError
-from txtopo.testing.simulation.plain.ledger import Life
-from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
-from txtopo.workers.messages import (
+from txtopo.plain.loop.roster import Roster
+from txtopo.plain.loop.worker import Worker
+from txtopo.plain.supervision.supervision import ByeTold, ErrorTold, Event, Greeted, Heard
+from txtopo.plain.transport.messages import (
     Bye,
     Hello,
     PeerJoined,
@@ -25,8 +25,8 @@ from txtopo.workers.messages import (
     Vitals,
     Welcome,
 )
-from txtopo.workers.roster import Roster
-from txtopo.workers.supervision import ByeTold, ErrorTold, Event, Greeted, Heard
+from txtopo.testing.simulation.plain.ledger import Life
+from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.world import PlainWorld
@@ -37,7 +37,7 @@ class BrokenError(TxtopoError):
 
 
 class Process:
-    """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
+    """One process of a worker; it follows the rules of :mod:`txtopo.plain.loop.process`.
 
     Args:
         world: the schedule that it is in.

@@ -11,10 +11,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.acking.collectors import BoltCollector, SpoutCollector
-from txtopo.acking.offload import Offloading
-from txtopo.acking.tasks import Observer
-from txtopo.acking.trees.tuples import SETTLED
 from txtopo.api.bolt import BasicBolt, RichBolt
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping
@@ -22,6 +18,10 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.spout import Spout
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.errors import AnchorError, FailedException
+from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
+from txtopo.plain.tasks.offload import Offloading
+from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 

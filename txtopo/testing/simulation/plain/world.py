@@ -12,12 +12,13 @@ from typing import assert_never
 import attrs
 import cloudpickle
 
-from txtopo.acking.assignment import Assignment, assign
-from txtopo.acking.frames import decode
-from txtopo.acking.worker import LOOK_SECS
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
+from txtopo.plain.loop.roster import Arrival
+from txtopo.plain.loop.worker import LOOK_SECS
+from txtopo.plain.supervision.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
+from txtopo.plain.transport.frames import decode
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
 from txtopo.testing.simulation.plain.driver import Driver
@@ -25,10 +26,9 @@ from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Process
 from txtopo.testing.simulation.plain.watching import with_tokens
 from txtopo.testing.simulation.sources import Outside, check_sources
+from txtopo.topology.assignment import Assignment, assign
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
-from txtopo.workers.roster import Arrival
-from txtopo.workers.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit: many short schedules find more than a few long ones."""

@@ -1,0 +1,337 @@
+"""Workers as threads of this process, over real sockets: they meet, exchange frames, are replaced, and end in good order."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import pytest
+
+from txtopo.errors import TxtopoError, UserCodeError
+from txtopo.plain.loop.process import WorkerJob, run_worker
+from txtopo.plain.supervision.control import ControlServer, JobStarter
+from txtopo.plain.supervision.supervision import StopAsked, Supervisor
+from txtopo.plain.transport.handshake import new_secret
+from txtopo.plain.transport.listener import Listener
+from txtopo.plain.transport.messages import Welcome
+
+FRAMES = 200
+
+
+@attrs.define(eq=False)
+class Record:
+    """What the bodies of a run have done."""
+
+    received: Counter[tuple[int, int]] = attrs.field(factory=Counter)
+    """By receiver and number of the frame, how often it has come."""
+    begun: Counter[int] = attrs.field(factory=Counter)
+    closed: Counter[int] = attrs.field(factory=Counter)
+    replaced: list[tuple[int, int, int]] = attrs.field(factory=list)
+
+
+class Exchange:
+    """A body that sends numbered frames to all peers, and is done when it has those of all."""
+
+    def __init__(
+        self, number: int, workers: int, record: Record, send: Callable[[int, bytes], None], failing: Mapping[int, int]
+    ) -> None:
+        self.number = number
+        self.record = record
+        self.send = send
+        self.peers = [other for other in range(workers) if other != number]
+        self.sent = 0
+        self.got: Counter[int] = Counter()
+        self.is_active = self.is_throttled = False
+        record.begun[number] += 1
+        self.fails_at = FRAMES // 2 if record.begun[number] <= failing.get(number, 0) else -1
+
+    def set_active(self, *, is_active: bool) -> None:
+        self.is_active = is_active
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        self.is_throttled = is_throttled
+
+    def run_pass(self) -> bool:
+        if 0 <= self.fails_at <= self.sent and self.got:  # a peer has begun, too
+            raise UserCodeError("a bug", component="exchange")
+        if not self.is_active or self.sent == FRAMES:
+            return False
+        for peer in self.peers:
+            self.send(peer, b"%d %d " % (self.number, self.sent) + bytes(1_000 * (self.sent % 50)))
+        self.sent += 1
+        return True
+
+    def idle_secs(self) -> float:
+        return 0.1
+
+    def receive(self, frame: bytes) -> None:
+        sender, number, _ = frame.split(b" ", 2)
+        self.record.received[self.number, int(number)] += 1
+        self.got[int(sender)] += 1
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
+        self.record.replaced.append((worker, dead, successor))
+        self.got[worker] = 0
+        self.sent = 0 if self.fails_at < 0 else self.sent  # the successor has seen nothing
+
+    def queued_bytes(self) -> int:
+        return 0
+
+    def is_done(self) -> bool:
+        return self.sent == FRAMES
+
+    def is_idle(self) -> bool:
+        return not self.is_active or self.sent == FRAMES
+
+    def pending(self) -> int:
+        return 0
+
+    def busy_with(self) -> str:
+        return "an exchange"
+
+    def status(self) -> Any:
+        return dict(self.got)
+
+    def close(self) -> None:
+        self.record.closed[self.number] += 1
+
+
+class Flood(Exchange):
+    """Worker 0 sends 20 MB to worker 1, which stands still until all of it was sent."""
+
+    all_sent = threading.Event()
+    memory_max = 0
+    """The most that worker 0 has kept in memory for its peer."""
+
+    def run_pass(self) -> bool:
+        if self.number == 1:
+            self.all_sent.wait(30)
+            self.sent = FRAMES
+            return False
+        if not self.is_active or self.sent == FRAMES:
+            return False
+        self.send(1, b"%d %d " % (self.number, self.sent) + bytes(100_000))
+        self.sent += 1
+        loop = self.send.__self__  # type: ignore[attr-defined]
+        for backlog in (*(channel._unsent for channel in loop._outgoing.values()), *loop._unconnected.values()):
+            Flood.memory_max = max(Flood.memory_max, backlog.memory_bytes)
+        if self.sent == FRAMES:
+            self.all_sent.set()
+        return True
+
+
+class Congested(Exchange):
+    """Worker 1 is congested until it is let go or dies; the others say once whether they may begin anything."""
+
+    let_go: threading.Event
+    """Set by a test: from now on nothing waits in worker 1."""
+    dies: threading.Event
+    """Set by a test: the first worker 1 dies."""
+    late_joins: threading.Event
+    """Set by a test: worker 2 says hello only now."""
+    throttled: dict[int, bool]
+    """By worker, whether it is throttled, as it was last told."""
+    is_over: threading.Event
+
+    @classmethod
+    def anew(cls) -> None:
+        """Forget the last run."""
+        cls.let_go, cls.dies, cls.late_joins, cls.is_over = (threading.Event() for _ in range(4))
+        cls.throttled = {}
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        self.throttled[self.number] = is_throttled
+
+    def run_pass(self) -> bool:
+        if self.number == 1 and self.dies.is_set() and self.record.begun[1] == 1:
+            raise UserCodeError("a bug", component="exchange")
+        return False
+
+    def idle_secs(self) -> float:
+        return 0.01
+
+    def queued_bytes(self) -> int:
+        return 0 if self.let_go.is_set() or self.number != 1 or self.record.begun[1] > 1 else 2 << 20
+
+    def is_done(self) -> bool:
+        return self.is_over.is_set()
+
+    def is_idle(self) -> bool:
+        return True
+
+
+class Threads(JobStarter):
+    """Runs workers in threads."""
+
+    def __init__(self, make: Callable[[int, int, Callable[[int, bytes], None]], Exchange], secret: bytes) -> None:
+        self.make = make
+        self.secret = secret
+        self.driver = ("", 0)
+        self.starts_when: dict[int, threading.Event] = {}
+        """By worker, what its first job waits for."""
+
+    def start(self, worker: int, job: int, on_end: Callable[[Exception | None], None]) -> None:
+        def run() -> None:
+            error: Exception | None = None
+            if worker in self.starts_when:
+                self.starts_when[worker].wait(30)
+            try:
+                run_worker(
+                    WorkerJob(worker, job, self.secret, self.driver, None, 1 << 20),
+                    lambda welcome, send, _mark: self.body(worker, welcome, send),
+                )
+            except Exception as raised:  # noqa: BLE001 - as Spark would report it
+                error = raised
+            on_end(error)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def body(self, worker: int, welcome: Welcome, send: Callable[[int, bytes], None]) -> Exchange:
+        return self.make(worker, len(welcome.peers) + 1, send)
+
+    def cancel(self, worker: int, job: int) -> None:
+        pass
+
+
+def begin(
+    workers: int,
+    record: Record,
+    failing: Mapping[int, int],
+    restarts_max: int = 10,
+    body: type[Exchange] = Exchange,
+    host: str = "127.0.0.1",
+    starts_when: Mapping[int, threading.Event] | None = None,
+) -> ControlServer:
+    """Start a run.
+
+    Args:
+        workers: how many there are.
+        record: takes what they do.
+        failing: how many starts of a worker fail half-way.
+        restarts_max: how many restarts are allowed.
+        body: what a worker does.
+        host: where the driver listens.
+        starts_when: by worker, what it waits for before it says hello.
+    """
+    secret = new_secret()
+    jobs = Threads(lambda number, count, send: body(number, count, record, send, failing), secret)
+    listener = Listener(host, secret)
+    jobs.driver = listener.address
+    jobs.starts_when.update(starts_when or {})
+    supervisor = Supervisor(workers, restarts_max=restarts_max, period_secs=60.0, is_active=True, now=time.monotonic())
+    server = ControlServer(supervisor, jobs, listener)
+    server.start()
+    return server
+
+
+def test_exchange() -> None:
+    """Three workers meet in any order, each frame arrives once, and the run ends by itself."""
+    record = Record()
+    server = begin(3, record, {})
+    assert server.join(30)
+    assert server.error is None
+    assert record.received == {(worker, number): 2 for worker in range(3) for number in range(FRAMES)}
+    assert record.closed == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_exchange_by_ipv6() -> None:
+    """A driver that is reached by IPv6 has workers that reach each other by it."""
+    record = Record()
+    server = begin(2, record, {}, host="::1")
+    assert server.join(30)
+    assert server.error is None
+    assert len(record.received) == 2 * FRAMES
+
+
+@pytest.mark.slow
+def test_silent_peer() -> None:
+    """What a peer that stands still does not read takes memory up to the watermark, 1 MiB; all of it arrives later."""
+    record = Record()
+    server = begin(2, record, {}, body=Flood)
+    assert server.join(60)
+    assert server.error is None
+    assert record.received == {(1, number): 1 for number in range(FRAMES)}
+    assert 100_000 < Flood.memory_max <= 1 << 20
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within 30 s"
+        time.sleep(0.01)
+
+
+def test_congestion_ends_with_its_worker() -> None:
+    """Spouts that wait for a congested peer go on when it dies; its successor is not congested."""
+    Congested.anew()
+    server = begin(2, Record(), {}, body=Congested)
+    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    Congested.dies.set()
+    wait_for(lambda: Congested.throttled == {0: False, 1: False}, "end of the congestion")
+    Congested.is_over.set()
+    assert server.join(30)
+
+
+def test_late_and_restarted_peers_wait_too() -> None:
+    """A worker that joins while another one is congested learns of it, and of the congestion's end."""
+    Congested.anew()
+    server = begin(3, Record(), {}, body=Congested, starts_when={2: Congested.late_joins})
+    wait_for(lambda: Congested.throttled == {0: True, 1: True}, "congestion")
+    Congested.late_joins.set()
+    wait_for(lambda: Congested.throttled.get(2, False), "news of the congestion in the late worker")
+    Congested.let_go.set()
+    wait_for(lambda: not any(Congested.throttled.values()), "end of the congestion")
+    Congested.is_over.set()
+    assert server.join(30)
+
+
+def test_worker_that_fails_is_replaced() -> None:
+    """The others are told of its epoch's death; the successor is another epoch and gets frames of its own."""
+    record = Record()
+    server = begin(2, record, {1: 1})
+    assert server.join(30)
+    assert server.error is None
+    assert record.begun == {0: 1, 1: 2}
+    assert record.replaced == [(1, 1, 2)]
+    assert all(record.received[0, number] >= 1 for number in range(FRAMES))
+
+
+def test_worker_that_always_fails() -> None:
+    """After too many restarts the run ends by the error that ended the worker, and the others end in good order."""
+    record = Record()
+    server = begin(2, record, {1: 100}, restarts_max=2)
+    assert server.join(60)
+    assert isinstance(server.error, TxtopoError)
+    assert "a bug" in str(server.error)
+    assert record.begun[1] == 3
+    assert record.closed[0] == 1
+
+
+def test_stranger_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection that does not know the secret is closed before anything is read from it."""
+    record = Record()
+    server = begin(2, record, {})
+    address = server._listener.address
+    with socket.create_connection(address) as stranger:
+        stranger.sendall(b"x" * 64)
+        while stranger.recv(4096):
+            pass
+    assert server.join(30)
+    assert server.error is None
+    assert "does not know the run's secret" in caplog.text
+
+
+def test_stop() -> None:
+    """A run that would go on for ever ends when it is asked to."""
+    record = Record()
+    server = begin(2, record, {})
+    server.post(StopAsked(0.0))
+    assert server.join(30)
+    assert server.error is None

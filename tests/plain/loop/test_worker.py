@@ -1,0 +1,683 @@
+"""The worker: its passes, what it sends, and what it does when another worker dies."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import ClassVar
+
+import attrs
+import pytest
+
+from tests.plain.topologies import Alone, Clock, Pass
+from txtopo import (
+    BasicBolt,
+    FailedException,
+    Fields,
+    RichBolt,
+    Spout,
+    SpoutWaitStrategy,
+    TopologyBuilder,
+)
+from txtopo.errors import UserCodeError
+from txtopo.plain.loop.worker import (
+    IDLE_STREAK,
+    LOOK_SECS,
+    POLL_IDLE_SPOUT_SECS,
+    POLL_SPOUT_SECS,
+    SPOUT_CALLS_MAX,
+)
+from txtopo.plain.transport.frames import decode
+
+
+class Fed(Spout):
+    """Emits what a test puts into it."""
+
+    output_fields = Fields("word")
+
+    def open(self, config, context, collector):
+        self.waiting, self.told, self.calls = [], [], 0
+        self.collector = collector
+
+    def next_tuple(self):
+        self.calls += 1
+        if self.waiting:
+            word, message_id = self.waiting.pop(0)
+            self.collector.emit([word], message_id=message_id)
+
+    def ack(self, message_id):
+        self.told.append(("ack", message_id))
+
+    def fail(self, message_id):
+        self.told.append(("fail", message_id))
+
+    def feed(self, *message_ids):
+        self.waiting.extend((f"word {each}", each) for each in message_ids)
+
+
+class Behind(Fed):
+    """Knows how far it is behind its source, once it is open."""
+
+    def lag(self):
+        return len(self.waiting)
+
+
+class Hold(RichBolt):
+    """Keeps every tuple."""
+
+    output_fields = Fields("word")
+
+    def prepare(self, config, context, collector):
+        self.held, self.collector = [], collector
+
+    def execute(self, tuple):
+        self.held.append(tuple)
+
+
+class Waits(SpoutWaitStrategy):
+    """Waits a hundredth of a second longer each time."""
+
+    def empty_emit(self, streak):
+        return streak / 100
+
+
+def alone(bolt=None, config=None, workers=1, spouts=1, tasks=None, bolts=1) -> Alone:
+    builder = TopologyBuilder("topology")
+    declarer = builder.set_spout("spout", Fed(), spouts)
+    if tasks is not None:
+        declarer.set_num_tasks(tasks)
+    if bolt is not None:
+        builder.set_bolt("bolt", bolt, bolts).shuffle_grouping("spout")
+    return Alone(builder.build(), config, workers)
+
+
+def started(*given, **settings) -> tuple[Alone, Fed]:
+    running = alone(*given, **settings)
+    running.activate()
+    return running, running.objects["spout"][0]
+
+
+def test_nothing_before_activation():
+    """Before the topology is active no bolt is prepared and no spout is opened, whatever time passes."""
+    running = alone(Pass())
+    running.clock.now = 100.0
+    running.run()
+    assert len(running.objects["bolt"]) == 0
+    assert not hasattr(running.objects["spout"][0], "collector")
+    running.workers[0].close()
+
+
+def test_a_root_is_acked():
+    """From the spout through a bolt in the same worker to the acker and back, in two passes."""
+    running, spout = started(Pass())
+    spout.feed("one")
+    running.run()
+    assert spout.told == [("ack", "one")]
+    assert not running.workers[0].run_pass()
+
+
+@pytest.mark.parametrize(("tasks", "pending_max"), [(1, 2), (3, 2), (2, 1)])
+def test_pending_is_limited(tasks, pending_max):
+    """SP1, SP2: an executor's spouts are not called while as many roots are pending as the limit for all its tasks."""
+    running, _ = started(Hold(), {"topology.max.spout.pending": pending_max}, tasks=tasks)
+    spouts = running.objects["spout"]
+    for spout in spouts:
+        spout.feed(*range(10))
+    running.run()
+    (held,) = (bolt.held for bolt in running.objects["bolt"])
+    assert len(held) == tasks * pending_max
+    calls = sum(spout.calls for spout in spouts)
+    running.run()
+    assert sum(spout.calls for spout in spouts) == calls
+    bolt = running.objects["bolt"][0]
+    bolt.collector.ack(held[0])
+    bolt.collector.fail(held[1])
+    running.run()
+    assert sum(len(spout.told) for spout in spouts) == 2
+    assert len(held) >= tasks * pending_max + 2
+    assert sum(spout.calls for spout in spouts) > calls
+
+
+def test_untracked_tuples_have_no_limit():
+    """SP1, W8: tuples without a message id are never held back."""
+    running, spout = started(Hold(), {"topology.max.spout.pending": 1})
+    spout.feed(*[None] * 20)
+    running.run()
+    assert len(running.objects["bolt"][0].held) == 20
+
+
+def test_a_timeout_frees_a_place():
+    """SP1: a root that times out makes room for the next one."""
+    running, spout = started(Hold(), {"topology.max.spout.pending": 1, "topology.message.timeout.secs": 10})
+    spout.feed(1, 2)
+    running.run()
+    assert (spout.waiting, spout.told) == ([("word 2", 2)], [])
+    running.clock.now = 10.0
+    running.run()
+    assert (spout.waiting, spout.told) == ([], [("fail", 1)])
+
+
+def test_inactive():
+    """SP3: while it is inactive a spout emits nothing and still learns of acks, failures and timeouts."""
+    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
+    spout.feed(1, 2, 3)
+    running.run()
+    running.activate(is_active=False)
+    spout.feed(4)
+    bolt = running.objects["bolt"][0]
+    bolt.collector.ack(bolt.held[0])
+    bolt.collector.fail(bolt.held[1])
+    running.run()
+    running.clock.now = 10.0
+    running.run()
+    assert sorted(spout.told) == [("ack", 1), ("fail", 2), ("fail", 3)]
+    assert len(spout.waiting) == 1
+    running.activate()
+    running.run()
+    assert spout.waiting == []
+
+
+def test_wait_strategy():
+    """SP4: it is asked once in each pass without an emission, with 1, 2, 3 …, and anew after one."""
+    running, spout = started(Hold(), {"topology.spout.wait.strategy": Waits(), "topology.max.spout.pending": 2})
+    worker = running.workers[0]
+
+    def wait_after_pass() -> float:
+        worker.run_pass()
+        return worker.idle_secs()
+
+    assert [wait_after_pass() for _ in range(3)] == [0.01, 0.02, 0.03]
+    spout.feed(1, 2, 3)
+    assert wait_after_pass() == LOOK_SECS
+    assert [wait_after_pass() for _ in range(3)] == [0.01, 0.02, 0.03]  # as many are pending as may be
+    assert spout.waiting != []
+    running.activate(is_active=False)
+    assert wait_after_pass() == LOOK_SECS
+
+
+def test_no_wait_strategy():
+    """Without a wait strategy a spout is asked again after a millisecond, and less often once it has been idle for long.
+
+    One that waits for acks is not asked: they wake it up.
+    """
+    running, spout = started(Hold(), {"topology.max.spout.pending": 2})
+    worker = running.workers[0]
+    running.run()
+    assert worker.idle_secs() == POLL_SPOUT_SECS
+    for _ in range(IDLE_STREAK):
+        worker.run_pass()
+    assert worker.idle_secs() == POLL_IDLE_SPOUT_SECS
+    spout.feed(1, 2, 3)
+    running.run()
+    assert worker.idle_secs() == LOOK_SECS
+
+
+def test_others_have_their_turn():
+    """A spout that always has something to emit is called a bounded number of times in a pass."""
+    running, spout = started(Hold(), {"topology.max.spout.pending": 10_000})
+    spout.feed(*range(1000))
+    running.workers[0].run_pass()
+    assert spout.calls == SPOUT_CALLS_MAX
+
+
+class Again(Fed):
+    """Emits what failed again, at once and under the same id."""
+
+    def fail(self, message_id):
+        super().fail(message_id)
+        self.collector.emit(["again"], message_id=message_id)
+
+
+def test_emitting_in_fail():
+    """SP5: what is emitted inside fail has a root of its own, and is acked once."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Again())
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build())
+    running.activate()
+    spout, bolt = running.objects["spout"][0], running.objects["bolt"][0]
+    spout.feed(1)
+    running.run()
+    bolt.collector.fail(bolt.held[0])
+    running.run()
+    assert [each["word"] for each in bolt.held] == ["word 1", "again"]
+    bolt.collector.ack(bolt.held[1])
+    running.run()
+    assert spout.told == [("fail", 1), ("ack", 1)]
+    assert running.workers[0].status().pending == 0
+
+
+def test_late_ack():
+    """SP8: the completion of a root that timed out is ignored; the message failed once."""
+    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
+    bolt = running.objects["bolt"][0]
+    spout.feed(1)
+    running.run()
+    running.clock.now = 10.0
+    running.run()
+    bolt.collector.ack(bolt.held[0])
+    running.run()
+    assert spout.told == [("fail", 1)]
+    for _ in range(4):
+        running.clock.now += 10
+        running.run()
+    assert running.workers[0].status().tracked == 0
+
+
+def test_timeouts_are_on_time():
+    """A timeout comes in [T, T + 1 s] after the emission, though nobody says when to look."""
+    running, spout = started(Hold(), {"topology.message.timeout.secs": 10})
+    failed_at = {}
+    for step in range(200):
+        running.clock.now = step / 10
+        if step % 7 == 0:
+            spout.feed(step)
+        running.run()
+        for _, message_id in spout.told[len(failed_at) :]:
+            failed_at[message_id] = step
+    assert len(failed_at) >= 10
+    assert all(100 <= at - emitted <= 110 for emitted, at in failed_at.items())
+
+
+class Sleeps(RichBolt):
+    """Takes its time for each tuple, and never acks."""
+
+    clock: ClassVar[Clock]
+
+    def execute(self, tuple):
+        self.clock.now += 0.12
+
+
+def test_timeouts_with_a_slow_bolt_beside():
+    """A timeout is told at the next look after it: a slow bolt in the spout's worker delays that by a call of its own."""
+    running, spout = started(Sleeps(), {"topology.message.timeout.secs": 1, "topology.max.spout.pending": 1_000})
+    Sleeps.clock = running.clock
+    spout.feed(*range(SPOUT_CALLS_MAX))
+    failed_at = {}
+    while len(failed_at) < SPOUT_CALLS_MAX:
+        running.workers[0].run_pass()
+        failed_at.update({message_id: running.clock.now for _, message_id in spout.told[len(failed_at) :]})
+        running.clock.now += 0.01
+    assert all(1.0 <= at <= 1.0 + LOOK_SECS + 0.12 + 0.01 for at in failed_at.values())
+
+
+def test_no_receivers():
+    """SP9: a root that nobody receives is acked, and not pending."""
+    running, spout = started()
+    spout.feed(1, 2)
+    running.run()
+    assert spout.told == [("ack", 1), ("ack", 2)]
+    assert running.workers[0].status().pending == 0
+
+
+def test_two_workers():
+    """Tuples go to the other worker in frames, and acks come back to the acker that is beside the spout."""
+    running, spout = started(Hold(), workers=2, bolts=3)
+    spout.feed(1, 2, 3)
+    running.run()
+    bolts = running.objects["bolt"]
+    assert sorted(len(bolt.held) for bolt in bolts) == [1, 1, 1]
+    for bolt in bolts:
+        bolt.collector.ack(bolt.held[0])
+    running.workers[1].run_pass()
+    (frame,) = map(decode, running.sent[0])
+    assert (len(frame.acks[0]), frame.tuples) == (2, [])
+    running.run()
+    assert sorted(spout.told) == [("ack", 1), ("ack", 2), ("ack", 3)]
+
+
+def other_worker_dies(running: Alone, number: int, successor: int) -> None:
+    """Let all but one worker learn that one has died."""
+    for worker in running.workers:
+        if worker.number != number:
+            worker.worker_replaced(number, number, successor)
+
+
+def test_death_of_a_bolts_worker():
+    """S12: roots with tuples in a worker that died fail at once, others don't; new ones go to its successor."""
+    running, spout = started(Hold(), workers=2, bolts=2)
+    assert [running.assignment.worker_of[task] for task in (1, 2, 3)] == [0, 1, 0]
+    spout.feed(1, 2, 3, 4)
+    running.run()
+    here = next(bolt for bolt in running.objects["bolt"] if bolt in [b._bolt for b in running.workers[0]._bolts])
+    other_worker_dies(running, 1, 2)
+    running.workers[0].run_pass()
+    failed = sorted(message_id for _, message_id in spout.told)
+    assert {what for what, _ in spout.told} == {"fail"}
+    assert sorted([*failed, *(int(each["word"].split()[1]) for each in here.held)]) == [1, 2, 3, 4]
+    assert len(failed) == 2
+    spout.told.clear()
+    spout.feed(5, 6)
+    running.workers[0].run_pass()
+    other_worker_dies(running, 1, 3)  # and not the one that died first
+    running.workers[0].run_pass()
+    assert spout.told == []
+    running.workers[0].worker_replaced(1, 2, 4)
+    running.workers[0].run_pass()
+    assert [what for what, _ in spout.told] == ["fail"]
+
+
+def test_tuples_gathered_for_a_worker_that_died():
+    """What waits for a worker that died is dropped, and its roots fail; the successor gets nothing of it."""
+    running, spout = started(Hold(), workers=2)
+    assert running.assignment.worker_of[2] == 1
+    spout.feed(1)
+    for task in running.workers[0]._spout_tasks.values():
+        task.next_tuple()
+    other_worker_dies(running, 1, 2)
+    running.workers[0].run_pass()
+    assert spout.told == [("fail", 1)]
+    assert running.sent[1] == []
+
+
+def test_a_stale_ack():
+    """DE3: an ack for a root of a spout that died with its worker reaches its successor, and is ignored."""
+    before, spout = started(Hold(), workers=2)
+    spout.feed(1)
+    before.workers[0].run_pass()
+    before.deliver(1)
+    before.workers[1].run_pass()
+    after = alone(Hold(), workers=2, config={"topology.message.timeout.secs": 10})
+    after.activate()
+    (bolt,) = before.objects["bolt"]
+    bolt.collector.ack(bolt.held[0])
+    before.workers[1].run_pass()
+    for frame in before.sent[0]:
+        after.workers[0].receive(frame)
+    after.run()
+    assert after.objects["spout"][0].told == []
+    for _ in range(4):
+        after.clock.now += 10
+        after.run()
+    assert after.workers[0].status().tracked == 0
+
+
+class Breaks(BasicBolt):
+    output_fields = Fields("word")
+
+    def execute(self, tuple, collector):
+        if tuple["word"] == "word failed":
+            raise FailedException("not this one")
+        if tuple["word"] == "word broken":
+            raise ZeroDivisionError("nothing by nothing")
+        collector.emit(tuple.values)
+
+
+def test_failed_exception():
+    """BB2: it fails the tuple; the bolt goes on with the next one."""
+    running, spout = started(Breaks())
+    spout.feed(1, "failed", 2)
+    running.run()
+    assert sorted(spout.told, key=str) == [("ack", 1), ("ack", 2), ("fail", "failed")]
+    assert running.workers[0].status().reported_errors == 0
+
+
+def test_other_exceptions():
+    """BB4: it ends the worker, and says the component, the task, and what it was."""
+    running, spout = started(Breaks())
+    spout.feed(1, "broken", 2)
+    with pytest.raises(UserCodeError, match="task 2: ZeroDivisionError: nothing by nothing") as raised:
+        running.run()
+    assert raised.value.component == "bolt"
+    assert "execute" in str(raised.value.cause)
+
+
+class EmitsLock(Fed):
+    def next_tuple(self):
+        if self.waiting:
+            self.waiting.clear()
+            self.collector.emit([lambda: 0], message_id=1)
+
+
+class Order:
+    """Defined in a script, by what pickle can see of it."""
+
+
+Order.__module__ = "__main__"
+
+
+class EmitsOrder(Fed):
+    def next_tuple(self):
+        if self.waiting:
+            self.waiting.clear()
+            self.collector.emit([[Order()]], message_id=1)
+
+
+def between_workers(spout: Spout) -> Alone:
+    """Return a running topology that sends what a spout was given to emit to another worker."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build(), workers=2)
+    running.activate()
+    running.objects["spout"][0].feed(1)
+    return running
+
+
+def test_a_class_of_a_script():
+    """An object whose class is in the script that was started can't travel: the error names the class, and the remedy."""
+    running = between_workers(EmitsOrder())
+    with pytest.raises(UserCodeError, match=r"'Order' is defined in the script .* put it into a module of its own"):
+        for _ in range(100):
+            running.run()
+
+
+def test_a_value_that_does_not_pickle():
+    """What can't travel to another worker is refused by the name of its component and stream."""
+    running = between_workers(EmitsLock())
+    with pytest.raises(
+        UserCodeError, match="task 1 emitted a value on stream 'default' that does not pickle"
+    ) as raised:
+        running.run()
+    assert raised.value.component == "spout"
+
+
+class TwoArgumentsError(Exception):
+    """Pickles, and does not come back: its pickle has one argument."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+class Moody:
+    """Comes back or not, as its value is."""
+
+    def __init__(self, is_well):
+        self.is_well = is_well
+
+    def __setstate__(self, state):
+        if not state["is_well"]:
+            raise RuntimeError("not well")
+        self.__dict__.update(state)
+
+
+@attrs.frozen
+class Holder:
+    held: object
+
+
+def of_a_lost_module():
+    """Return an object of a class that can be imported while it is pickled, and not any more afterwards."""
+    module = types.ModuleType("lost_module")
+    sys.modules["lost_module"] = module
+    module.Lost = type("Lost", (), {"__module__": "lost_module"})
+    return module.Lost()
+
+
+class EmitsValue(Fed):
+    output_fields = Fields("n", "value")
+
+    def next_tuple(self):
+        if self.waiting:
+            for n, value in enumerate(self.waiting):
+                self.collector.emit([n, value], message_id=n)
+            self.waiting.clear()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "reason"),
+    [
+        (lambda: TwoArgumentsError("this", "that"), "TwoArgumentsError", "TypeError: "),
+        (lambda: [1, {"deep": (TwoArgumentsError("this", "that"),)}], "TwoArgumentsError", "TypeError: "),
+        (lambda: Holder([TwoArgumentsError("this", "that")]), "TwoArgumentsError", "TypeError: "),
+        (lambda: Moody(is_well=False), "Moody", "RuntimeError: not well"),
+        (lambda: {"moods": [Moody(is_well=True), Moody(is_well=False)]}, "Moody", "RuntimeError: not well"),
+        (of_a_lost_module, "lost_module.Lost", "ModuleNotFoundError: "),
+        (lambda: [of_a_lost_module()], "lost_module.Lost", "ModuleNotFoundError: "),
+    ],
+    ids=["flat", "deep", "in an object", "by its value", "by its value, deep", "lost", "lost, deep"],
+)
+def test_a_value_that_does_not_unpickle(make, kind, reason):
+    """It is an error of who emitted it: component, task, stream, field and type are named, however deep it is."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", EmitsValue())
+    builder.set_bolt("bolt", Hold()).shuffle_grouping("spout")
+    running = Alone(builder.build(), workers=2)
+    running.activate()
+    running.objects["spout"][0].waiting.extend(["plain", [Moody(is_well=True)], make(), "plain"])
+    running.workers[0].run_pass()
+    sys.modules.pop("lost_module", None)
+    with pytest.raises(UserCodeError, match="task 1 emitted a value in field 'value' on stream 'default'") as raised:
+        running.deliver()
+    assert raised.value.component == "spout"
+    assert f"{kind}, that pickles and does not unpickle ({reason}" in str(raised.value)
+
+
+class Ticked(RichBolt):
+    def prepare(self, config, context, collector):
+        self.ticks, self.collector = [], collector
+
+    def execute(self, tuple):
+        assert (tuple.source_component, tuple.source_stream, tuple.source_task) == ("__system", "__tick", -1)
+        self.ticks.append(tuple["rate_secs"])
+        self.collector.ack(tuple)
+
+
+def test_ticks():
+    """Each task gets a tick in each interval; the ones that a long pause has missed are left out."""
+    running, _ = started(Ticked(), {"topology.tick.tuple.freq.secs": 10}, bolts=2)
+    seen = []
+    for now in (9.7, 10.0, 19.7, 20.0, 75.0, 79.7, 80.0):
+        running.clock.now = now
+        running.run()
+        seen.append([len(bolt.ticks) for bolt in running.objects["bolt"]])
+    assert seen == [[0, 0], [1, 1], [1, 1], [2, 2], [3, 3], [3, 3], [4, 4]]
+    assert set(running.objects["bolt"][0].ticks) == {10.0}
+
+
+def test_status():
+    """A worker says what it has counted, and when it has nothing to do."""
+    running, spout = started(Hold())
+    spout.feed(1, 2)
+    running.run()
+    status = running.workers[0].status()
+    assert (status.pending, status.tracked) == (2, 2)
+    assert (running.workers[0].is_done(), running.workers[0].is_idle()) == (False, True)
+    counts = dict(status.counts)
+    assert (counts["spout"].emitted, counts["bolt"].executed, counts["__acker"].executed) == ({"default": 2}, 2, 2)
+    bolt = running.objects["bolt"][0]
+    bolt.collector.ack(bolt.held[0])
+    bolt.collector.fail(bolt.held[1])
+    assert not running.workers[0].is_idle()
+    running.clock.now = 2.0
+    running.run()
+    status = running.workers[0].status()
+    assert (status.pending, status.tracked, running.workers[0].is_idle()) == (0, 0, True)
+    counts = dict(status.counts)
+    assert (counts["spout"].acked, counts["spout"].failed, counts["__acker"].executed) == (1, 1, 4)
+    assert status.latencies.quantile(1.0) == pytest.approx(2.0, rel=0.05)
+
+
+class WritesSlowly(RichBolt):
+    """Hands each tuple to a slow write, and takes note of its end."""
+
+    go = threading.Event()
+
+    def prepare(self, config, context, collector):
+        self.context, self.collector, self.written = context, collector, []
+
+    def execute(self, tuple):
+        self.context.offload(self.go.wait, lambda _: self.written.append(tuple["word"]))
+        self.collector.ack(tuple)
+
+
+class Sees(Fed):
+    """Notes whose turn the worker says it is, wherever its code is called."""
+
+    seen: ClassVar[list[str]] = []
+    ask: ClassVar[Callable[[], str]]
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.note()
+        context.offload(int, lambda _: self.note())
+
+    def next_tuple(self):
+        super().next_tuple()
+        self.note()
+
+    def ack(self, message_id):
+        self.note()
+
+    def fail(self, message_id):
+        self.note()
+
+    def close(self):
+        self.note()
+
+    def note(self):
+        self.seen.append(type(self).ask())
+
+
+def test_whose_turn_it_is():
+    """Wherever a component's code runs in the loop, other threads can learn which task it is; in between, none."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Sees(), 1).set_num_tasks(2)
+    builder.set_bolt("bolt", Pass()).shuffle_grouping("spout")
+    running = Alone(builder.build())
+    (worker,) = running.workers
+    Sees.ask = worker.busy_with
+    running.activate()
+    assert Sees.seen == ["task 1 of 'spout'", "task 2 of 'spout'"]
+    running.objects["spout"][0].feed(1)
+    end = time.monotonic() + 30
+    while worker.offloaded():
+        assert time.monotonic() < end
+        worker.run_pass()
+    worker.run_pass()
+    assert set(Sees.seen) == {"task 1 of 'spout'", "task 2 of 'spout'"}
+    assert worker.busy_with() == ""
+    worker.close()
+
+
+def test_slow_calls_keep_a_run_from_its_end():
+    """A worker is not idle while a slow call is under way, nor before its end was told: else the run would drop it."""
+    running, spout = started(WritesSlowly())
+    worker, (bolt,) = running.workers[0], running.objects["bolt"]
+    spout.feed(None)
+    running.run()
+    is_idle = worker.is_idle()
+    bolt.go.set()  # else the thread of the call would outlive a test that fails
+    assert (worker.pending(), worker.offloaded(), is_idle) == (0, 1, False)
+    end = time.monotonic() + 30
+    while not bolt.written:
+        assert not worker.is_idle()
+        assert time.monotonic() < end
+        worker.run_pass()
+    assert (bolt.written, worker.is_idle()) == (["word None"], True)
+    worker.close()
+
+
+def test_lag():
+    """A worker says how far each spout task is behind, if it is open and knows."""
+    builder = TopologyBuilder("topology")
+    builder.set_spout("behind", Behind(), 2)
+    builder.set_spout("blind", Fed())
+    running = Alone(builder.build())
+    assert running.workers[0].status().lag == ()
+    running.activate()
+    running.objects["behind"][0].feed(1, 2, 3)
+    assert running.workers[0].status().lag == (("behind", 3), ("behind", 0))

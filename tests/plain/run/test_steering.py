@@ -1,0 +1,164 @@
+"""Each request has one answer in each phase of a plain topology, in whatever order requests come."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from txtopo.plain.run.steering import (
+    ANSWERS,
+    EXHAUSTED,
+    FAILED,
+    STOPPED,
+    Action,
+    Answer,
+    BeginWorkers,
+    EndWorkers,
+    Event,
+    Finish,
+    Phase,
+    RebalanceAsked,
+    Steering,
+    TellWorkers,
+    WorkersEnded,
+)
+from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked
+
+STOP, REBALANCE = StopAsked(5.0), RebalanceAsked(3)
+ON, OFF = ActivationAsked(is_active=True), ActivationAsked(is_active=False)
+BUG = RuntimeError("a bug")
+ENDED, DONE = WorkersEnded(is_exhausted=False, error=None), WorkersEnded(is_exhausted=True, error=None)
+BROKEN = WorkersEnded(is_exhausted=False, error=BUG)
+
+WAYS: dict[Phase, list[Event]] = {
+    Phase.RUNNING: [],
+    Phase.REBALANCING: [RebalanceAsked(2)],
+    Phase.STOPPING: [StopAsked(30.0)],
+    Phase.ENDED: [DONE],
+}
+"""How to come into each phase."""
+
+EXPECTED: list[tuple[Phase, Event, list[Action], Phase]] = [
+    (Phase.RUNNING, STOP, [EndWorkers(5.0)], Phase.STOPPING),
+    (Phase.RUNNING, REBALANCE, [EndWorkers(30.0)], Phase.REBALANCING),
+    (Phase.RUNNING, ON, [TellWorkers(is_active=True)], Phase.RUNNING),
+    (Phase.RUNNING, OFF, [TellWorkers(is_active=False)], Phase.RUNNING),
+    (Phase.RUNNING, ENDED, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
+    (Phase.RUNNING, DONE, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
+    (Phase.RUNNING, BROKEN, [Finish(FAILED, BUG), Answer(BUG)], Phase.ENDED),
+    (Phase.REBALANCING, STOP, [EndWorkers(5.0), Answer()], Phase.STOPPING),
+    (Phase.REBALANCING, REBALANCE, [], Phase.REBALANCING),
+    (Phase.REBALANCING, ON, [], Phase.REBALANCING),
+    (Phase.REBALANCING, OFF, [], Phase.REBALANCING),
+    (Phase.REBALANCING, ENDED, [BeginWorkers(2, is_active=True), Answer()], Phase.RUNNING),
+    (Phase.REBALANCING, DONE, [Finish(EXHAUSTED, None), Answer()], Phase.ENDED),
+    (Phase.REBALANCING, BROKEN, [Finish(FAILED, BUG), Answer(BUG)], Phase.ENDED),
+    (Phase.STOPPING, STOP, [EndWorkers(5.0)], Phase.STOPPING),
+    (Phase.STOPPING, REBALANCE, [Answer()], Phase.STOPPING),
+    (Phase.STOPPING, ON, [], Phase.STOPPING),
+    (Phase.STOPPING, OFF, [], Phase.STOPPING),
+    (Phase.STOPPING, ENDED, [Finish(STOPPED, None), Answer()], Phase.ENDED),
+    (Phase.STOPPING, DONE, [Finish(STOPPED, None), Answer()], Phase.ENDED),
+    (Phase.STOPPING, BROKEN, [Finish(FAILED, BUG), Answer(BUG)], Phase.ENDED),
+    (Phase.ENDED, STOP, [], Phase.ENDED),
+    (Phase.ENDED, REBALANCE, [Answer()], Phase.ENDED),
+    (Phase.ENDED, ON, [], Phase.ENDED),
+    (Phase.ENDED, OFF, [], Phase.ENDED),
+    (Phase.ENDED, ENDED, [], Phase.ENDED),
+    (Phase.ENDED, DONE, [], Phase.ENDED),
+    (Phase.ENDED, BROKEN, [], Phase.ENDED),
+]
+EVENTS = (STOP, REBALANCE, ON, OFF, ENDED, DONE, BROKEN)
+
+
+def steering_in(phase: Phase) -> Steering:
+    """Return a topology of one worker in a phase."""
+    steering = Steering(1, rebalance_secs=30.0, is_active=True)
+    for event in WAYS[phase]:
+        steering.handle(event)
+    assert steering.phase is phase
+    return steering
+
+
+@pytest.mark.parametrize(("phase", "event", "actions", "then"), EXPECTED)
+def test_answer(phase: Phase, event: Event, actions: list[Action], then: Phase) -> None:
+    """What a request, or the end of the workers, leads to."""
+    steering = steering_in(phase)
+    assert steering.handle(event) == actions
+    assert steering.phase is then
+
+
+def test_no_case_is_left_out() -> None:
+    """Each event has an answer in each phase, and a test above."""
+    assert {(phase, event) for phase, event, _, _ in EXPECTED} == set(itertools.product(Phase, EVENTS))
+    kinds = {type(event) for event in EVENTS}
+    assert {(phase, kind) for phase, answers in ANSWERS.items() for kind in answers} == set(
+        itertools.product(Phase, kinds)
+    )
+
+
+def test_last_number_counts() -> None:
+    """Of two rebalances at a time the later one's number is taken; both go on when the workers are being started."""
+    steering = steering_in(Phase.REBALANCING)
+    steering.handle(REBALANCE)
+    assert steering.handle(ENDED) == [BeginWorkers(3, is_active=True), Answer()]
+
+
+def test_deactivated_while_it_moves() -> None:
+    """What is asked for between two sets of workers is in force for the next one."""
+    steering = steering_in(Phase.REBALANCING)
+    steering.handle(OFF)
+    assert steering.handle(ENDED) == [BeginWorkers(2, is_active=False), Answer()]
+    steering.handle(REBALANCE)
+    steering.handle(ON)
+    assert steering.handle(ENDED) == [BeginWorkers(3, is_active=True), Answer()]
+
+
+def test_rebalance_of_a_failed_topology() -> None:
+    """Whoever asks for it learns why the topology has failed."""
+    steering = steering_in(Phase.RUNNING)
+    steering.handle(BROKEN)
+    assert steering.handle(REBALANCE) == [Answer(BUG)]
+
+
+def test_workers_that_cannot_begin() -> None:
+    """The topology has failed then, and whoever waits for a rebalance is told."""
+    steering = steering_in(Phase.REBALANCING)
+    steering.handle(ENDED)
+    assert steering.handle(BROKEN) == [Finish(FAILED, BUG), Answer(BUG)]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_any_order(seed: int) -> None:
+    """Nothing begins after the end or after a stop; every rebalance is answered; a topology that is stopped ends."""
+    rng = random.Random(seed)
+    steering = Steering(1, rebalance_secs=30.0, is_active=True)
+    has_workers, is_ending, is_stopped, ends, unanswered = True, False, False, 0, 0
+    for step in range(40):
+        event: Event = rng.choice([STOP if step > 20 else ON, REBALANCE, ON, OFF, ENDED, DONE, BROKEN])
+        if isinstance(event, WorkersEnded):
+            if not has_workers or (event is ENDED and not is_ending):
+                continue
+            has_workers = is_ending = False
+        is_stopped |= event is STOP
+        unanswered += event is REBALANCE
+        for action in steering.handle(event):
+            match action:
+                case BeginWorkers():
+                    assert (has_workers, is_stopped, ends) == (False, False, 0)
+                    has_workers = True
+                case EndWorkers():
+                    is_ending = True
+                case Answer():
+                    unanswered = 0
+                case Finish():
+                    ends += 1
+    if has_workers:
+        steering.handle(STOP)
+        actions = steering.handle(ENDED)
+        assert isinstance(actions[0], Finish)
+        assert isinstance(actions[1], Answer)
+        ends, unanswered = ends + 1, 0
+    assert (ends, unanswered, steering.phase) == (1, 0, Phase.ENDED)

@@ -1,0 +1,109 @@
+"""The handshake lets in who knows the run's secret, and reads nothing of anybody else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from txtopo.plain.transport import handshake
+from txtopo.plain.transport.handshake import HandshakeError, accept, connect, new_secret
+
+SECRET = b"s" * 32
+
+
+class Listener:
+    """Accepts one connection, and keeps what came of it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = self._socket.getsockname()
+        self.error: Exception | None = None
+        self.connection: socket.socket | None = None
+        self._thread = threading.Thread(target=self._accept, args=(secret,))
+        self._thread.start()
+
+    def _accept(self, secret: bytes) -> None:
+        self.connection, _ = self._socket.accept()
+        try:
+            accept(self.connection, secret)
+        except (HandshakeError, OSError) as error:
+            self.error = error
+            self.connection.close()
+
+    def close(self) -> None:
+        """Wait for the handshake, and close."""
+        self._thread.join(10)
+        self._socket.close()
+        if self.connection is not None:
+            self.connection.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """A listener with the secret."""
+    made = Listener(SECRET)
+    yield made
+    made.close()
+
+
+def test_both_know_the_secret(listener: Listener) -> None:
+    """Two processes of a run are connected."""
+    connection = connect(listener.address, SECRET)
+    connection.sendall(b"hello")
+    listener.close()
+    assert listener.error is None
+    connection.close()
+
+
+def test_connector_with_another_secret(listener: Listener) -> None:
+    """Who does not know the secret is refused by the listener, and learns nothing that it could use."""
+    with pytest.raises(ConnectionError):
+        connect(listener.address, b"x" * 32)
+    listener.close()
+    assert isinstance(listener.error, (HandshakeError, OSError))
+
+
+def test_listener_with_another_secret() -> None:
+    """A listener that is not of the run is not trusted, whatever it answers."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        connection.sendall(b"n" * handshake.NONCE_BYTES)
+        connection.recv(handshake.NONCE_BYTES + handshake.PROOF_BYTES)
+        connection.sendall(b"p" * handshake.PROOF_BYTES)
+        connection.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with pytest.raises(HandshakeError, match="does not know the run's secret"):
+        connect(server.getsockname(), SECRET)
+    thread.join()
+    server.close()
+
+
+def test_proof_cannot_be_sent_back(listener: Listener) -> None:
+    """A connector that sends the listener's own words back is refused: each side's proof has a word of its own."""
+    with socket.create_connection(listener.address) as connection:
+        nonce = connection.recv(handshake.NONCE_BYTES)
+        connection.sendall(nonce + b"\0" * handshake.PROOF_BYTES)
+        listener.close()
+    assert isinstance(listener.error, HandshakeError)
+
+
+def test_garbage_and_silence(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says too little is dropped when the time is over, with an error that says so."""
+    monkeypatch.setattr(handshake, "TIMEOUT_SECS", 0.1)
+    with socket.create_connection(listener.address) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        listener.close()
+    assert isinstance(listener.error, OSError)
+
+
+def test_secrets_differ() -> None:
+    """Each run has a secret of its own."""
+    assert new_secret() != new_secret()

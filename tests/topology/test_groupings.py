@@ -1,0 +1,173 @@
+"""Choosing: which tasks get a tuple, for each grouping (T-SHUFFLE, T-SHUFFLE2, T-PKG, T-FIELD, T-CUSTOM)."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from decimal import Decimal
+
+import pytest
+
+from tests.plain.topologies import Take, Words
+from txtopo import CustomStreamGrouping, Fields, TopologyBuilder
+from txtopo.api.groupings import Grouping, GroupingKind
+from txtopo.errors import TopologyError
+from txtopo.plain.tasks.context import PlainTaskContext
+from txtopo.plain.tasks.offload import Offloading
+from txtopo.topology.groupings import chooser
+from txtopo.topology.plan import Edge
+
+FIELDS = Fields("word", "n")
+
+
+def context() -> PlainTaskContext:
+    builder = TopologyBuilder("topology")
+    builder.set_spout("spout", Words())
+    builder.set_bolt("bolt", Take(), 6).shuffle_grouping("spout")
+    plan = builder.build().plan
+    return PlainTaskContext(plan, plan.by_id["spout"], 1, {}, [], Offloading(), nullcontext)
+
+
+def choose(
+    grouping: Grouping, tasks: Sequence[int], local: Sequence[int] = (), seed: int = 0
+) -> Callable[[Sequence[object]], Sequence[int]]:
+    """Return a function from values to the tasks chosen."""
+    edge = Edge(0, "spout", "default", "bolt", grouping)
+    choice = chooser(edge, FIELDS, 1, tasks, local, context(), random.Random(seed))
+    one, some = choice.one, choice.some
+    assert (one is None) != (some is None)
+    if one is not None:
+        return lambda values: [one(values)]
+    assert some is not None
+    return some
+
+
+SHUFFLES = [Grouping(GroupingKind.SHUFFLE), Grouping(GroupingKind.NONE), Grouping(GroupingKind.LOCAL_OR_SHUFFLE)]
+
+
+@pytest.mark.parametrize("grouping", SHUFFLES, ids=str)
+@pytest.mark.parametrize(("tasks", "sends"), [(2, 100_000), (6, 30_000)], ids=["T-SHUFFLE", "T-SHUFFLE2"])
+def test_shuffle(grouping, tasks, sends):
+    """Each task gets exactly its share, whatever is sent; Storm's bound for two tasks is 49 to 51 %."""
+    of = choose(grouping, range(3, 3 + tasks))
+    shares = Counter(task for _ in range(sends) for task in of(("a", 1)))
+    assert shares == dict.fromkeys(range(3, 3 + tasks), sends // tasks)
+
+
+def test_shuffle_begins_anywhere():
+    """The order of the turns is drawn at random, so that many sources don't all begin with the same task."""
+    first = {choose(SHUFFLES[0], range(6), seed=seed)(("a", 1))[0] for seed in range(50)}
+    assert first == set(range(6))
+
+
+def test_local_or_shuffle():
+    """Tasks of the same worker get everything, if there are any."""
+    of = choose(SHUFFLES[2], range(6), local=[2, 5])
+    assert Counter(of(("a", 1))[0] for _ in range(100)) == {2: 50, 5: 50}
+
+
+@pytest.mark.parametrize("tasks", [[0, 1, 2, 3, 4, 5], [9, 8, 7, 1, 2, 3]], ids=str)
+@pytest.mark.parametrize("fields", [Fields("word"), Fields("word", "n")], ids=str)
+def test_partial_key(tasks, fields):
+    """T-PKG: a key has two tasks, which it goes to in turn while nothing else is sent."""
+    for word in ("key", "other", "third"):
+        of = choose(Grouping(GroupingKind.PARTIAL_KEY, fields), tasks)
+        first, second, third = (of((word, 1)) for _ in range(3))
+        assert {*first, *second} <= set(tasks)
+        assert len(first) == 1
+        assert second != first
+        assert third == first
+
+
+def test_partial_key_evens_out():
+    """T-PKG: the one of a key's two tasks that was sent less gets the tuple: skewed keys are shared by two tasks."""
+    of = choose(Grouping(GroupingKind.PARTIAL_KEY, Fields("word")), range(6))
+    counts = Counter(of(("hot", 1))[0] for _ in range(10_000))
+    assert sorted(counts.values()) == [5000, 5000]
+
+
+def test_groupings_pickle():
+    """T-PKG: a grouping travels to the workers with its topology, and chooses there as it would here."""
+    grouping = Grouping(GroupingKind.PARTIAL_KEY, Fields("word"))
+    here, there = choose(grouping, range(6)), choose(pickle.loads(pickle.dumps(grouping)), range(6))
+    assert [here((f"word {n}", n)) for n in range(100)] == [there((f"word {n}", n)) for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    "equal",
+    [
+        (b"key", bytes(bytearray(b"key"))),
+        ("key", "key"),
+        (1, True, 1.0, Decimal(1)),
+        ([1, "a"], [1, "a"]),
+    ],
+    ids=repr,
+)
+def test_fields_by_content(equal):
+    """T-FIELD: equal keys go to the same task, from any source task and in any process, also unhashable ones."""
+    chosen = set()
+    for key in equal:
+        for seed in range(3):
+            of = choose(Grouping(GroupingKind.FIELDS, Fields("word")), range(6), seed=seed)
+            chosen.update([*of((key, 1)), *of((key, 2))])
+    assert len(chosen) == 1
+
+
+def test_fields_spread():
+    """Different keys are spread over all tasks."""
+    of = choose(Grouping(GroupingKind.FIELDS, Fields("word", "n")), range(6))
+    counts = Counter(of((f"word {n}", n))[0] for n in range(6000))
+    assert sorted(counts) == list(range(6))
+    assert all(800 < count < 1200 for count in counts.values())
+
+
+def test_many_keys():
+    """Keys beyond what is remembered go where they went before."""
+    of = choose(Grouping(GroupingKind.FIELDS, Fields("n")), range(6))
+    before = [of(("a", n)) for n in range(100)]
+    for n in range(60_000):
+        of(("a", n))
+    assert [of(("a", n)) for n in range(100)] == before
+
+
+def test_global_and_all():
+    """Global is the lowest task, all is every task once."""
+    tasks = [7, 4, 9]
+    assert choose(Grouping(GroupingKind.GLOBAL), tasks)(("a", 1)) == [4]
+    assert list(choose(Grouping(GroupingKind.ALL), tasks)(("a", 1))) == [7, 4, 9]
+    assert list(choose(Grouping(GroupingKind.ALL), [7])(("a", 1))) == [7]
+
+
+class FirstN(CustomStreamGrouping):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def prepare(self, context, stream, target_tasks):
+        self.prepared = (context.this_component_id, stream)
+        self.tasks = target_tasks[: self.n]
+
+    def choose_tasks(self, source_task, values):
+        return self.tasks
+
+
+def test_custom():
+    """T-CUSTOM: a grouping of one's own is prepared with the target's tasks and chooses any number of them."""
+    grouping = FirstN(2)
+    of = choose(Grouping(GroupingKind.CUSTOM, custom=grouping), [3, 4, 5, 6])
+    assert [of((word, 1)) for word in "ab"] == [[3, 4], [3, 4]]
+    assert grouping.prepared == ("spout", "default")
+
+
+def test_custom_that_chooses_a_stranger():
+    """A task of another component is refused by name."""
+
+    class Stranger(CustomStreamGrouping):
+        def choose_tasks(self, source_task, values):
+            return [99]
+
+    of = choose(Grouping(GroupingKind.CUSTOM, custom=Stranger()), [3, 4])
+    with pytest.raises(TopologyError, match=r"Stranger chose task 99 of 'bolt', which has the tasks 3, 4"):
+        of(("a", 1))

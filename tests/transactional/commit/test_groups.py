@@ -1,0 +1,177 @@
+"""The steps of a commit group come in an order that a crash between any two of them can be finished from."""
+
+from __future__ import annotations
+
+import errno
+import operator
+
+import pytest
+from deltalake import DeltaTable
+
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import DeltaRows, DeltaState, SqliteStore
+from tests.acceptance.topologies import CountTuples
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.api.state import StateKind
+from txtopo.errors import ClusterError, FailedException, InternalError, RuleError, StopError
+from txtopo.failpoints import armed
+from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.journal import find_journal, read_journal
+
+
+def test_the_order_of_a_groups_steps(tmp_path):
+    """Journal, then note, then tables, then mark: an entry is there before anything that it tells of is visible."""
+    reached: list[str] = []
+    with armed(reached.append):
+        Place(tmp_path).run(1)
+    steps = ("group.stage", "group.journal", "group.begin", "table.write", "group.commit", "group.clear")
+    ended = [name.removesuffix(".after") for name in reached if name.startswith(steps) and name.endswith(".after")]
+    assert ended == [
+        "group.stage",
+        "group.stage",
+        "group.journal",
+        "group.begin",
+        "table.write",
+        "table.write",
+        "group.commit",
+        "group.clear",
+    ]
+
+
+def test_what_a_group_has_staged_goes_when_it_is_committed(tmp_path):
+    """In every table, group by group: a run may last for years."""
+    left: list[list[str]] = []
+
+    def handler(name):
+        if name in {"group.begin.before", "group.clear.after"}:
+            left.append(sorted({path.parts[-3] for path in tmp_path.glob("*/_txtopo/*") if path.is_file()}))
+
+    with armed(handler):
+        Place(tmp_path).run()
+    assert left == [["total", "words"], []] * TRANSACTIONS
+
+
+def test_nothing_is_kept_of_the_metadata_of_committed_transactions(tmp_path):
+    """Neither of the last transaction of a group nor of those before it."""
+    run_inline(Place(tmp_path).topology(), Config(group_transactions_max=4, max_spout_pending=TRANSACTIONS))
+    store = SqliteStore(Place(tmp_path).store)
+    assert list(store.children("words/metadata")) == []
+    store.close()
+
+
+class InTurns(BatchBolt, ICommitter):
+    """Writes to one state, then to the other, then to both."""
+
+    def prepare(self, config, context, collector, attempt):
+        names = [("one",), ("two",), ("one", "two")][(attempt.txid - 1) // 2]
+        self.states = [context.state(name) for name in names]
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        for state in self.states:
+            state.update("n", lambda old: (old or 0) + 1)
+
+
+def test_tables_that_are_written_in_turns(tmp_path):
+    """What each table was last written with is known to the next run, however long ago that was."""
+
+    def run(until=None):
+        builder = TransactionalTopologyBuilder("turns", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
+        builder.set_committer_bolt("in-turns", InTurns()).global_grouping("spout")
+        states = [DeltaState(tmp_path / name, Fields("name: string"), Fields("n: long")) for name in ("one", "two")]
+        for name, state in zip(("one", "two"), states, strict=True):
+            builder.set_state(name, state)
+        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+        return [state.snapshot()["n"].to_pylist() for state in states]
+
+    assert run(3) == [[2], [1]]
+    assert run(5) == [[3], [3]]
+    assert run() == [[4], [4]]
+
+
+def test_what_each_transaction_of_a_group_took(tmp_path):
+    """The journal has it, also of a source that knows it only by what the transaction before had taken."""
+    spout = OpaqueMemoryTransactionalSpout({0: [["a"]], 1: [["b"]] * 5}, Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("ranges", "spout", spout)
+    builder.set_committer_bolt("count", CountTuples()).global_grouping("spout")
+    fields = Fields("name: string"), Fields("n: long")
+    builder.set_state("total", DeltaState(tmp_path / "total", *fields, StateKind.OPAQUE))
+    run_inline(builder.build(), Config(max_spout_pending=6))
+    (part,) = read_journal(find_journal(tmp_path / "_txtopo"))
+    taken = [transaction.ranges for entry in part.entries for transaction in entry.transactions]
+    assert len(part.entries) < len(taken), "some transactions share a group"
+    assert taken[:5] == [{"0": (0, 1), "1": (0, 1)}, *({"1": (at, at + 1)} for at in range(1, 5))]
+
+
+def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
+    """The group is committed; upkeep is tried again after a later one, and a warning says what failed."""
+
+    def on_a_full_disk(_table):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", on_a_full_disk)
+    state = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), upkeep_every_writes=1)
+    builder = TransactionalTopologyBuilder("total", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
+    builder.set_committer_bolt("count", CountTuples()).global_grouping("spout")
+    builder.set_state("total", state)
+    run_inline(builder.build(), Config(group_transactions_max=1))
+    assert state.snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]
+    assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS
+
+
+class Fails(BatchBolt, ICommitter):
+    """Adds a row, and one to a count; then each transaction but the first one fails once."""
+
+    def prepare(self, config, context, collector, attempt):
+        self.attempt = attempt
+        self.rows, self.folded = context.state("rows"), context.state("folded")
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        self.rows.append([(self.attempt.txid,)])
+        self.folded.multi_reduce({"n": 1}, operator.add)
+        if self.attempt.txid > 1 and self.attempt.attempt == 1:
+            raise FailedException("once")
+
+
+def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
+    """Neither those it has added nor those it has folded, although the transactions before it in its group are."""
+    builder = TransactionalTopologyBuilder("fails", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4))
+    builder.set_committer_bolt("fails", Fails()).global_grouping("spout")
+    rows = DeltaRows(tmp_path / "rows", Fields("n: long"))
+    folded = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: long"))
+    builder.set_state("rows", rows)
+    builder.set_state("folded", folded)
+    report = run_inline(builder.build(), Config(max_spout_pending=TRANSACTIONS))
+    assert report.failures == TRANSACTIONS - 1
+    assert sorted(rows.snapshot()["n"].to_pylist()) == list(range(1, TRANSACTIONS + 1))
+    assert folded.snapshot()["n"].to_pylist() == [TRANSACTIONS]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
+@pytest.mark.parametrize("step", ["group.stage", "group.journal", "group.begin", "group.commit", "table.maintain"])
+def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
+    """Whatever it is: no run waits for a group whose commit has ended with it, and the next run goes on."""
+    place, raised = Place(tmp_path), []
+
+    def handler(name):
+        if name == f"{step}.before" and not raised:
+            raised.append(error("out of the blue"))
+            raise raised[0]
+
+    is_retried = error is FailedException and step in {"group.stage", "table.maintain"}
+    with armed(handler):
+        if is_retried:
+            place.run()
+        else:
+            with pytest.raises(error, match="out of the blue") as caught:
+                place.run()
+            assert caught.value is raised[0]
+    place.run()
+    place.check_totals()

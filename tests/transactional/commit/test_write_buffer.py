@@ -1,0 +1,217 @@
+"""What the transactions of a group see of a state."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import pytest
+
+from state import MemoryState
+from txtopo import Fields
+from txtopo.api.state import KEYED_KINDS, OpenedState, StateKind
+from txtopo.errors import StateAccessError
+from txtopo.transactional.commit.write_buffer import GroupState
+
+
+def opened(kind: StateKind = StateKind.TRANSACTIONAL) -> OpenedState:
+    return MemoryState(Fields("k"), Fields("v"), kind).open("topology", "s", "life", 1)
+
+
+def add(amount: int):
+    return lambda old: (old or 0) + amount
+
+
+def test_later_sees_earlier() -> None:
+    """A later transaction of the group sees what an earlier one has put; nothing is durable yet."""
+    state = opened()
+    group = GroupState(state)
+    first = group.begin(1)
+    assert first.update("a", add(5)) == 5
+    first.finish()
+    second = group.begin(2)
+    assert second.get("a").value == 5
+    assert second.update("a", add(2)) == 7
+    second.finish()
+    assert group.written["a"].value == 7
+    assert state.multi_get(["a"]) == [None]
+
+
+def test_many_calls() -> None:
+    """Any number of calls in a transaction, for one key each or several, add up."""
+    group = GroupState(opened())
+    for txid in (1, 2):
+        view = group.begin(txid)
+        for number in range(40):
+            view.multi_update([number, number + 1], add(1))
+            view.put(-1, number)
+        view.put("gone", 1)
+        view.remove("gone")
+        view.check()
+        view.finish()
+    assert [group.written[key].value for key in (0, 1, 39, 40)] == [2, 4, 4, 2]
+    assert group.written[-1] == (2, 39)
+    assert group.written["gone"] is None
+
+
+def test_failed_leaves_nothing() -> None:
+    """What a failed transaction has put is gone."""
+    group = GroupState(opened())
+    first = group.begin(1)
+    first.put("a", 1)
+    first.finish()
+    failed = group.begin(2)
+    failed.update("a", add(10))
+    failed.put("b", 3)
+    failed.discard()
+    again = group.begin(2)
+    assert again.get("a").value == 1
+    assert again.get("b") is None
+
+
+@pytest.mark.parametrize("kind", KEYED_KINDS)
+def test_twice_in_one_transaction(kind: StateKind) -> None:
+    """Two updates of a key in one transaction, by two tasks for example, both count."""
+    state = opened(kind)
+    state.write(1, {"a": state.make_value(1, 100)})
+    view = GroupState(state).begin(2)
+    view.update("a", add(1))
+    assert view.update("a", add(1)) == 102
+    view.multi_put({"a": 7})
+    assert view.get("a").value == 7
+
+
+def test_applied_transaction_changes_nothing() -> None:
+    """Promise 8: a replay of an applied transaction changes nothing, by update and by put."""
+    state = opened()
+    state.write(5, {"a": state.make_value(5, 50)})
+    view = GroupState(state).begin(5)
+    assert view.update("a", add(1)) == 50
+    view.put("a", 99)
+    assert view.multi_update(["a", "b"], lambda _, old: (old or 0) + 1) == [50, 1]
+    view.multi_reduce({"a": 7, "c": 7}, operator.add)
+    view.multi_remove(["a"])
+    assert [each.value for each in view.multi_get(["a", "b", "c"])] == [50, 1, 7]
+
+
+def test_opaque_replay_starts_from_previous() -> None:
+    """Promise 10: opaque state stays exact when a replay carries other tuples."""
+    state = opened(StateKind.OPAQUE)
+    state.write(1, {"a": state.make_value(1, 10)})
+    group = GroupState(state)
+    view = group.begin(2)
+    view.update("a", add(5))
+    view.finish()
+    state.write(2, group.written)
+    replay = GroupState(state).begin(2)
+    assert replay.update("a", add(3)) == 13
+
+
+def test_use_after_the_end() -> None:
+    """A state that is kept beyond its transaction's commit phase is refused."""
+    view = GroupState(opened()).begin(1)
+    view.finish()
+    with pytest.raises(StateAccessError, match="transaction 1"):
+        view.get("a")
+
+
+def test_removed_key() -> None:
+    """A key that is removed is gone for later transactions, and from the table; it can come back."""
+    state = opened()
+    state.write(1, {"a": state.make_value(1, 10), "b": state.make_value(1, 20)})
+    group = GroupState(state)
+    view = group.begin(2)
+    view.remove("a")
+    view.multi_remove(["b", "never there"])
+    assert view.get("a") is None
+    assert view.update("b", add(1)) == 1
+    view.finish()
+    assert group.begin(3).get("a") is None
+    state.write(2, group.written)
+    assert [kept and kept.value for kept in state.multi_get(["a", "b"])] == [None, 1]
+
+
+def test_ways_to_put_and_update_several() -> None:
+    """Several keys: a mapping or keys and values; one function of key and old, of old alone, or one a key."""
+    view = GroupState(opened()).begin(1)
+    view.multi_put({"a": 1, "b": 2})
+    view.multi_put(["c", "d"], [3, 4])
+    assert [kept.value for kept in view.multi_get(["a", "b", "c", "d"])] == [1, 2, 3, 4]
+    assert view.multi_update(["a", "b"], lambda key, old: f"{key}{old}") == ["a1", "b2"]
+    assert view.multi_update(["c", "d"], lambda old: old * 10) == [30, 40]
+    assert view.multi_update(["c", "d"], [add(1), add(2)]) == [31, 42]
+
+
+class Adder:
+    """Adds up, as a method and as an object."""
+
+    def of_both(self, key, old):
+        return of_both(key, old)
+
+    def of_old(self, old):
+        return of_old(old)
+
+    def __call__(self, key, old):
+        return of_both(key, old)
+
+
+def of_both(key, old):
+    return f"{key}{old}"
+
+
+def of_old(old):
+    return f"k{old}"
+
+
+def with_more(key, old=0, *, sign=""):
+    return f"{sign}{key}{old}"
+
+
+def with_only_an_option(old, *, sign="k"):
+    return f"{sign}{old}"
+
+
+def of_any(*values):
+    return "".join(map(str, values))
+
+
+@functools.wraps(of_old)
+def wrapped(*values):
+    return of_old(*values)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *[of_both, of_old, with_more, with_only_an_option, of_any, wrapped, lambda old, more=1: f"{old}{more}"],
+        *[Adder().of_both, Adder().of_old, Adder(), functools.partial(with_more, sign="")],
+        *["{}{}".format, functools.partial(of_any, "")],
+    ],
+)
+def test_functions_of_key_and_old(function) -> None:
+    """Whoever takes two arguments gets the key first; what has other arguments of its own is asked for its signature."""
+    view = GroupState(opened()).begin(1)
+    view.put("k", 1)
+    assert view.multi_update(["k"], function) == ["k1"]
+
+
+def test_value_put_whole() -> None:
+    """What get returns may be put back whole, as in Storm, in the same transaction."""
+    from state import TransactionalValue
+
+    view = GroupState(opened()).begin(4)
+    view.put("a", TransactionalValue(4, 9))
+    assert view.get("a") == TransactionalValue(4, 9)
+    with pytest.raises(StateAccessError, match="transaction 3"):
+        view.put("a", TransactionalValue(3, 9))
+
+
+def test_misfit_is_told_while_its_owner_is_known() -> None:
+    """A value that does not fit is refused when the component has finished, not when the group is written."""
+    from txtopo.errors import FieldsError
+
+    state = MemoryState(Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
+    view = GroupState(state).begin(1)
+    view.put("a", "many")
+    with pytest.raises(FieldsError, match="many"):
+        view.check()

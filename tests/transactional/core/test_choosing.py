@@ -1,0 +1,95 @@
+"""The choice of transactions for the next job and the next commit group."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.testing.scenario import limits
+from txtopo.transactional.core.choosing import choose_group, choose_job, window_end
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.core.spout_policy import OPAQUE
+from txtopo.transactional.core.transactions import Transaction, Tries
+from txtopo.transactional.core.transitions import Status
+
+STATUSES = {
+    "r": Status.READY,
+    "p": Status.PROCESSING,
+    "P": Status.PROCESSED,
+    "c": Status.COMMITTING,
+    "d": Status.DEAD,
+}
+NOW_MS = 1_000
+
+
+def _window(text: str, committed: int = 0) -> dict[int, Transaction]:
+    """Transactions by letter: their status; a for ready but alone, l for ready later."""
+    window = {}
+    for txid, letter in enumerate(text, committed + 1):
+        tries = Tries(alone=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
+        window[txid] = Transaction(txid, None, tries, STATUSES.get(letter, Status.READY))
+    return window
+
+
+def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
+    return [
+        each.txid
+        for each in choose_job(_window(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        ("", []),
+        ("r", [1]),
+        ("rr", [1, 2]),
+        ("rrrr", [1, 2, 3]),  # no more than three
+        ("prr", [2, 3]),
+        ("rpr", [1]),  # consecutive
+        ("pPcdr", [5]),
+        ("pppp", []),
+        ("arr", [1]),  # alone
+        ("rar", [1]),
+        ("par", [2]),
+        ("lrr", [2, 3]),  # the first is not due: others need not wait for it
+        ("rlr", [1]),
+        ("llll", []),
+    ],
+)
+def test_packs(text: str, job: list[int]) -> None:
+    """The lowest ready one and those ready right behind it, bounded; one that a job was lost with goes alone."""
+    assert _job(text, limits(window=9, job=3)) == job
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [("rr", [1, 2]), ("PcdrrP", [4, 5]), ("prr", []), ("lrr", []), ("Plr", []), ("ar", [1]), ("pPr", [])],
+)
+def test_packs_of_an_opaque_spout(text: str, job: list[int]) -> None:
+    """All before it must be known: processed, or given up with what it emitted."""
+    assert _job(text, limits(window=9, job=3, spout=OPAQUE)) == job
+
+
+def test_packs_stay_in_the_window() -> None:
+    """Nothing is processed beyond the window or beyond the transaction asked for."""
+    assert _job("rrrr", limits(window=2, job=9), committed=5) == [6, 7]
+    assert _job("pprr", limits(window=2, job=9), committed=5) == []
+    assert _job("rrrr", limits(window=9, job=9, until=8), committed=5) == [6, 7, 8]
+    assert _job("pppr", limits(window=9, job=9, until=8), committed=5) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [("", []), ("P", [1]), ("PPPP", [1, 2, 3]), ("PrP", [1]), ("rPP", []), ("PPdP", [1, 2]), ("cP", [])],
+)
+def test_groups(text: str, group: list[int]) -> None:
+    """The processed ones from the lowest uncommitted one on, bounded: never past a gap (promise 1)."""
+    chosen = choose_group(_window(text, 4), 4, limits(group=3))
+    assert [each.txid - 4 for each in chosen] == group
+
+
+def test_the_end_of_the_window() -> None:
+    """The window moves with what is committed, up to the transaction asked for."""
+    assert window_end(5, limits(window=3)) == 8
+    assert window_end(5, limits(window=3, until=7)) == 7
+    assert window_end(5, limits(window=3, until=9)) == 8

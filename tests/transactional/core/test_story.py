@@ -1,0 +1,236 @@
+"""Stories: what the coordinator can tell of a transaction, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transactional.core.stories import begin, begin_opaque
+from txtopo.errors import UserCodeError
+from txtopo.testing.scenario import (
+    Scenario,
+    attempt,
+    begun,
+    committed,
+    failed,
+    group_ended,
+    job_ended,
+    limits,
+    lost,
+    processed,
+    recovered,
+    rule_broken,
+    ticked,
+)
+from txtopo.transactional.core.coordinator import STORIES_KEPT
+from txtopo.transactional.core.events import Failed
+from txtopo.transactional.core.spout_policy import OPAQUE
+from txtopo.transactional.core.story import (
+    ENTRIES_KEPT_FIRST,
+    ENTRIES_MAX,
+    LINES_MAX,
+    REASON_CHARACTERS_MAX,
+    Happening,
+    Story,
+)
+
+
+def told(coordinator, txid):
+    """Return a story as (seconds, words) pairs."""
+    return [(entry.at_ms, str(entry)) for entry in coordinator.story(txid).entries]
+
+
+def tell(story, *events):
+    """Tell a coordinator of events whose answers are of no interest here."""
+    for event in events:
+        story >> event
+        story._said.clear()
+
+
+def test_a_transaction_that_commits_at_its_first_try():
+    """From its beginning to its commit, each moment with its time, its job and its group."""
+    story = Scenario(limits(window=2))
+    tell(story, recovered(), ticked(10), begun(1, 2), ticked(20), processed("1:1"))
+    assert told(story.coordinator, 1) == [
+        (10, "begun"),
+        (10, "metadata saved"),
+        (10, "attempt 1 processing in job 1"),
+        (20, "attempt 1 processed"),
+        (20, "attempt 1 committing in group 1"),
+    ]
+    assert told(story.coordinator, 2)[-1] == (10, "attempt 1 processing in job 1")
+    tell(story, ticked(30), committed("1:1"), group_ended(1))
+    assert told(story.coordinator, 1)[-2:] == [(20, "attempt 1 committing in group 1"), (30, "attempt 1 committed")]
+    assert not story.coordinator.story(1).has_trouble_besides("")
+
+
+def test_a_failure_and_its_replay():
+    """The failed attempt is told with its component and reason, in front of the one that goes on."""
+    story = Scenario(limits(window=1))
+    tell(
+        story,
+        recovered(),
+        begun(1),
+        ticked(20),
+        Failed(attempt("1:1"), "[component 'count', txid 1] no\nmore", component="count"),
+    )
+    tell(story, job_ended(1), ticked(40), processed("1:2"))
+    assert told(story.coordinator, 1) == [
+        (0, "begun"),
+        (0, "metadata saved"),
+        (0, "attempt 1 processing in job 1"),
+        (20, "attempt 1 failed in 'count': no"),
+        (20, "attempt 2 processing in job 2"),
+        (40, "attempt 2 processed"),
+        (40, "attempt 2 committing in group 1"),
+    ]
+    assert story.coordinator.story(1).last_failure.own_reason == "no\nmore"
+
+
+def test_a_bug_is_told_with_its_own_reason():
+    """The end of its job, which comes with it, does not hide the reason; the error itself needs no such story."""
+    story = Scenario(limits(window=2, job=2))
+    begin(story, 2)
+    bug = UserCodeError("no zebras", component="count", txid=2, attempt=1)
+    story.coordinator.handle(processed("1:1"), rule_broken(bug, "2:1"), job_ended(1))
+    assert told(story.coordinator, 2)[2:] == [
+        (0, "attempt 1 processing in job 1"),
+        (0, "attempt 1 failed in 'count': no zebras"),
+    ]
+    assert told(story.coordinator, 1)[2:] == [(0, "attempt 1 processing in job 1"), (0, "attempt 1 processed")]
+    assert not story.coordinator.story(2).has_trouble_besides(str(bug))
+
+
+def test_a_bug_in_a_replay_is_told_with_the_failure_before_it():
+    """The story of a transaction that had failed before is more than its last error."""
+    story = Scenario(limits(window=1))
+    begin(story, 1)
+    tell(story, failed("1:1"), job_ended(1))
+    bug = UserCodeError("no zebras")
+    story.coordinator.handle(rule_broken(bug, "1:2"), job_ended(2))
+    assert [text for _, text in told(story.coordinator, 1)][3:] == [
+        "attempt 1 failed: it failed",
+        "attempt 2 processing in job 2",
+        "attempt 2 failed: no zebras",
+    ]
+    assert story.coordinator.story(1).has_trouble_besides(str(bug))
+
+
+def test_a_bug_in_the_commit_phase_is_told():
+    """With the group in which it was found; its followers have returned."""
+    story = Scenario(limits(window=2, job=2))
+    begin(story, 2)
+    tell(story, processed("2:1"), processed("1:1"), job_ended(1))
+    story.coordinator.handle(rule_broken(UserCodeError("no zebras"), "1:1"), group_ended(1))
+    assert [text for _, text in told(story.coordinator, 1)][-2:] == [
+        "attempt 1 committing in group 1",
+        "attempt 1 failed: no zebras",
+    ]
+    assert [text for _, text in told(story.coordinator, 2)][-1] == "attempt 1 returned: its group ended without it"
+
+
+def test_a_failure_in_the_commit_phase_returns_the_rest():
+    """Who comes behind the one that failed keeps its attempt, and nothing is told twice."""
+    story = Scenario(limits(window=2, job=2))
+    begin(story, 2)
+    tell(story, processed("2:1"), processed("1:1"), failed("1:1"), group_ended(1))
+    words = [text for _, text in told(story.coordinator, 2)]
+    assert words == [
+        "begun",
+        "metadata saved",
+        "attempt 1 processing in job 1",
+        "attempt 1 processed",
+        "attempt 1 committing in group 1",
+        "attempt 1 returned: its group ended without it",
+    ]
+    tell(story, job_ended(1), processed("1:2"), committed("1:2", "2:1"))
+    assert [text for _, text in told(story.coordinator, 2)] == [
+        *words,
+        "attempt 1 committing in group 2",
+        "attempt 1 committed",
+    ]
+
+
+def test_an_opaque_failure_rolls_back_the_later_ones():
+    """Whose story goes on when they are begun anew."""
+    story = Scenario(limits(window=2, job=2, spout=OPAQUE))
+    begin_opaque(story, 2)
+    tell(story, failed("1:1"))
+    assert told(story.coordinator, 2) == [
+        (0, "begun"),
+        (0, "attempt 1 processing in job 1"),
+        (0, "attempt 1 rolled back: it follows transaction 1, which failed"),
+    ]
+    tell(story, job_ended(1), begun(1, 2, metadata="?"))
+    assert [text for _, text in told(story.coordinator, 2)][3:] == ["begun", "attempt 2 processing in job 2"]
+
+
+def test_a_dead_letter():
+    """A transaction that is given up, and then its letter."""
+    story = Scenario(limits(window=1, tries=1, skip=True))
+    begin(story, 1)
+    tell(story, failed("1:1"), committed("1:2"), group_ended(1))
+    assert [text for _, text in told(story.coordinator, 1)] == [
+        "begun",
+        "metadata saved",
+        "attempt 1 processing in job 1",
+        "attempt 1 failed: it failed",
+        "given up",
+        "writing its dead letter in group 1",
+        "committed",
+    ]
+
+
+def test_a_recovered_transaction_and_a_lost_job():
+    """What an earlier coordinator began is told as such; a lost job is a failure of its own."""
+    story = Scenario(limits(window=1))
+    tell(story, recovered(4, 5, epoch=3), lost(1))
+    assert [text for _, text in told(story.coordinator, 5)] == [
+        "found in the coordinator state",
+        "attempt 1 processing in job 1",
+        "attempt 1 failed: an executor died",
+    ]
+    assert story.coordinator.story(6) == Story(6)
+
+
+def test_stories_are_bounded():
+    """A transaction's log has room for so much; of the committed ones only the last are known."""
+    story = Scenario(limits(window=1, job_failures=10**6))
+    tell(story, recovered(), begun(1))
+    for number in range(1, 41):
+        tell(story, Failed(attempt(f"1:{number}"), "x" * 5_000), job_ended(number))
+    known = story.coordinator.story(1)
+    assert [entry.what for entry in known.entries[:2]] == [Happening.BEGUN, Happening.METADATA_SAVED]
+    assert len(known.entries) == ENTRIES_MAX + 1  # and the attempt that goes on
+    assert known.left_out == 2 + 40 * 2 - ENTRIES_MAX
+    assert known.entries[ENTRIES_KEPT_FIRST - 1].attempt.attempt < 4
+    assert known.entries[-1].attempt.attempt == 41
+    assert max(len(entry.reason) for entry in known.entries) == REASON_CHARACTERS_MAX
+    abridged = known.abridged()
+    assert abridged.entries[0] == known.entries[0]
+    assert len(abridged.entries) + abridged.left_out == len(known.entries) + known.left_out
+    assert sum(len(entry.reason) for entry in abridged.entries) <= 10 * 300
+    text = str(known).splitlines()
+    assert (len(text), text[1]) == (
+        1 + LINES_MAX,
+        f"  … {known.left_out + ENTRIES_MAX + 1 - (LINES_MAX - 1)} earlier entries",
+    )
+    tell(story, processed("1:41"), committed("1:41"), group_ended(1))
+    for txid in range(2, STORIES_KEPT + 2):
+        tell(
+            story, begun(txid), processed(f"{txid}:1"), committed(f"{txid}:1"), group_ended(txid), job_ended(39 + txid)
+        )
+    assert story.coordinator.committed == STORIES_KEPT + 1
+    assert not story.coordinator.story(1).entries
+    assert story.coordinator.story(2).entries
+
+
+@pytest.mark.parametrize("metadata", ["m1"])
+def test_a_story_keeps_no_metadata(metadata):
+    """Metadata may be large; of a committed transaction none is held for its story."""
+    story = Scenario(limits(window=1))
+    begin(story, 1)
+    tell(story, processed("1:1"))
+    transaction = story.coordinator.window[1]
+    assert transaction.metadata == metadata
+    tell(story, committed("1:1"))
+    assert transaction.metadata is None

@@ -1,0 +1,72 @@
+"""Jobs are judged: what was sent on each edge must be what was received, for each attempt."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+import txtopo.transactional.jobs.inline_runner
+from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from txtopo import Config
+from txtopo.attempts import TransactionAttempt
+from txtopo.testing.inline import run_inline
+from txtopo.testing.scenario import limits
+from txtopo.transactional.core.actions import AssignedAttempt, Process
+from txtopo.transactional.jobs.jobs import JobPlanner
+from txtopo.transactional.jobs.stage_run import StageRun
+from txtopo.transactional.tasks.batch_run import ShuffleMessage
+
+DATA = make_data(2, 20)
+
+
+class TamperingStage(StageRun):
+    """Loses or doubles the first shuffle message of the first job, as a stage that ran twice and differed might."""
+
+    copies = 1
+    is_done = False
+
+    def run(self, items):
+        for slot, item in super().run(items):
+            copies = 1
+            if isinstance(item, ShuffleMessage) and not TamperingStage.is_done:
+                TamperingStage.is_done, copies = True, self.copies
+            for _ in range(copies):
+                yield slot, item
+
+
+@pytest.mark.parametrize("copies", [0, 2], ids=["lost", "doubled"])
+def test_lost_and_doubled_tuples_are_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """A shuffle message that is lost or doubled on its way fails its attempt, which is replayed; totals are exact."""
+    monkeypatch.setattr(txtopo.transactional.jobs.inline_runner, "StageRun", TamperingStage)
+    monkeypatch.setattr(TamperingStage, "copies", copies)
+    monkeypatch.setattr(TamperingStage, "is_done", False)
+    report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread"))
+    assert report.failures == 1
+    assert read_words(tmp_path) == counts_of(DATA)
+    assert read_total(tmp_path) == sum(counts_of(DATA).values())
+
+
+def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With topology.acker.executors = 0 nobody looks: the test above tests what it says."""
+    monkeypatch.setattr(txtopo.transactional.jobs.inline_runner, "StageRun", TamperingStage)
+    monkeypatch.setattr(TamperingStage, "copies", 0)
+    monkeypatch.setattr(TamperingStage, "is_done", False)
+    report = run_inline(words_topology(tmp_path, DATA), Config(layout="spread", acker_executors=0))
+    assert report.failures == 0
+    assert sum(read_words(tmp_path).values()) < sum(counts_of(DATA).values())
+
+
+def test_bytes_in_memory() -> None:
+    """However small the jobs, what all places may report in memory of a whole window stays within the bound."""
+    plan = words_topology(pathlib.Path("unused"), DATA).plan
+    bounds = limits(window=120, job=10)
+    planner = JobPlanner(
+        plan, bounds, slots=2, layout="auto", staging_dir="", received_bytes_max=240_000, has_edge_tallies=True
+    )
+    for transactions in (1, 3, 10):
+        pack = tuple(AssignedAttempt(TransactionAttempt(txid, 1), None) for txid in range(1, transactions + 1))
+        job = planner.job(Process(1, pack, None), 0)
+        assert job.report_bytes_max == 1_000 * transactions

@@ -1,0 +1,103 @@
+"""A loss of power at any moment: what was synced is left, nothing else."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import attrs
+import pytest
+
+from txtopo.transactional.journal.ending import METADATA_DIR
+
+STORE = "coordinator.sqlite"
+
+
+@attrs.define(eq=False)
+class Disk:
+    """Remembers what was synced below a folder: the content of files, and the names in folders, by their inodes.
+
+    SQLite syncs by itself and is not watched: what it has written counts as synced.
+
+    Args:
+        folder: the folder; its own name is durable.
+    """
+
+    folder: pathlib.Path
+    contents: dict[int, bytes] = attrs.field(factory=dict)
+    names: dict[int, dict[str, int]] = attrs.field(factory=dict)
+    held: list[int] = attrs.field(factory=list)
+    """Descriptors of what was synced, so that no inode comes twice."""
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take note of each sync from now on."""
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._noting(getattr(os, name)))
+
+    def left(self) -> Left:
+        """Return what a loss of power would leave now."""
+        store = self.folder / METADATA_DIR
+        entries = {path.stat().st_ino: path.read_bytes() for path in self.folder.glob("*/_delta_log/*.json")}
+        files = {path.name: path.read_bytes() for path in store.glob(f"{STORE}*") if not path.name.endswith(".lock")}
+        return Left(self.folder.stat().st_ino, dict(self.contents), {**self.names}, entries, store.stat().st_ino, files)
+
+    def close(self) -> None:
+        for descriptor in self.held:
+            os.close(descriptor)
+
+    def _noting(self, sync):
+        def noting(descriptor):
+            sync(descriptor)
+            path = pathlib.Path(f"/proc/self/fd/{descriptor}").readlink()
+            if not path.is_relative_to(self.folder):
+                return
+            inode = os.fstat(descriptor).st_ino
+            if inode not in self.contents and inode not in self.names:
+                self.held.append(os.dup(descriptor))
+            if path.is_dir():
+                self.names[inode] = {each.name: each.inode() for each in os.scandir(path)}
+            else:
+                self.contents[inode] = path.read_bytes()
+
+        return noting
+
+
+@attrs.frozen
+class Left:
+    """What is left after a loss of power."""
+
+    root: int
+    contents: dict[int, bytes]
+    names: dict[int, dict[str, int]]
+    entries: dict[int, bytes]
+    """Entries of Delta logs, synced or not."""
+    metadata_dir: int
+    store: dict[str, bytes]
+
+    def lay_out(self, folder: pathlib.Path, *, are_entries_lucky: bool = False) -> None:
+        """Make it a folder; a file whose content was not synced is empty.
+
+        Args:
+            folder: where.
+            are_entries_lucky: whether the system happens to have written what Delta logs have, and nothing else.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        lucky = self.entries if are_entries_lucky else {}
+        for path, inode in self._files(folder, self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.contents.get(inode, lucky.get(inode, b"")))
+        (folder / METADATA_DIR).mkdir(parents=True, exist_ok=True)
+        for name, content in self.store.items():
+            (folder / METADATA_DIR / name).write_bytes(content)
+
+    def _files(self, folder: pathlib.Path, inode: int) -> Iterator[tuple[pathlib.Path, int]]:
+        names = dict(self.names.get(inode, {}))
+        if inode == self.root:
+            names[METADATA_DIR] = self.metadata_dir
+        for name, below in names.items():
+            if below in self.names or below == self.metadata_dir:
+                yield from self._files(folder / name, below)
+            elif not name.startswith(STORE):
+                yield folder / name, below

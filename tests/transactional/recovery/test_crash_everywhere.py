@@ -1,0 +1,90 @@
+"""Promises 8, 9, 10 and 16: a crash before or after any durable step, at any step, changes no total."""
+
+from __future__ import annotations
+
+import pytest
+
+import txtopo.engine.runner
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import MemoryState, MemoryStore
+from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_of, make_data
+from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
+from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.api.state import StateKind
+from txtopo.errors import InternalError
+from txtopo.testing.inline import run_inline
+
+DATA = make_data(2, 10)
+STEPS_MAX = 200
+
+
+class World:
+    """What outlives a crash: a store and two tables."""
+
+    def __init__(self, opaque: bool) -> None:
+        kind = StateKind.OPAQUE if opaque else StateKind.TRANSACTIONAL
+        self.opaque = opaque
+        self.store = MemoryStore()
+        self.words = MemoryState(Fields("word"), Fields("n"), kind)
+        self.total = MemoryState(Fields("name"), Fields("n"), kind)
+
+    def topology(self, fuse: Fuse) -> Topology:
+        spouts = OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout
+        builder = TransactionalTopologyBuilder("crash", "spout", spouts(DATA, Fields("word"), 3), 2)
+        builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")
+        builder.set_committer_bolt("count", CountWords(), 2).fields_grouping("partial", Fields("word"))
+        builder.set_bolt("sum", SumDeltas(), 1).global_grouping("count")
+        builder.set_state("words", CrashingState(self.words, fuse))
+        builder.set_state("total", CrashingState(self.total, fuse))
+        return builder.build()
+
+    def run(self, monkeypatch: pytest.MonkeyPatch, fuse: Fuse) -> None:
+        monkeypatch.setattr(txtopo.engine.runner, "make_store", lambda plan, config: CrashingStore(self.store, fuse))
+        run_inline(self.topology(fuse), Config(max_spout_pending=6, group_transactions_max=2))
+
+    def check(self) -> None:
+        assert {word: kept.value for word, kept in self.words.items().items()} == counts_of(DATA)
+        assert [kept.value for kept in self.total.items().values()] == [sum(counts_of(DATA).values())]
+
+
+@pytest.mark.parametrize(
+    ("before", "opaque"),
+    [
+        pytest.param(True, False, id="before-repeatable"),
+        pytest.param(True, True, id="before-opaque", marks=pytest.mark.slow),
+        pytest.param(False, False, id="after-repeatable", marks=pytest.mark.slow),
+        pytest.param(False, True, id="after-opaque", marks=pytest.mark.slow),
+    ],
+)
+def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, before: bool) -> None:
+    """One crash, at each durable step in turn; the run that follows ends with exact tables."""
+    for steps in range(1, STEPS_MAX):
+        world, fuse = World(opaque), Fuse(steps, before)
+        try:
+            world.run(monkeypatch, fuse)
+        except (InternalError, CrashError):
+            world.run(monkeypatch, Fuse())
+            world.check()
+        else:
+            world.check()
+            assert steps > 15, "the fuse is longer than the run: there were too few durable steps"
+            return
+    pytest.fail("the run never got through")
+
+
+@pytest.mark.parametrize(
+    "opaque", [pytest.param(False, id="repeatable", marks=pytest.mark.slow), pytest.param(True, id="opaque")]
+)
+def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool) -> None:
+    """A crash after every few durable steps, recovery included, until the run gets through."""
+    for stride in (7, 8, 9, 11, 13):
+        world = World(opaque)
+        for lives in range(STEPS_MAX):
+            try:
+                world.run(monkeypatch, Fuse(stride, before=lives % 2 == 0))
+                break
+            except (InternalError, CrashError):
+                continue
+        else:
+            pytest.fail(f"no progress with a crash every {stride} steps")
+        world.check()

@@ -1,0 +1,692 @@
+"""Promise 12: coordinator state and tables that do not belong together are refused, and repaired."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import pytest
+from deltalake import DeltaTable
+
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
+from tests.acceptance.topologies import counts_of
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.api.store import Delete, Put
+from txtopo.errors import DivergenceError, InternalError, LostLead
+from txtopo.failpoints import armed
+from txtopo.testing.inline import run_inline
+from txtopo.transactional.journal.journal import read_journal
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+from txtopo.transactional.recovery.diagnosis import StartAnew
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_misplaced
+from txtopo.transactional.recovery.recover import recover
+
+WAY_OUT = "txtopo repair"
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+def crash_at(name: str, count: int = 1):
+    """Return a handler that dies when a failpoint is reached for the count-th time."""
+    left = [count]
+
+    def handler(reached: str) -> None:
+        if reached == name:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Crash(name)
+
+    return handler
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> Place:
+    return Place(tmp_path)
+
+
+def refused(place: Place, *says: str) -> None:
+    """Check that a run is refused, twice, in these words, and that nothing was changed by it."""
+    before = place.seen()
+    for _ in range(2):
+        with pytest.raises(DivergenceError) as refusal:
+            place.run()
+        for words in (*says, WAY_OUT):
+            assert words in str(refusal.value)
+        assert place.seen() == before
+
+
+# Coordinator state
+
+
+def test_a_wiped_store_is_made_anew_from_the_journal(place):
+    """Without coordinator state the tables' transactions would count twice; the journal knows how far they are."""
+    place.run(3)
+    place.wipe_store()
+    refused(place, "is at transaction 3", "no coordinator state (it is at transaction 0)", "'words'", "'total'")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (True, 3, ())
+    report = place.run()
+    assert (report.transactions, report.committed_txid) == (TRANSACTIONS - 3, TRANSACTIONS)
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_attempts_rise_over_a_wiped_store(place):
+    """The store made anew begins above every epoch that a table has seen, so attempts rise, too."""
+    for txid in (1, 2, 3):
+        place.run(txid)
+    epoch = max(table.look().epoch for table in place.subject().tables().values())
+    place.wipe_store()
+    place.repair()
+    assert min(table.look().epoch for table in place.subject().tables().values()) > epoch
+    place.run()
+    place.check_totals()
+
+
+def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
+    """A store that was restored is behind the tables; what the journal knows since is not run again."""
+    place.run(2)
+    place.back_up("_txtopo")
+    place.run(4)
+    place.restore_store()
+    refused(place, "is at transaction 4, ahead of", "coordinator state is at transaction 2", "last write at 2")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid) == (True, 4)
+    assert place.run().transactions == TRANSACTIONS - 4
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_store_older_by_epochs_only_is_no_lost_lead(place):
+    """Where the store is older and no transaction is missing, the epochs tell; nobody else leads, and it says so."""
+    place.run(3)
+    place.back_up("_txtopo")
+    for _ in range(4):
+        place.run(3)
+    place.restore_store()
+    refused(place, "is at transaction 3", "coordinator state is at transaction 3", "epoch 5 has opened it")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.is_as_it_is) == (True, True)
+    place.run()
+    place.check_totals()
+
+
+def test_a_store_restored_from_exactly_one_lead_earlier(place):
+    """The next lead would have the very epoch that has opened the tables last; it is refused before it opens them."""
+    place.run(3)
+    place.back_up("_txtopo")
+    place.run(3)
+    place.restore_store()
+    before = place.seen()
+    with pytest.raises(DivergenceError, match="epoch 2 has opened it, but the coordinator state is at epoch 1"):
+        place.run()
+    assert place.seen() == before
+    place.repair()
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_store_and_journal_restored_together(place):
+    """If nothing tells what the tables hold beyond the store, they are rolled back, which is asked for."""
+    place.run(2)
+    place.back_up("_txtopo")
+    place.run(4)
+    as_of_2 = place.words_as_of(2)
+    place.restore("_txtopo")
+    refused(place, "is at transaction 4, ahead of", "last write at 2")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("words", "total"))
+    assert place.txids() == {"words": 2, "total": 2}
+    assert place.words_as_of(2) == as_of_2
+    assert place.run().transactions == TRANSACTIONS - 2
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_store_and_journal_wiped(place):
+    """Without a journal nothing is guessed: what is missing is named, and starting anew keeps the old tables."""
+    place.run(3)
+    rows = place.words_as_of(3)
+    shutil.rmtree(place.metadata_dir)
+    refused(place, "transaction 3", "transaction 0")
+    diagnosis = place.diagnosis()
+    assert (diagnosis.go_to, diagnosis.journal_txid, diagnosis.anew) == (None, None, StartAnew(1))
+    place.repair(lambda diagnosis: diagnosis.anew)
+    assert place.run().transactions == TRANSACTIONS
+    place.check_totals()
+    aside = read_table(place.folder / "words.before-repair-1").to_pylist()
+    assert sorted(aside, key=lambda row: row["word"]) == rows
+
+
+def test_a_store_wiped_before_the_first_transaction(place):
+    """Tables that nothing was written to need no journal."""
+    place.run(0)
+    shutil.rmtree(place.metadata_dir)
+    refused(place, "is at transaction 0", "no coordinator state")
+    assert place.repair().is_safe
+    place.run()
+    place.check_totals()
+
+
+def test_coordinator_state_of_another_life(place):
+    """Coordinator state that was begun anew with other tables does not take the old ones for its own."""
+    place.run(4)
+    place.back_up("words", "total", "_txtopo")
+    for name in ("words", "total", "_txtopo"):
+        shutil.rmtree(place.folder / name)
+    place.run(2)
+    place.restore("words", "total")
+    refused(
+        place,
+        "is at transaction 4 and belongs to incarnation",
+        "coordinator state is at transaction 2",
+        "in incarnation",
+    )
+    assert place.diagnosis().go_to is None
+    shutil.rmtree(place.metadata_dir / "journal")
+    shutil.copytree(place.folder / "backup" / "_txtopo" / "journal", place.metadata_dir / "journal")
+    diagnosis = place.repair()
+    assert (diagnosis.go_to.txid, diagnosis.is_safe) == (4, False), "the other life is given up: that is asked for"
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_topology_begun_anew_by_hand(place):
+    """Who removes tables and coordinator state, and leaves the journal, begins anew; the journals do not mix."""
+    place.run(3)
+    place.wipe_store()
+    for name in ("words", "total"):
+        shutil.rmtree(place.folder / name)
+    place.run(2)
+    assert len({part.header.incarnation for part in read_journal(place.metadata_dir / "journal")}) == 1
+    place.wipe_store()
+    assert (place.diagnosis().is_safe, place.repair().go_to.txid) == (True, 2)
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_missing_metadata_is_begun_anew(place):
+    """Metadata of begun transactions that is damaged stops the run; what was never committed is begun anew."""
+    place.run(3)
+    with pytest.raises((Crash, InternalError)), armed(crash_at("group.begin.before")):
+        place.run()
+    store = SqliteStore(place.store)
+    lead = store.take_lead("words", "a clumsy hand")
+    lead.write([Delete(f"words/metadata/{store.children('words/metadata')[0]}")])
+    store.close()
+    with pytest.raises(DivergenceError, match="metadata of transaction 4 is missing"):
+        place.run()
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid) == (True, 3)
+    place.run()
+    place.check_totals()
+
+
+# Tables
+
+
+def test_a_removed_table(place):
+    """A table that was removed is missed, not begun anew; repair can only have it brought back, or start anew."""
+    place.run(3)
+    place.back_up("words")
+    shutil.rmtree(place.folder / "words")
+    refused(place, "'words'", "is gone", "transaction 0", "coordinator state is at transaction 3", "last write at 3")
+    assert not (place.folder / "words").exists()
+    diagnosis = place.diagnosis()
+    assert diagnosis.go_to is None
+    assert any("'words', which had transaction 3, is gone" in obstacle for obstacle in diagnosis.obstacles)
+    shutil.copytree(place.folder / "backup" / "words", place.folder / "words")
+    place.run()
+    place.check_totals()
+
+
+def test_starting_anew_after_a_table_is_lost(place):
+    """What is left of the tables is moved aside, and all input is counted again."""
+    place.run(3)
+    shutil.rmtree(place.folder / "words")
+    place.repair(lambda diagnosis: diagnosis.anew)
+    assert not (place.folder / "total").exists()
+    assert place.run().transactions == TRANSACTIONS
+    place.check_totals()
+    assert read_table(place.folder / "total.before-repair-1")["txid"].to_pylist() == [3]
+    assert (place.metadata_dir / "journal.before-repair-1").is_dir()
+
+
+def test_a_table_restored_to_an_earlier_moment(place):
+    """One table is behind: the others are rolled back to it, and the transactions since run again."""
+    place.run(2)
+    place.back_up("words")
+    place.run(4)
+    place.restore("words")
+    refused(place, "is at transaction 2, behind", "coordinator state is at transaction 4", "last write at 4")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, diagnosis.rolled_back) == (False, 2, ("total",))
+    assert place.run().transactions == TRANSACTIONS - 2
+    place.check_totals()
+
+
+@pytest.mark.parametrize(
+    "tool", ["append", *(pytest.param(tool, marks=pytest.mark.slow) for tool in ("update", "delete", "restore"))]
+)
+def test_what_somebody_else_wrote_between_two_runs(place, tool):
+    """A version of somebody else's is seen at the start, whatever made it, also one that equals an older one."""
+    place.run(4)
+    table = DeltaTable(place.folder / "words")
+    match tool:
+        case "append":
+            place.append_word()
+        case "update":
+            table.update({"n": "n + 1"})
+        case "delete":
+            table.delete("n > 1")
+        case "restore":
+            table.restore(table.version() - 1)
+    operation = "WRITE" if tool == "append" else tool.upper()
+    version = DeltaTable(place.folder / "words").version()
+    refused(
+        place,
+        f"{operation} made version {version}",
+        "is at transaction 4",
+        "coordinator state is at transaction 4",
+        "--accept-foreign-writes",
+    )
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.rolled_back, diagnosis.go_to.is_as_it_is) == (False, ("words",), True)
+    assert place.run().transactions == TRANSACTIONS - 4
+    place.check_totals()
+
+
+def test_what_somebody_else_wrote_is_accepted(place):
+    """Accepted rows stay, and a later start does not complain of them."""
+    place.run(4)
+    place.append_word("intruder", 1000)
+    place.repair(lambda diagnosis: diagnosis.adopt)
+    for until in (4, 5, None):
+        place.run(until)
+    counts = {row["word"]: row["n"] for row in read_table(place.folder / "words").to_pylist()}
+    assert counts == counts_of(DATA) | {"intruder": 1000}
+
+
+@pytest.mark.slow
+def test_what_was_accepted_is_not_rolled_back(place):
+    """Rolling back to the transaction that rows were accepted after keeps them."""
+    place.run(4)
+    place.append_word("intruder", 1000)
+    place.repair(lambda diagnosis: diagnosis.adopt)
+    place.run(5)
+    place.append_word("second", 1)
+    place.repair()
+    place.run()
+    counts = {row["word"]: row["n"] for row in read_table(place.folder / "words").to_pylist()}
+    assert counts == counts_of(DATA) | {"intruder": 1000}
+
+
+def test_upkeep_by_somebody_else_is_harmless(place):
+    """Versions that change no row are no divergence."""
+    place.run(4)
+    table = DeltaTable(place.folder / "words")
+    table.optimize.compact()
+    table.vacuum(24 * 7, dry_run=False)
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_table_restored_without_a_transaction_missing(place):
+    """A copy that lacks upkeep alone holds the same rows: nothing is wrong with it."""
+    place.run(4)
+    place.back_up("words")
+    for _ in range(3):
+        place.run(4)
+    place.run(5)
+    place.back_up("total")
+    place.run(5)
+    place.restore("total")
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_change_below_a_newer_version_of_upkeep(place):
+    """A foreign version is seen wherever it stands among harmless ones."""
+    place.run(4)
+    place.append_word()
+    DeltaTable(place.folder / "words").optimize.compact()
+    DeltaTable(place.folder / "words").vacuum(24 * 7, dry_run=False)
+    refused(place, "WRITE made version", "transaction 4")
+    place.repair()
+    place.run()
+    place.check_totals()
+
+
+def test_a_table_of_another_topology(place):
+    """It is refused by name, is not moved by any repair, and the way out is another path."""
+    place.run(3)
+    shutil.rmtree(place.folder / "words")
+    other = DeltaState(place.folder / "words", Fields("word: string"), Fields("n: long"))
+    opened = other.open("another", "words", "its-life", 1)
+    opened.write(7, {"a": opened.make_value(7, 1)})
+    refused(place, "topology 'another'", "is at transaction 7", "coordinator state is at transaction 3", "another path")
+    diagnosis = place.diagnosis()
+    assert (diagnosis.go_to, diagnosis.anew, diagnosis.adopt) == (None, None, None)
+
+
+@pytest.mark.slow
+def test_a_table_of_another_life(place):
+    """A table of the same topology, of an incarnation that ended, is refused with both txids."""
+    place.run(4)
+    place.back_up("words")
+    place.repair(lambda diagnosis: diagnosis.anew)
+    place.run(2)
+    place.restore("words")
+    refused(place, "is at transaction 4 and belongs to incarnation", "coordinator state is at transaction 2")
+    assert place.diagnosis().go_to is None
+    place.repair(lambda diagnosis: diagnosis.anew)
+    place.run()
+    place.check_totals()
+
+
+def test_something_else_in_place_of_a_table(place):
+    """What txtopo did not make is told from a table, and both sides' txids are told."""
+    place.run(3)
+    shutil.rmtree(place.folder / "words")
+    (place.folder / "words").mkdir()
+    (place.folder / "words" / "letter.txt").write_text("dear")
+    refused(place, "letter.txt", "coordinator state is at transaction 3")
+    assert place.diagnosis().anew is None
+
+
+def test_what_was_vacuumed_is_not_promised(place):
+    """If the version to go back to is gone, repair says so and changes nothing."""
+    place.run(2)
+    place.back_up("words")
+    place.run(4)
+    place.restore("words")
+    DeltaTable(place.folder / "total").vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    before = place.seen()
+    diagnosis = place.diagnosis()
+    assert diagnosis.go_to is None
+    assert any("vacuumed" in obstacle and "'total'" in obstacle for obstacle in diagnosis.obstacles)
+    assert place.seen() == before
+
+
+# During a run
+
+
+class Interfering(BatchBolt, ICommitter):
+    """Counts, and writes to its own table behind txtopo's back, once."""
+
+    def __init__(self, path, *, reads):
+        self.path = path
+        self.reads = reads
+
+    def prepare(self, config, context, collector, attempt):
+        self.state = context.state("words")
+        self.words = []
+
+    def execute(self, tuple):
+        self.words.append(tuple["word"])
+
+    def finish_batch(self):
+        if self.attempt.txid == 3 and DeltaTable(self.path).history(1)[0]["operation"] != "DELETE":
+            DeltaTable(self.path).delete("n < 0 OR n > 0")
+        for word in self.words:
+            if self.reads:
+                self.state.update(word, lambda old: (old or 0) + 1)
+            else:
+                self.state.put(word, self.attempt.txid)
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "only written"])
+def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
+    """It is refused at the next write of the table, values read or not, and at each start until it is repaired."""
+
+    def run(until=None):
+        spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+        builder = TransactionalTopologyBuilder("busy", "spout", spout, 1)
+        builder.set_committer_bolt("count", Interfering(tmp_path / "words", reads=reads)).global_grouping("spout")
+        builder.set_state("words", DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long")))
+        run_inline(builder.build(), Config(group_transactions_max=1), until=until)
+
+    with pytest.raises(DivergenceError) as refusal:
+        run()
+    for words in (
+        "DELETE made version",
+        "last transaction, 2",
+        "nothing of transaction 3",
+        "is at transaction 2",
+        WAY_OUT,
+    ):
+        assert words in str(refusal.value)
+    assert DeltaTable(tmp_path / "words").transaction_version("busy/words") == 2
+    with pytest.raises(DivergenceError, match=r"is at transaction 2.*DELETE made version.*at transaction 2"):
+        run()
+
+
+# Crashes
+
+
+def test_a_crash_between_two_tables_is_no_divergence(place):
+    """A table that is ahead by the group under way is finished from what was staged, as ever."""
+    place.run(3)
+    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
+        place.run()
+    assert sorted(place.txids().values()) == [3, 4]
+    assert place.diagnosis().is_sound
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "group.commit.before",
+        pytest.param("group.commit.after", marks=pytest.mark.slow),
+        pytest.param("table.open.after", marks=pytest.mark.slow),
+        pytest.param("group.begin.after", marks=pytest.mark.slow),
+    ],
+)
+def test_a_crash_round_a_write_is_no_divergence(place, name):
+    """A write that landed without its mark, and markers without writes, are our own."""
+    place.run(3)
+    for _ in range(3):
+        with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
+            place.run()
+        assert place.diagnosis().is_sound
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_staged_write_that_is_gone(place):
+    """A group that can't be finished is rolled back and run again."""
+    place.run(3)
+    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
+        place.run()
+    for path in place.folder.glob("*/_txtopo/staged-*"):
+        path.unlink()
+    refused(place, "is at transaction 3", "4 can't be finished from", "gone", "coordinator state is at transaction 3")
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_foreign_write_beside_a_group_under_way(place):
+    """What somebody else wrote is taken back, and the group is finished by the next run."""
+    place.run(3)
+    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
+        place.run()
+    place.append_word()
+    refused(place, "WRITE made version", "coordinator state is at transaction 3")
+    diagnosis = place.repair()
+    assert (diagnosis.rolled_back, diagnosis.go_to.is_as_it_is) == (("words",), True)
+    assert place.diagnosis().is_sound
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_a_store_wiped_while_a_group_is_under_way(place):
+    """A group that the journal can't count, for one table has not got so far, is rolled back and run again."""
+    place.run(3)
+    with pytest.raises((Crash, InternalError)), armed(crash_at("table.write.after")):
+        place.run()
+    place.wipe_store()
+    diagnosis = place.repair()
+    assert (diagnosis.is_safe, diagnosis.go_to.txid, len(diagnosis.rolled_back)) == (False, 3, 1)
+    place.run()
+    place.check_totals()
+
+
+STEPS = [f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("remedy", ["go_to", "anew"])
+def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy):
+    """Wherever it is cut, no run begins in between, or all is as before or as after it; the next one finishes it."""
+    place.run(2)
+    place.back_up("words")
+    place.run(4)
+    place.restore("words")
+    with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
+        place.repair(lambda diagnosis: getattr(diagnosis, remedy))
+    if name not in {"repair.begin.before", "repair.end.after"}:
+        refused(place, "was interrupted")
+    diagnosis = place.diagnosis()
+    if diagnosis.unfinished is not None:
+        place.repair(lambda diagnosis: diagnosis.unfinished)
+    elif not diagnosis.is_sound:
+        place.repair(lambda diagnosis: getattr(diagnosis, remedy))
+    place.run()
+    place.check_totals()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+def test_a_rebuilt_store_that_was_cut_short(place, name):
+    """Coordinator state that is made anew is there whole, or not at all."""
+    place.run(4)
+    place.wipe_store()
+    with pytest.raises((Crash, InternalError)), armed(crash_at(name)):
+        place.repair()
+    diagnosis = place.diagnosis()
+    place.repair(lambda diagnosis: diagnosis.unfinished or (None if diagnosis.is_sound else diagnosis.go_to))
+    assert diagnosis.is_sound == (name == "repair.end.after")
+    assert place.run().transactions == TRANSACTIONS - 4
+    place.check_totals()
+
+
+@pytest.mark.slow
+def test_repairs_follow_one_another(place):
+    """A table that was rolled back and written again tells both times apart: in snapshots, and in later repairs."""
+    place.run(2)
+    place.back_up("words", "_txtopo")
+    place.run(4)
+    snapshots = {txid: place.words_as_of(txid) for txid in (1, 2, 3, 4)}
+    for _ in range(3):
+        place.restore("words")
+        place.repair()
+        assert place.txids() == {"words": 2, "total": 2}
+        place.run(4)
+        assert {txid: place.words_as_of(txid) for txid in (1, 2, 3, 4)} == snapshots
+        total = DeltaState(place.folder / "total", Fields("name: string"), Fields("n: long"))
+        sums = [total.snapshot(txid)["n"].to_pylist() for txid in (1, 2, 3, 4)]
+        assert sums == [[sum(row["n"] for row in snapshots[txid])] for txid in (1, 2, 3, 4)]
+    place.wipe_store()
+    assert place.repair().is_safe
+    assert place.run().transactions == TRANSACTIONS - 4
+    place.check_totals()
+
+
+# What is kept
+
+
+def test_what_a_repair_replaces_is_kept(place):
+    """The coordinator state that was replaced lies beside the new one."""
+    place.run(2)
+    place.back_up("_txtopo")
+    place.run(4)
+    place.restore_store()
+    place.repair()
+    store = SqliteStore(place.store)
+    kept = json.loads(store.read("words/before-repair-1/committed"))
+    now = json.loads(store.read("words/committed"))
+    store.close()
+    assert (kept["txid"], now["txid"]) == (2, 4)
+
+
+def test_marks_without_a_version_are_read():
+    """Coordinator state of a time when versions were not noted still reads."""
+    store = MemoryStore()
+    lead = store.take_lead("t", "test")
+    mark = {"txid": 3, "metadata": 5, "states": {"words": {"identity": "x", "txid": 3}}}
+    lead.write([Put("t/committed", json.dumps(mark).encode())])
+    assert CoordinatorState(store, lead, "t").committed() == CommittedMark(3, 5, {"words": StateMark("x", 3)})
+
+
+def test_a_lead_that_is_lost_is_no_divergence(place):
+    """To a coordinator that another one has replaced, the other's epoch is no sign of an older store."""
+    place.run(3)
+    store = SqliteStore(place.store)
+    lead = store.take_lead("words", "zombie")
+    coordinator_state = CoordinatorState(store, lead, "words")
+    lead.release()
+    place.run(4)
+    with pytest.raises(LostLead):
+        recover("words", place.topology().plan.states, coordinator_state)
+    store.close()
+    place.run()
+    place.check_totals()
+
+
+# One table, compared with its record
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_same", "group", "last", "expected"),
+    [
+        (4, True, None, 4, None),
+        (4, True, None, 5, DivergenceKind.AHEAD),
+        (4, True, None, 3, DivergenceKind.BEHIND),
+        (4, True, None, None, DivergenceKind.BEHIND),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 4, None),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 6, None),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 5, DivergenceKind.BEHIND),
+        (4, True, GroupMark(5, 6, ("words", "total"), (), None), 7, DivergenceKind.AHEAD),
+        (4, True, GroupMark(5, 6, ("total",), (), None), 6, DivergenceKind.AHEAD),
+        (4, False, None, 4, DivergenceKind.OTHER_TABLE),
+        (4, False, None, None, DivergenceKind.OTHER_TABLE),
+        (None, False, None, 2, DivergenceKind.OTHER_TABLE),
+        (None, False, None, None, None),
+        (None, True, None, None, None),
+        (None, True, None, 1, DivergenceKind.AHEAD),
+    ],
+)
+def test_where_a_table_may_be(recorded, is_same, group, last, expected):
+    """At its last recorded write, or at the group in progress if that writes it; and it is the one recorded."""
+    state = MemoryState()
+    opened = state.open("t", "words", "i", 1)
+    if last is not None:
+        opened.write(last, {"a": opened.make_value(last, 1)})
+    mark = StateMark(opened.identity if is_same else "another", recorded)
+    record = CoordinatorRecord("t", "i", 1, CommittedMark(4, None, {"words": mark}), group)
+    assert [each.kind for each in find_misplaced(record, {"words": opened})] == [expected] * (expected is not None)
+
+
+def test_a_table_that_was_removed_after_its_first_transaction(place):
+    """One transaction is as much to lose as many."""
+    place.run(1)
+    shutil.rmtree(place.folder / "words")
+    refused(place, "'words'", "is gone", "last write at 1")

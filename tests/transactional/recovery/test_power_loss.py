@@ -1,0 +1,134 @@
+"""What a durable step relies on was synced before it: a loss of power at any of them loses and doubles nothing."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from tests.acceptance.topologies import CountWords, Partial, counts_of, make_data, read_words
+from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
+from tests.legacy.tables import tables_in
+from tests.transactional.recovery.power_loss import Disk
+from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo.cli.main import txtopo
+from txtopo.errors import InternalError
+from txtopo.failpoints import armed
+from txtopo.testing.inline import run_inline
+
+WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """An output folder whose syncs are noted."""
+    (tmp_path / "out").mkdir()
+    watched = Disk(tmp_path / "out")
+    with monkeypatch.context() as patched:
+        watched.watch(patched)
+        yield watched
+    watched.close()
+
+
+def lefts_of_run(disk, config, transactions, steps, slots=2):
+    """Run, and return what a loss of power at each of some steps would have left."""
+    lefts = []
+
+    def handler(name):
+        if name in steps:
+            lefts.append((name, disk.left()))
+
+    with armed(handler):
+        run_inline(topology(disk.folder, transactions), config, slots=slots)
+    return lefts
+
+
+def check_left(left, folder, config, transactions, **luck):
+    """Go on from what was left, to the end of the input: tables are exact, and the journal proves it."""
+    left.lay_out(folder, **luck)
+    run_inline(topology(folder, transactions), config)
+    assert tables_in(folder) == expected_rows(transactions)
+    audit = CliRunner().invoke(txtopo, ["audit", str(folder)])
+    assert (audit.exit_code, f"1 to {transactions}, each once" in audit.stdout) == (0, True), audit.output
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(CONFIG, id="driver"), pytest.param(EXECUTORS_CONFIG, id="executors", marks=pytest.mark.slow)],
+)
+def test_at_each_step_of_a_group(tmp_path, disk, config):
+    """The power fails while a group is staged, noted, written to one table after another, and committed."""
+    steps = ("group.begin.before", "group.begin.after", "table.write.after", "group.commit.after")
+    lefts = lefts_of_run(disk, config, 24, steps)
+    group = lefts[-7:]
+    assert [name for name, _ in group] == [steps[0], steps[1], *[steps[2]] * 4, steps[3]]
+    for _, left in group:
+        check_left(left, tmp_path / "left", config, 24)
+
+
+@pytest.mark.parametrize(
+    "are_entries_lucky",
+    [pytest.param(False, id="nothing more"), pytest.param(True, id="log entries too", marks=pytest.mark.slow)],
+)
+def test_after_upkeep(tmp_path, disk, are_entries_lucky):
+    """The power fails after checkpoints and compactions, and after the next Delta write, which syncs their names."""
+    config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
+    lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), slots=16)
+    assert len(list(disk.folder.glob("*/_delta_log/*.checkpoint.parquet"))) == 4
+    assert len(list(disk.folder.glob("rows/_data/rows-compacted-*"))) == 2
+    assert len(list(disk.folder.glob("folded/part-*"))) == 1, "buckets were compacted"
+    for _, left in lefts[-3:-1]:
+        check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky)
+
+
+def die_between_write_and_sync(run, times):
+    """Run until a Delta write has landed for the n-th time, and die before it is synced."""
+    left = times
+
+    def handler(name):
+        nonlocal left
+        left -= name == "delta.write.landed"
+        if left <= 0 and not name.startswith(("spout.", "bolt.")):
+            raise CrashError(name)
+
+    with pytest.raises((CrashError, InternalError)), armed(handler):
+        run()
+
+
+@pytest.mark.slow
+@WAYS
+def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, disk, config):
+    """A process dies between a Delta write and its sync; the next one finishes the group; then the power fails."""
+    die_between_write_and_sync(lambda: run_inline(topology(disk.folder, 24), config), 2)
+    lefts = lefts_of_run(disk, config, 24, ("recovery.commit.after",))
+    assert len(lefts) == 1
+    check_left(lefts[0][1], tmp_path / "left", config, 24)
+
+
+def test_so_it_is_with_one_table(tmp_path, disk):
+    """A group of one table has nothing staged: what has landed counts, and is synced before it does."""
+    data = make_data(1, 10)
+    lefts = []
+
+    def handler(name):
+        if name == "recovery.commit.after":
+            lefts.append(disk.left())
+
+    def run(folder):
+        builder = TransactionalTopologyBuilder("one", "spout", MemoryTransactionalSpout(data, Fields("word"), 3))
+        builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
+        builder.set_committer_bolt("count", CountWords()).fields_grouping("partial", Fields("word"))
+        builder.set_state("words", DeltaState(folder / "words", Fields("word: string"), Fields("n: long")))
+        run_inline(builder.build())
+
+    die_between_write_and_sync(lambda: run(disk.folder), 1)
+    with armed(handler):
+        run(disk.folder)
+    lefts[0].lay_out(tmp_path / "left")
+    run(tmp_path / "left")
+    assert read_words(tmp_path / "left") == counts_of(data)

@@ -1,0 +1,163 @@
+"""The source: what a spout's coordinator is told, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from state import MemoryStore, TransactionalState
+from tests.api.test_partitioned import Log, LogSpout
+from txtopo.api.partitioned import as_transactional
+from txtopo.api.spout import Coordinator
+from txtopo.api.store import Lead, Store
+from txtopo.errors import LostLead
+from txtopo.failpoints import armed
+from txtopo.testing.context import PlainContext
+from txtopo.topology.spout_semantics import REPEATABLE
+from txtopo.transactional.core.actions import CreateMetadata
+from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.run.source import Source
+
+PLACE = "topology/source"
+
+
+class Counting(Coordinator):
+    """Keeps in the store which transactions it has begun, and notes what it is told."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self.told = told
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        self.told.append(("open_store", root))
+        self.state = TransactionalState(store, lead, root)
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(("resume", txid))
+
+    def cleanup_before(self, txid: int) -> None:
+        self.told.append(("cleanup_before", txid))
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.state.set_data("begun", txid)
+        return txid
+
+
+def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
+    source = Source("spout", Counting(told), REPEATABLE)
+    lead = store.take_lead("topology", "test")
+    source.open_store(store, lead, PLACE)
+    return source, lead
+
+
+def test_the_store_comes_first() -> None:
+    """The store is given once, before ``resume``; what is committed is told once, each time that it has risen."""
+    told: list[Any] = []
+    store = MemoryStore()
+    source, _ = source_over(store, told)
+    steps: list[str] = []
+    with armed(steps.append):
+        event = source.create(CreateMetadata(8, 1, 7), committed=6)
+    assert event == MetadataCreated((TransactionMetadata(8, 8),), SourceStatus.READY)
+    assert steps == ["spout.keep.before", "spout.keep.after"]
+    for committed in (6, 8, 8):
+        source.create(CreateMetadata(9, 1, 8), committed)
+    assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
+    assert store.read(f"{PLACE}/begun") == b"9"
+
+
+def test_the_end_of_a_run_is_told() -> None:
+    """What is committed at last, unless it was told before, or the spout was never asked for anything."""
+    told: list[Any] = []
+    source, _ = source_over(MemoryStore(), told)
+    source.finish(5)
+    assert told == []
+    source.create(CreateMetadata(8, 1, 7), committed=6)
+    source.finish(8)
+    source.finish(8)
+    assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
+
+
+def test_a_lost_lead_stops_the_run() -> None:
+    """A coordinator whose write is refused because another process leads ends the run: it is no mistake of the spout."""
+    source, lead = source_over(MemoryStore(), [])
+    lead.release()
+    with pytest.raises(LostLead):
+        source.create(CreateMetadata(1, 1, None), committed=0)
+
+
+def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
+    """The adapter passes both on, to a coordinator that has the methods."""
+    told: list[Any] = []
+
+    class Told(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.open_store = lambda *given: told.append(("open_store", given[2]))
+            coordinator.cleanup_before = lambda txid: told.append(("cleanup_before", txid))
+            return coordinator
+
+    for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        store = MemoryStore()
+        source.open_store(store, store.take_lead("topology", "test"), PLACE)
+        source.create(CreateMetadata(1, 1, None), committed=0)
+    assert told == [("open_store", PLACE), ("cleanup_before", 1)]
+
+
+class Spoiling(Coordinator):
+    """Changes the metadata that it is asked about."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+    def remaining(self, metadata: Any) -> int:
+        metadata["ends"].clear()
+        return 3
+
+
+def test_asking_what_is_left_harms_nothing() -> None:
+    """A coordinator that changes metadata while it tells what is left does not change what was begun."""
+    source = Source("spout", Spoiling(), REPEATABLE)
+    event = source.create(CreateMetadata(1, 2, None), committed=0)
+    begun = (TransactionMetadata(1, {"ends": [1]}), TransactionMetadata(2, {"ends": [2]}))
+    assert event == MetadataCreated(begun, SourceStatus.READY)
+    assert source.total == 5
+
+
+class Behind(Spoiling):
+    """Knows how many records are left."""
+
+    def lag(self) -> int:
+        return 30
+
+
+def test_lag() -> None:
+    """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
+    for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
+        source = Source("spout", coordinator, REPEATABLE)
+        assert source.lag is None
+        source.create(CreateMetadata(1, 1, None), committed=0)
+        assert source.lag == lag
+
+
+class _Bare:
+    """A coordinator as a plain class with the one method that it needs."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+
+def test_lag_of_a_partitioned_spout() -> None:
+    """The adapter passes it on."""
+
+    class Knowing(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.lag = lambda: 7
+            return coordinator
+
+    for spout, lag in ((Knowing(Log({0: ["a"]})), 7), (LogSpout(Log({0: ["a"]})), None)):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        source.create(CreateMetadata(1, 1, None), committed=0)
+        assert source.lag == lag

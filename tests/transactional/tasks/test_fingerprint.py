@@ -1,0 +1,99 @@
+"""Fingerprints: equal where the tuples are equal, in every process; different where they or their order are."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from txtopo import Fields, TransactionAttempt
+from txtopo.api.tuples import TupleSource
+from txtopo.columnar.chunks import Chunk
+from txtopo.transactional.tasks.fingerprint import Tracer, joined
+
+SOURCE = TupleSource("spout", "default", 0, Fields("attempt", "a", "b"))
+
+
+def checksum(*values: tuple[Any, Any], attempt: int = 1) -> int | None:
+    tracer = Tracer()
+    rows = [(TransactionAttempt(1, attempt), *each) for each in values]
+    tracer.trace("spout", 0, Chunk(SOURCE, rows=rows))
+    return tracer.fingerprints()["spout"].checksum
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([("a", 1), ("b", 2)], [("b", 1), ("a", 2)]),
+        ([("a", 1), ("b", 2)], [("a", 1), ("b", 3)]),
+        ([("a\0b", 1), ("c", 1)], [("a", 1), ("b\0c", 1)]),
+        ([("ab", "c")], [("a", "bc")]),
+        ([("1", 1)], [(1, 1)]),
+        ([("a", 1), (None, 1)], [("a", 1), ("None", 1)]),
+        ([(b"a", 1)], [("a", 1)]),
+    ],
+)
+def test_different(one: list[tuple[Any, Any]], other: list[tuple[Any, Any]]) -> None:
+    """Another order, another value, another type, or a text that ends elsewhere shows."""
+    assert checksum(*one) != checksum(*other)
+
+
+def test_independent_of_attempt() -> None:
+    """A later attempt that emits the same has the same checksum, in every process."""
+    values = [("kätzchen", (1, 2.5, None)), ("dog", frozenset({"x", "y", "z"}))]
+    code = (
+        "from tests.transactional.tasks.test_fingerprint import checksum\n"
+        "print(checksum(('kätzchen', (1, 2.5, None)), ('dog', frozenset({'x', 'y', 'z'})), attempt=2))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert outputs == {f"{checksum(*values)}\n"}
+
+
+def test_values_without_bytes() -> None:
+    """Dates have a checksum by what they print; objects that print their address have none."""
+    assert checksum(("a", datetime.date(2026, 1, 1))) != checksum(("a", datetime.date(2026, 1, 2)))
+    assert checksum(("a", object())) is None
+
+
+def traced(*tuples: tuple[int, Any]) -> Tracer:
+    """Return the traces of tuples, each of them of a task."""
+    tracer = Tracer()
+    for task, value in tuples:
+        tracer.trace("spout", task, Chunk(SOURCE, rows=[(TransactionAttempt(1, 1), value, value)]))
+    return tracer
+
+
+def test_tuples_that_tasks_have_swapped() -> None:
+    """It shows which task has emitted which tuples; in which order the tasks did makes no difference."""
+    tracers = traced((0, "a"), (1, "b")), traced((1, "b"), (0, "a")), traced((0, "b"), (1, "a"))
+    one, same, swapped = (each.fingerprints()["spout"] for each in tracers)
+    assert one == same
+    assert one != swapped
+
+
+def test_skipped_input_is_joined() -> None:
+    """All of it, of all tasks and slots, whether they have emitted tuples or not."""
+    tracers = traced((0, "a")), traced()
+    tracers[0].skip("spout", (("t-0", 0, 5),))
+    tracers[0].skip("spout", (("t-1", 0, 3),))
+    tracers[1].skip("spout", (("t-2", 1, 2),))
+    together = joined(each.fingerprints() for each in tracers)["spout"]
+    assert together.tuples == 1
+    assert together.skipped == (("t-0", 0, 5), ("t-1", 0, 3), ("t-2", 1, 2))
+
+
+def test_no_checksum_of_a_part() -> None:
+    """If the bytes of some tuples depend on the process, there is no checksum, whatever comes after them."""
+    assert traced((0, object()), (0, "a")).fingerprints()["spout"].checksum is None

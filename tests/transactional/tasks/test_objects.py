@@ -1,0 +1,60 @@
+"""Objects on their way between processes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError
+from txtopo.transactional.tasks.factory import CONFIGURATION, Configuration, _Configured
+from txtopo.transactional.tasks.objects import dump_object, load_object
+
+
+class Refusing:
+    """Looks at what it holds before it travels."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __getstate__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [FieldsError("field 'n'"), FailedException("again")], ids=repr)
+def test_what_an_object_refuses_itself_is_told_as_it_is(error: TxtopoError) -> None:
+    """An error of ours that an object raises while it is frozen keeps its class: a failure is replayed, for example."""
+    with pytest.raises(type(error)) as refusal:
+        dump_object(Refusing(error))
+    assert refusal.value is error
+
+
+def test_what_does_not_pickle_is_named() -> None:
+    """An attribute that does not pickle is the user's mistake, and named."""
+
+    class Holder:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    with pytest.raises(UserCodeError, match="lock"):
+        dump_object(Holder())
+
+
+def test_the_configuration_stays_where_it_is() -> None:
+    """A bolt takes no copy along: it finds that of the place it comes to; one that has changed it takes it along."""
+
+    class Bolt:
+        pass
+
+    bolt, there = Bolt(), configuration(a="y")
+    bolt.config = configuration(a="x" * 10_000, b=[1])
+    frozen = dump_object(bolt)
+    assert len(frozen) < 300
+    assert load_object(Bolt, frozen, {CONFIGURATION: there}).config is there
+    bolt.config["b"].append(2)
+    assert load_object(Bolt, dump_object(bolt), {CONFIGURATION: there}).config == {"a": "x" * 10_000, "b": [1, 2]}
+
+
+def configuration(**values) -> Configuration:
+    """Return a component's configuration."""
+    return Configuration(_Configured(values, tuple(values)))

@@ -1,0 +1,429 @@
+"""A worker's process: one thread and one loop around a :class:`~txtopo.plain.loop.body.Body`.
+
+The loop waits for nothing but for all its sockets at once. A second thread beats: it says that the process lives, and
+what the loop is in, also while a body works for long. So a slow body is known as slow. While a C call keeps that thread
+from running, too, the worker's :mod:`~txtopo.plain.loop.watcher` speaks for it. So only a process that is stopped or
+gone is silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+import attrs
+
+from txtopo.errors import InternalError, TxtopoError
+from txtopo.plain.loop.body import Body
+from txtopo.plain.loop.roster import Arrival, Roster
+from txtopo.plain.loop.watcher import Watcher
+from txtopo.plain.transport import handshake
+from txtopo.plain.transport.channel import Backlog, Channel, ChannelClosed, WakeUp
+from txtopo.plain.transport.messages import (
+    Address,
+    Beat,
+    Bye,
+    Erred,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    ToWorker,
+    Vitals,
+    Watching,
+    Welcome,
+    dump,
+    load,
+)
+from txtopo.plain.transport.peers import Incoming, Meetings, Outgoing
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECS = 1.0
+"""How often a worker says that it lives."""
+
+SETTLED_BEAT_SECS = 0.05
+"""How often it does when all is done: the run can end."""
+
+BUSY_SECS = 2.0
+"""From when on a beat says what the loop is in."""
+
+_FRAME = b"f"
+_CONGESTED = b"c"
+_FREE = b"u"
+
+
+@attrs.frozen
+class WorkerJob:
+    """What a worker is started with; the same for all starts of a job.
+
+    Args:
+        worker: its number.
+        job: the job.
+        secret: the run's.
+        driver: where the driver listens.
+        host: where the worker listens; None: on the address by which it reaches the driver.
+        watermark_bytes: when more than this waits, in queues and to be sent, nothing new is begun anywhere.
+    """
+
+    worker: int
+    job: int
+    secret: bytes = attrs.field(repr=False)
+    driver: Address
+    host: str | None
+    watermark_bytes: int
+
+
+MakeBody = Callable[[Welcome, Callable[[int, bytes], None], Callable[[int], None]], Body]
+"""Makes the body of a worker, given the answer to its hello, how it sends a frame to another worker, and how it marks
+which task it is in, :data:`~txtopo.plain.loop.watcher.NO_TASK` for none."""
+
+
+def _mark_nothing(task: int) -> None:
+    """Mark no task: nobody watches."""
+
+
+class DriverGone(Exception):
+    """The driver has closed the control channel, or is gone: the worker ends."""
+
+
+def run_worker(job: WorkerJob, make_body: MakeBody) -> None:
+    """Run a worker until the driver stops it.
+
+    Raises:
+        DriverGone: the driver is gone, or wants nothing of this process.
+        TxtopoError: the body has failed; the driver was told.
+    """
+    connection = handshake.connect(job.driver, job.secret)
+    host = job.host or connection.getsockname()[0]
+    with contextlib.closing(_Loop(job, Channel(connection), host, make_body)) as loop:
+        loop.run()
+
+
+class _Loop:
+    """The loop of one worker."""
+
+    def __init__(self, job: WorkerJob, control: Channel, host: str, make_body: MakeBody) -> None:
+        self._job = job
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._wake_up = WakeUp()
+        self._meetings = Meetings(host, job.secret, self._wake_up.wake)
+        self._make_body = make_body
+        self._body: Body | None = None
+        self._watcher: Watcher | None = None
+        self._roster = Roster()
+        self._outgoing: dict[int, Channel] = {}
+        self._unconnected: dict[int, Backlog] = {}
+        """By worker, what it gets once it is there."""
+        self._incoming: dict[int, Channel] = {}
+        """By the epoch that sends."""
+        self._early: list[Incoming] = []
+        """Channels of epochs that the driver has not told of yet."""
+        self._is_congested = False
+        self._activity = 0
+        self._is_over = False
+        self._vitals: Vitals | None = None
+        self._look_at = 0.0
+        self._beat_secs = BEAT_SECS
+        self._pass_began = time.monotonic()
+        self._cpu_before = time.process_time()  # Spark uses its Python processes again
+        self._has_ended = threading.Event()
+        self._selector.register(control, selectors.EVENT_READ, self._hear_driver)
+        self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_ready)
+
+    def run(self) -> None:
+        hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
+        self._control.send(dump(hello))
+        threading.Thread(target=self._beat, name="txtopo-beat", daemon=True).start()
+        try:
+            while self._body is None:  # the driver may let a worker wait
+                self._wait(None)
+            has_worked = True
+            while not self._is_over:
+                self._wait(0.0 if has_worked else min(self._body.idle_secs(), self._beat_secs))
+                self._pass_began = time.monotonic()
+                self._body.set_throttled(is_throttled=self._is_congested or bool(self._roster.congested))
+                has_worked = self._body.run_pass()
+                self._activity += has_worked
+                self._weigh()
+                self._look(has_worked=has_worked)
+            self._body.close()
+            self._control.send(dump(Bye(self._take_vitals())))
+            self._drain_control()
+        except ChannelClosed as error:
+            raise DriverGone(str(error)) from None
+        except Exception as error:
+            told = error if isinstance(error, TxtopoError) else InternalError(f"{type(error).__name__}: {error}")
+            with contextlib.suppress(Exception):  # the code that has failed is asked for it
+                self._vitals = self._take_vitals()
+            with contextlib.suppress(ChannelClosed):
+                self._control.send(dump(Erred(told, self._vitals)))
+                self._drain_control()
+            raise
+
+    def close(self) -> None:
+        self._has_ended.set()
+        if self._watcher is not None:
+            self._watcher.close()
+        self._meetings.close()
+        for channel in (*self._outgoing.values(), *self._incoming.values(), self._control):
+            channel.close()
+        for incoming in self._early:
+            incoming.channel.close()
+        for waiting in self._unconnected.values():
+            waiting.close()
+        self._selector.close()
+        self._wake_up.close()
+
+    # -- what the loop waits for
+
+    def _wait(self, secs: float | None) -> None:
+        for key, events in self._selector.select(secs):
+            if events & selectors.EVENT_READ:
+                key.data()
+            if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Channel):
+                self._flush(key.fileobj)
+
+    def _hear_driver(self) -> None:
+        for message in self._control.receive():
+            self._obey(load(message))
+
+    def _take_ready(self) -> None:
+        self._wake_up.clear()
+        for ready in self._meetings.take():
+            if isinstance(ready, Outgoing):
+                self._take_outgoing(ready)
+            else:
+                self._take_incoming(ready)
+
+    # -- what the driver says
+
+    def _begin(self, welcome: Welcome) -> None:
+        self._roster.welcome(welcome.epoch, welcome.peers)
+        self._watcher = self._watched(welcome.epoch)
+        mark = _mark_nothing if self._watcher is None else self._watcher.mark
+        self._body = self._make_body(welcome, self._send, mark)
+        for peer in welcome.peers:
+            self._meet(peer)
+        if welcome.is_active:
+            self._body.set_active(is_active=True)
+
+    def _watched(self, epoch: int) -> Watcher | None:
+        """Start a watcher of this process; without one, a process that can't beat counts as dead."""
+        if not Watcher.can_watch():
+            return None
+        try:
+            connection = handshake.connect(self._job.driver, self._job.secret)
+            channel = Channel(connection)
+            channel.send(dump(Watching(self._job.worker, epoch)))
+            return Watcher(connection)
+        except (OSError, ChannelClosed, handshake.HandshakeError) as error:
+            logger.warning("worker %d has no watcher: %s", self._job.worker, error)
+            return None
+
+    def _obey(self, message: ToWorker) -> None:
+        if isinstance(message, Welcome) == (self._body is not None):
+            raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and once")
+        if isinstance(message, Welcome):
+            self._begin(message)
+            return
+        assert self._body is not None, "checked above"
+        match message:
+            case PeerJoined(peer):
+                self._roster.join(peer)
+                self._meet(peer)
+            case PeerReplaced(dead, successor):
+                self._part_from(dead)
+                self._roster.replace(dead, successor)
+                self._body.worker_replaced(successor.worker, dead, successor.epoch)
+                self._meet(successor)
+            case SetActive(is_active):
+                self._body.set_active(is_active=is_active)
+            case Stop():
+                self._is_over = True
+            case _:
+                assert_never(message)
+
+    def _meet(self, peer: Peer) -> None:
+        """Connect to a peer that has joined the roster, and look again at the channels that came early."""
+        if peer.address is not None:
+            self._meetings.connect(peer, self._roster.epoch)
+        early, self._early = self._early, []
+        for incoming in early:
+            self._take_incoming(incoming)
+
+    def _part_from(self, dead: int) -> None:
+        """Drop the channels to and from an epoch that has died, and what waits for it."""
+        for peer in self._roster:
+            if peer.epoch == dead:
+                self._unconnected.pop(peer.worker, Backlog()).close()
+                channel = self._outgoing.pop(peer.worker, None)
+                if channel is not None:
+                    self._drop(channel)
+        if dead in self._incoming:
+            self._drop(self._incoming.pop(dead))
+
+    def _drop(self, channel: Channel) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+        channel.close()
+
+    # -- channels to and from peers
+
+    def _take_outgoing(self, ready: Outgoing) -> None:
+        worker = ready.peer.worker
+        if self._roster[worker] != ready.peer:  # it has died since
+            ready.channel.close()
+            return
+        self._outgoing[worker] = ready.channel
+        # Whoever closes this channel is gone, or counts us as dead: the driver says which, sooner or later.
+        ready.channel.limit_memory(self._unsent_memory_max())
+        waiting = self._unconnected.pop(worker, Backlog())
+        while waiting:
+            self._put(ready.channel, waiting.popleft())
+        waiting.close()
+        if self._is_congested:
+            self._put(ready.channel, _CONGESTED)
+
+    def _take_incoming(self, incoming: Incoming) -> None:
+        sender = incoming.introduction.sender
+        match self._roster.judge(sender, incoming.introduction.receiver):
+            case Arrival.READ:
+                self._incoming[sender] = incoming.channel
+                self._selector.register(
+                    incoming.channel, selectors.EVENT_READ, lambda: self._hear_peer(sender, incoming.channel)
+                )
+            case Arrival.EARLY:
+                self._early.append(incoming)
+            case Arrival.STALE:
+                incoming.channel.close()
+            case verdict:
+                assert_never(verdict)
+
+    def _hear_peer(self, sender: int, channel: Channel) -> None:
+        assert self._body is not None, "frames are read after the welcome"
+        try:
+            messages = channel.receive()
+        except ChannelClosed:
+            self._drop(channel)
+            return
+        for message in messages:
+            kind = message[:1]
+            if kind == _FRAME:
+                self._roster.received[sender] += 1
+                self._body.receive(message[1:])
+            elif kind == _CONGESTED:
+                self._roster.congested.add(sender)
+            else:
+                self._roster.congested.discard(sender)
+
+    def _send(self, worker: int, frame: bytes) -> None:
+        self._roster.sent[self._roster[worker].epoch] += 1
+        message = _FRAME + frame
+        channel = self._outgoing.get(worker)
+        if channel is None:
+            if worker not in self._unconnected:
+                self._unconnected[worker] = Backlog(self._unsent_memory_max())
+            self._unconnected[worker].append(message)
+        else:
+            self._put(channel, message)
+
+    def _put(self, channel: Channel, message: bytes) -> None:
+        try:
+            channel.send(message)
+        except ChannelClosed:
+            return  # the driver will say that the peer has died; what was for it is lost with it
+        if channel.unsent_bytes:
+            with contextlib.suppress(KeyError):
+                self._selector.register(channel, selectors.EVENT_WRITE, None)
+
+    def _flush(self, channel: Channel) -> None:
+        try:
+            if not channel.flush():
+                return
+        except ChannelClosed:
+            pass
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+
+    # -- backpressure
+
+    def _weigh(self) -> None:
+        """Tell the peers when too much begins, or ceases, to wait here."""
+        assert self._body is not None, "welcomed before"
+        unsent = sum(channel.unsent_bytes for channel in self._outgoing.values())
+        unconnected = sum(waiting.bytes for waiting in self._unconnected.values())
+        waiting = unsent + unconnected + self._body.queued_bytes()
+        low = self._job.watermark_bytes // 2
+        is_congested = waiting > (low if self._is_congested else self._job.watermark_bytes)
+        if is_congested != self._is_congested:
+            self._is_congested = is_congested
+            for channel in self._outgoing.values():
+                self._put(channel, _CONGESTED if is_congested else _FREE)
+
+    def _unsent_memory_max(self) -> int:
+        """Return how many bytes may wait in memory for one peer: all of them have a watermark together."""
+        return self._job.watermark_bytes // max(1, len(self._roster))
+
+    # -- what the driver is told
+
+    def _look(self, *, has_worked: bool) -> None:
+        """Say how this worker is, often when the run can end and seldom otherwise.
+
+        A worker that ticks now and then must be seen between two ticks, or it never looks quiet. So a look waits for a
+        pass without work, though not for long.
+        """
+        now = time.monotonic()
+        if now < self._look_at + (BEAT_SECS if has_worked else 0.0) or self._body is None:
+            return
+        can_end = not has_worked and self._body.is_idle() and not self._body.pending()
+        self._beat_secs = SETTLED_BEAT_SECS if can_end else BEAT_SECS
+        self._look_at = now + self._beat_secs
+        self._vitals = self._take_vitals()
+        if can_end:
+            self._control.send(dump(Beat(self._vitals)))
+
+    def _take_vitals(self) -> Vitals:
+        body = self._body
+        assert body is not None, "welcomed before"
+        is_idle = body.is_idle() and not self._unconnected and not any(c.unsent_bytes for c in self._outgoing.values())
+        return Vitals(
+            is_done=body.is_done(),
+            is_idle=is_idle,
+            pending=body.pending(),
+            activity=self._activity,
+            sent=dict(self._roster.sent),
+            received=dict(self._roster.received),
+            body=body.status(),
+            cpu_secs=time.process_time() - self._cpu_before,
+        )
+
+    def _beat(self) -> None:
+        last: Vitals | None = None
+        while not self._has_ended.wait(BEAT_SECS):
+            if self._watcher is not None:
+                self._watcher.beat()
+            vitals, self_busy = self._vitals, time.monotonic() - self._pass_began
+            busy_with = self._body.busy_with() if self._body is not None and self_busy > BUSY_SECS else ""
+            beat = Beat(vitals if vitals is not last else None, busy_with, self_busy if busy_with else 0.0)
+            last = vitals
+            with contextlib.suppress(ChannelClosed, OSError):
+                self._control.send(dump(beat))
+
+    def _drain_control(self) -> None:
+        """Wait until the driver has what it was told, as long as it takes it."""
+        end = time.monotonic() + handshake.TIMEOUT_SECS
+        while not self._control.flush() and time.monotonic() < end:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._control, selectors.EVENT_WRITE)
+                selector.select(BEAT_SECS)

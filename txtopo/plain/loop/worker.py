@@ -1,0 +1,599 @@
+"""A worker: the spout, bolt and acker tasks of one process, and the loop that calls them, one pass at a time.
+
+It knows no clock, no thread and no socket. Whoever runs it (a Spark task, an in-process cluster, the simulator) has
+these duties:
+
+1. Call :meth:`Worker.run_pass` again and again, at once if it returns True; otherwise after :meth:`Worker.idle_secs`,
+   or as soon as there is something to receive.
+2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
+   them.
+3. Deliver what ``send`` is called with to that epoch of the worker, or to none. Losing frames is safe: their
+   roots time out.
+4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
+   numbers, and before any frame of the successor is received.
+5. If any method raises, end the process. Its tasks start afresh elsewhere, as another epoch.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from typing import Any
+
+import attrs
+
+from txtopo.api.spout import SpoutWaitStrategy
+from txtopo.api.tuples import TupleSource
+from txtopo.config import Config
+from txtopo.errors import UserCodeError
+from txtopo.plain.tasks.latency import LatencyHistogram
+from txtopo.plain.tasks.metrics import Counts
+from txtopo.plain.tasks.offload import POLL_SECS, Offloading
+from txtopo.plain.tasks.outbox import Outbox
+from txtopo.plain.tasks.queues import TaskQueue
+from txtopo.plain.tasks.tasks import WEIGHED_SECS, BoltTask, Observer, SpoutTask, Surroundings, tuple_sources
+from txtopo.plain.transport.frames import Frame, blamed, decode, encode
+from txtopo.plain.trees.acker import Acker, Outcome
+from txtopo.plain.trees.ids import acker_of
+from txtopo.plain.trees.tuples import TreeTuple
+from txtopo.topology.assignment import ACKER, Assignment
+from txtopo.topology.plain_plan import PlainKind, PlainPlan
+
+SPOUT_CALLS_MAX = 64
+"""How often a spout executor's tasks are called in one pass while they emit: then what they emitted has its turn."""
+
+SPOUT_UNCHECKED_MAX = 16
+"""How often quick ones are called before it looks at the clock; if that takes a millisecond, they are once."""
+
+POLL_SPOUT_SECS = 0.001
+"""How long a spout that emits nothing waits before it is called again, as in Storm: nobody else would wake it up."""
+
+IDLE_STREAK = 1_000
+"""After so many calls in a row that emitted nothing, a second or so, it waits longer."""
+
+POLL_IDLE_SPOUT_SECS = 0.01
+
+LOOK_SECS = 0.25
+"""How often a worker looks for roots whose timeout has passed, and for ticks that are due."""
+
+SPILL_FACTOR = 2
+"""At how many times the watermark queues go to files: the spouts have paused before, so it is what was under way."""
+
+
+@attrs.frozen
+class WorkerStatus:
+    """What a worker says of itself.
+
+    Args:
+        worker: its number.
+        counts: of each task, its component and what it has counted.
+        pending: roots that are pending.
+        latencies: complete latencies of the roots that were acked.
+        tracked: trees that its ackers hold.
+        reported_errors: errors that its tasks have reported.
+        last_error: the last of them.
+        lag: of each spout task that knows it, its component and how many records it is behind the end of its source.
+    """
+
+    worker: int
+    counts: tuple[tuple[str, Counts], ...]
+    pending: int
+    latencies: LatencyHistogram
+    tracked: int
+    reported_errors: int
+    last_error: str
+    lag: tuple[tuple[str, int], ...] = ()
+
+
+@attrs.define(eq=False)
+class _SpoutExecutor:
+    """Tasks of a spout that stay together: their pending roots are limited together."""
+
+    tasks: list[SpoutTask]
+    pending_max: int = attrs.field(init=False)
+    """How many roots may be pending: as many as one task may have, for each."""
+    wait: SpoutWaitStrategy | None = attrs.field(init=False)
+    unchecked: int = 1
+    """How often the tasks are called before it is looked at the clock."""
+    streak: int = 0
+    """Passes in a row in which no task emitted."""
+    wait_secs: float | None = None
+    """How long the spout wants to wait now; None: until something happens."""
+
+    def __attrs_post_init__(self) -> None:
+        config = self.tasks[0].config
+        self.pending_max = config["topology.max.spout.pending"] * len(self.tasks)
+        self.wait = config["topology.spout.wait.strategy"]
+
+    def run(self, around: Surroundings, *, is_throttled: bool) -> bool:
+        """Call the tasks while they emit, and return whether any of them did."""
+        clock, tasks = around.clock, self.tasks
+        weighed_at = checked_at = clock()
+        emitted, left = False, 0 if is_throttled else SPOUT_CALLS_MAX
+        around.observer.turn(tasks[0].component.id, tasks[0].id)
+        while left > 0:
+            times = min(self.unchecked, left)
+            called = self._call(times, around.observer)
+            emitted = emitted or called > 0
+            if called < times:
+                break
+            left -= called
+            now = clock()
+            self.unchecked = min(2 * self.unchecked, SPOUT_UNCHECKED_MAX) if now - checked_at < WEIGHED_SECS else 1
+            checked_at = now
+            if now - weighed_at >= WEIGHED_SECS:
+                if around.is_full():
+                    break
+                weighed_at = now
+        self.streak = 0 if emitted else self.streak + 1
+        self.wait_secs = None if emitted else self._wait_after_nothing(is_throttled=is_throttled)
+        return emitted
+
+    def _call(self, times: int, observer: Observer) -> int:
+        """Call the tasks so many times, and return how many times they have emitted; the first time in vain ends it."""
+        tasks, pending_max = self.tasks, self.pending_max
+        component, others = tasks[0].component.id, len(tasks) > 1
+        for number in range(times):
+            pending = 0
+            for task in tasks:
+                pending += len(task.pending.roots)
+            if pending >= pending_max:
+                return number
+            is_idle = True
+            for task in tasks:  # all of them, whichever emits
+                if others:
+                    observer.turn(component, task.id)
+                if task.next_tuple():
+                    is_idle = False
+            if is_idle:
+                return number
+        return times
+
+    def _wait_after_nothing(self, *, is_throttled: bool) -> float | None:
+        """Return how long to wait now; a spout that must wait, for acks or for less work, is woken up by a frame."""
+        if self.wait is not None:
+            with self.tasks[0].user_code():
+                return self.wait.empty_emit(self.streak)
+        if is_throttled or sum(len(task.pending.roots) for task in self.tasks) >= self.pending_max:
+            return None
+        return POLL_SPOUT_SECS if self.streak < IDLE_STREAK else POLL_IDLE_SPOUT_SECS
+
+
+@attrs.define(eq=False)
+class _Ticks:
+    """The ticks of the tasks of one bolt."""
+
+    tasks: list[BoltTask]
+    every_secs: float
+    due_at: float
+    source: TupleSource
+
+    def send(self, now: float) -> bool:
+        """Put a tick into the queues of the tasks if one is due, and return whether it is."""
+        if now < self.due_at:
+            return False
+        missed = (now - self.due_at) // self.every_secs
+        self.due_at += self.every_secs * (1 + missed)
+        for task in self.tasks:
+            task.queue.newest.append(TreeTuple((self.every_secs,), self.source, 0, 0))
+        return True
+
+
+class Worker:
+    """The tasks of one worker.
+
+    Args:
+        plan: the plan.
+        assignment: where its tasks are.
+        worker: the number of this worker.
+        config: the configuration, as it is for plain topologies.
+        epochs: of each worker, the number of its epoch, counted over the whole run. Lower numbers that are
+            not among them are of epochs that have died.
+        make_object: makes a task's object, given the component's id.
+        send: is called with the number of another worker and a frame for it.
+        clock: tells the time, in seconds.
+        rng: draws ids, and shuffles.
+        observer: learns what the loop is in.
+        offloading: runs slow calls of tasks; None: in threads.
+
+    Raises:
+        UserCodeError: a task's object cannot be made or prepared.
+    """
+
+    def __init__(  # noqa: PLR0913 - all the world that it knows
+        self,
+        plan: PlainPlan,
+        assignment: Assignment,
+        worker: int,
+        config: Config,
+        epochs: Mapping[int, int],
+        *,
+        make_object: Callable[[str], Any],
+        send: Callable[[int, bytes], None],
+        clock: Callable[[], float],
+        rng: random.Random,
+        observer: Observer | None = None,
+        offloading: Offloading | None = None,
+    ) -> None:
+        self._observer = observer or Observer()
+        self.number = worker
+        self._send = send
+        self._clock = clock
+        self._worker_of = assignment.worker_of
+        self._is_acking = assignment.is_acking
+        executors = assignment.executors_of(worker)
+        bolts = [e for e in executors if e.component != ACKER and plan.by_id[e.component].kind is not PlainKind.SPOUT]
+        self._sources = tuple_sources(plan)
+        numbers = {id(source): number for number, source in enumerate(self._sources)}
+        self._queues = {task: TaskQueue(self._sources, numbers) for executor in bolts for task in executor.tasks}
+        self._outbox = Outbox(
+            {task: queue.newest for task, queue in self._queues.items()},
+            assignment.worker_of,
+            tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
+        )
+        self._around = Surroundings(
+            plan=plan,
+            assignment=assignment,
+            worker=worker,
+            config=config,
+            outbox=self._outbox,
+            queues=self._queues,
+            sources=self._sources,
+            clock=clock,
+            rng=rng,
+            make_object=make_object,
+            offloading=offloading or Offloading(),
+            observer=self._observer,
+            is_full=self._is_full,
+        )
+        self._watermark_bytes: int = config.worker_watermark_bytes
+        self._spill_at = SPILL_FACTOR * self._watermark_bytes
+        self._known = max(epochs.values())
+        self._not_yet: deque[Frame] = deque()
+        dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
+        self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
+        self._acker_messages = 0
+        """What the ackers here were told of, but acks: those of a pass reach them put together."""
+        self._bolt_executors = bolts
+        self._bolts: list[BoltTask] = []
+        self._ticks: list[_Ticks] = []
+        self._spouts = [
+            _SpoutExecutor([SpoutTask(self._around, plan.by_id[e.component], task) for task in e.tasks])
+            for e in executors
+            if e.component != ACKER and plan.by_id[e.component].kind is PlainKind.SPOUT
+        ]
+        self._spout_tasks = {task.id: task for executor in self._spouts for task in executor.tasks}
+        self._is_active = self._is_prepared = self._is_throttled = False
+        self._timeout_secs = config.message_timeout_secs
+        self._look_at = self._rotate_at = clock()
+        self._set_bits(epochs)
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
+        if is_active:
+            self._prepare_bolts()
+        self._is_active = is_active
+        for task in self._spout_tasks.values():
+            task.set_active(is_active=is_active)
+
+    def receive(self, data: bytes) -> None:
+        """Take a frame of another worker.
+
+        It waits if its sender knew of a death that this worker has not learned of yet. Else this could happen:
+
+        1. Worker 0 dies, and worker 1 learns of it. The successor of 0 emits a root to 1.
+        2. Worker 1 sends a tuple of it to worker 2, which acks it: to the worker 0 that has died.
+        3. Worker 2 learns of the death. The root waits for its timeout.
+
+        Raises:
+            UserCodeError: a value in it does not unpickle; it names who emitted it.
+            ValueError: it is no frame.
+        """
+        try:
+            frame = decode(data)
+        except ValueError:
+            error = blamed(data, self._sources)
+            if error is None:
+                raise
+            raise error from None
+        self._not_yet.append(frame)
+        self._take_known()
+
+    def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
+        """Learn that another worker died and that another epoch takes its place.
+
+        What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
+
+        Args:
+            worker: its number.
+            dead: the epoch that died.
+            successor: the one that follows.
+        """
+        self._outbox.drop(worker)
+        self._set_bits({worker: successor})
+        self._known = max(self._known, successor)
+        self._take_known()
+        for acker in self._ackers.values():
+            acker.worker_died(1 << dead)
+
+    def run_pass(self) -> bool:
+        """Give every task its turn once, and send what they emitted; return whether anything was done.
+
+        Raises:
+            UserCodeError: a spout or bolt raised an exception that is not a FailedException.
+        """
+        has_worked = False
+        for bolt in self._bolts:
+            if bolt.queue:
+                self._observer.turn(bolt.component.id, bolt.id)
+                bolt.run()
+                has_worked = True
+        if self._is_active:
+            for executor in self._spouts:
+                has_worked |= executor.run(self._around, is_throttled=self._is_throttled)
+        self._observer.no_turn()
+        has_worked |= self._around.offloading.run_done()
+        has_worked |= self._flush()
+        now = self._clock()
+        self._spill()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECS
+            self._observer.looked()
+            has_worked |= self._look(now)
+        return has_worked
+
+    def idle_secs(self) -> float:
+        """Return how long nothing has to be done unless something is received."""
+        waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
+        if self._around.offloading.under_way:
+            waits.append(POLL_SECS)
+        return min([LOOK_SECS, *(each for each in waits if each is not None)])
+
+    def set_throttled(self, *, is_throttled: bool) -> None:
+        """Stop calling the spouts for now, because too much waits here or in another worker; or call them again."""
+        self._is_throttled = is_throttled
+
+    def is_done(self) -> bool:
+        """Return whether all spout tasks are exhausted, with nothing pending."""
+        return all(task.is_done for task in self._spout_tasks.values())
+
+    def is_idle(self) -> bool:
+        """Return whether no tuple waits to be executed, and nothing to be sent."""
+        return (
+            self._outbox.is_empty
+            and not self._around.offloading.under_way
+            and not self._not_yet
+            and not any(self._queues.values())
+            and not any(task.collector.inits for task in self._spout_tasks.values())
+        )
+
+    def offloaded(self) -> int:
+        """Return how many slow calls are under way."""
+        return self._around.offloading.under_way
+
+    def pending(self) -> int:
+        """Return how many roots are pending."""
+        return sum(len(task.pending) for task in self._spout_tasks.values())
+
+    def queued_bytes(self) -> int:
+        """Return about how many bytes the tuples that wait take, in memory and in files."""
+        return sum(queue.memory_bytes() + queue.file_bytes for queue in self._queues.values())
+
+    def busy_with(self) -> str:
+        """Return which task the loop is in; for another thread."""
+        current = self._observer.current
+        return "" if current is None else f"task {current[1]} of {current[0]!r}"
+
+    def status(self) -> WorkerStatus:
+        """Return what there is to say of this worker."""
+        tasks = [*self._bolts, *self._spout_tasks.values()]
+        spouts = self._spout_tasks.values()
+        return WorkerStatus(
+            worker=self.number,
+            counts=(
+                *((task.component.id, task.counts) for task in tasks),
+                *([(ACKER, Counts(executed=self.acker_messages()))] if self._is_acking else []),
+            ),
+            pending=self.pending(),
+            latencies=LatencyHistogram.sum(task.latencies for task in spouts),
+            tracked=sum(map(len, self._ackers.values())),
+            reported_errors=sum(task.errors.reported for task in tasks),
+            last_error=next((task.errors.last for task in tasks if task.errors.last), ""),
+            lag=tuple((task.component.id, lag) for task in spouts if (lag := task.lag()) is not None),
+        )
+
+    def left(self) -> dict[str, int]:
+        """Return how much is in each map and queue that must be empty once all roots are settled."""
+        columns = [each for each in self._outbox.columns if each.values]
+        outbox = (columns, self._outbox.acks, self._outbox.masks, self._outbox.failed, self._outbox.reset)
+        return {
+            "pending roots": self.pending(),
+            "roots that no acker was told of": sum(len(task.collector.inits) for task in self._spout_tasks.values()),
+            "trees in ackers": sum(map(len, self._ackers.values())),
+            "settled roots that no spout was told of": sum(len(acker.settled) for acker in self._ackers.values()),
+            "queued tuples": sum(map(len, self._queues.values())) + sum(q.file_bytes for q in self._queues.values()),
+            "unsent tuples, acks and failures": sum(map(len, outbox)),
+            "frames that wait for news of a death": len(self._not_yet),
+        }
+
+    def acker_messages(self) -> int:
+        """Return how many messages there were for ackers: acks from here, and all others to ackers here."""
+        return self._acker_messages + sum(bolt.collector.acks_told() for bolt in self._bolts)
+
+    def tree_bytes_max(self) -> int:
+        """Return how much memory the largest tree takes that an acker holds; 0 if there is none."""
+        return max((acker.tree_bytes_max() for acker in self._ackers.values()), default=0)
+
+    def close(self) -> None:
+        """Close the spouts and clean the bolts up, if they were ever opened and prepared."""
+        for task in [*self._spout_tasks.values(), *self._bolts]:
+            task.close()
+        self._around.offloading.close()
+        for queue in self._queues.values():
+            queue.close()
+
+    def _prepare_bolts(self) -> None:
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        plan = self._around.plan
+        now = self._clock()
+        for executor in self._bolt_executors:
+            tasks = [BoltTask(self._around, plan.by_id[executor.component], task) for task in executor.tasks]
+            self._bolts.extend(tasks)
+            every_secs = tasks[0].config["topology.tick.tuple.freq.secs"]
+            if every_secs is not None:
+                self._ticks.append(_Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
+
+    def _set_bits(self, epochs: Mapping[int, int]) -> None:
+        """Take note of the bits of epochs: as many as there are starts of workers; an int has room for all."""
+        for task, worker in self._worker_of.items():
+            if worker in epochs and worker != self.number:
+                self._outbox.bit_of[task] = 1 << epochs[worker]
+
+    def _take_known(self) -> None:
+        while self._not_yet and self._not_yet[0].known <= self._known:
+            self._take(self._not_yet.popleft())
+
+    def _take(self, frame: Frame) -> None:
+        if frame.tuples:
+            self._prepare_bolts()  # one that starts while the topology is inactive gets what is under way elsewhere
+        for columns in frame.tuples:
+            self._queues[columns.task].newest.extend(
+                map(TreeTuple, columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges)
+            )
+        if frame.acks[0] or frame.failed or frame.reset:
+            self._tell_ackers(frame)
+
+    def _flush(self) -> bool:
+        """Send what the tasks emitted, acked and failed; return whether there was anything."""
+        if self._ackers:
+            self._tell_inits()
+        frames = self._outbox.take_frames()
+        for worker, frame in frames.items():
+            if worker == self.number:
+                self._tell_ackers(frame)
+            else:
+                self._send(worker, self._encode(frame))
+        return bool(frames) | self._settle()
+
+    def _encode(self, frame: Frame) -> bytes:
+        frame.known = self._known
+        try:
+            return encode(frame)
+        except Exception as error:  # whatever a user's value raises while it is pickled
+            for columns in frame.tuples:
+                alone = Frame([columns])
+                try:
+                    encode(alone)
+                except Exception:  # noqa: BLE001 - found: these are the tuples to name
+                    source = self._sources[columns.source]
+                    raise UserCodeError(
+                        f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
+                        f"({error}); {_how_to_travel(str(error))}",
+                        component=source.component,
+                    ) from None
+            raise
+
+    def _is_full(self) -> bool:
+        """Return whether more waits than the watermark, also of what was emitted in this pass."""
+        return self._outbox.memory_bytes() + self.queued_bytes() > self._watermark_bytes
+
+    def _spill(self) -> None:
+        """Write queues to files, the longest first, while they take more memory than they may."""
+        left = sum(queue.memory_bytes() for queue in self._queues.values())
+        if left <= self._spill_at:
+            return
+        taken = {queue: queue.memory_bytes() for queue in self._queues.values()}
+        while left > self._spill_at and taken:
+            longest = max(taken, key=taken.__getitem__)
+            left -= taken.pop(longest)
+            longest.spill()
+            left += longest.memory_bytes()
+
+    def _tell_inits(self) -> None:
+        for task in self._spout_tasks.values():
+            inits = task.collector.inits
+            if not inits:
+                continue
+            for number, roots in self._by_acker(inits).items():
+                values, masks = zip(*map(inits.__getitem__, roots), strict=True)
+                self._ackers[number].init(roots, values, masks, task.id)
+                self._acker_messages += len(roots)
+            inits.clear()
+
+    def _by_acker(self, roots: Iterable[int]) -> Mapping[int, list[int]]:
+        """Return roots of spout tasks here, which are tracked by ackers here, by the acker's number."""
+        if len(self._ackers) == 1:
+            return {number: list(roots) for number in self._ackers}
+        by_acker: dict[int, list[int]] = {}
+        for root in roots:
+            by_acker.setdefault(acker_of(root), []).append(root)
+        return by_acker
+
+    def _tell_ackers(self, frame: Frame) -> None:
+        """Give the ackers here what a frame has for them. Messages for an acker that is not here are stale."""
+        if len(self._ackers) == 1 and frame.acks[0]:
+            (acker,) = self._ackers.values()
+            acker.ack(*frame.acks)
+        elif frame.acks[0]:
+            for number, acker in self._ackers.items():
+                mine = [each for each in zip(*frame.acks, strict=True) if acker_of(each[0]) == number]
+                if mine:
+                    acker.ack(*zip(*mine, strict=True))
+        for number, acker in self._ackers.items():
+            failed = [root for root in frame.failed if acker_of(root) == number]
+            reset = [root for root in frame.reset if acker_of(root) == number]
+            acker.fail(failed)
+            acker.reset(reset)
+            self._acker_messages += len(failed) + len(reset)
+
+    def _settle(self) -> bool:
+        """Tell the spout tasks what became of their roots; return whether anything did."""
+        has_settled = False
+        for acker in self._ackers.values():
+            if not acker.settled:
+                continue
+            has_settled = True
+            acked: dict[int, list[int]] = {}
+            for settlement in acker.take_settled():
+                task = self._spout_tasks[settlement.spout_task]
+                if settlement.outcome is Outcome.ACKED:
+                    acked.setdefault(settlement.spout_task, []).append(settlement.root)
+                elif settlement.outcome is Outcome.FAILED:
+                    task.fail([settlement.root])
+                else:
+                    task.pending.reset(settlement.root, self._clock())
+            for number, roots in acked.items():
+                self._spout_tasks[number].ack(roots)
+        return has_settled
+
+    def _look(self, now: float) -> bool:
+        """Fail the roots whose timeout has passed, and send the ticks that are due."""
+        expired = [root for task in self._spout_tasks.values() for root in task.expire()]
+        if expired:
+            for number, acker in self._ackers.items():
+                acker.forget([root for root in expired if acker_of(root) == number])
+        if now - self._rotate_at >= self._timeout_secs:
+            self._rotate_at = now
+            for acker in self._ackers.values():
+                acker.rotate()
+        sent = [ticks.send(now) for ticks in self._ticks]
+        return any(sent) or bool(expired)
+
+
+def _how_to_travel(error: str) -> str:
+    """Return what to do about a value that does not pickle, by what pickle says of it."""
+    script = re.search(r"__main__\.(\w+)", error)
+    if script:
+        return (
+            f"{script[1]!r} is defined in the script that was started, which other workers do not import: put it into "
+            "a module of its own, and import it from there"
+        )
+    return (
+        "tuples travel between workers: emit numbers, strings, bytes, lists, dicts, or objects whose class is defined "
+        "at the top of a module that the workers can import"
+    )

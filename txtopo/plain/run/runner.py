@@ -1,0 +1,477 @@
+"""Runs plain topologies on Spark: ``start`` and what it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, assert_never
+
+import attrs
+
+from txtopo.config import Config, TopologyKind
+from txtopo.errors import ConfigError, InputError, StopError, TxtopoError, UserCodeError
+from txtopo.plain.loop.worker import WorkerStatus
+from txtopo.plain.run.steering import (
+    Action,
+    Answer,
+    BeginWorkers,
+    EndWorkers,
+    Event,
+    Finish,
+    RebalanceAsked,
+    Steering,
+    TellWorkers,
+    WorkersEnded,
+)
+from txtopo.plain.supervision.control import ControlServer
+from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked, Supervisor
+from txtopo.plain.tasks.latency import LatencyHistogram
+from txtopo.plain.tasks.metrics import Counts, by_component
+from txtopo.plain.transport.handshake import new_secret
+from txtopo.plain.transport.listener import Listener
+from txtopo.plain.transport.messages import Vitals
+from txtopo.topology.assignment import assign
+from txtopo.topology.output import USER_LOGGER, user_output_logged
+from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.topology import PlainTopology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROGRESS_SECS = 0.25
+
+
+@attrs.frozen
+class PlainReport:
+    """What a plain topology did, or does.
+
+    Args:
+        topology_id: which topology.
+        reason: why it stopped, in words; empty while it runs.
+        elapsed_secs: time from its start.
+        emitted: roots and untracked tuples that its spouts emitted.
+        acked: roots that were acked.
+        failed: roots that failed.
+        pending: roots that are neither.
+        latency_p50_secs: how long half of the acked roots took at most; None if there are none.
+        latency_p99_secs: how long 99 % of them took at most.
+        components: what the tasks of each component counted, ``__acker`` among them.
+        workers: how many workers there are.
+        workers_running: how many of them run.
+        restarts: workers that were started again.
+        worker_cpu_secs: processor time that the workers took.
+        reported_errors: errors that components reported.
+        last_error: the last error that ended a worker, or else the last that was reported; empty if there was none.
+        latencies: complete latencies of the acked roots.
+        lag: of each spout that knows it, how many records its tasks are behind the end of their source.
+        workers_killed: workers that died without a last word. What such a one has counted since it last said so, in its
+            last two seconds at most, is lost: all numbers of roots and tuples are *at least* these then.
+    """
+
+    topology_id: str
+    reason: str
+    elapsed_secs: float
+    emitted: int
+    acked: int
+    failed: int
+    pending: int
+    latency_p50_secs: float | None
+    latency_p99_secs: float | None
+    components: Mapping[str, Counts]
+    workers: int
+    workers_running: int
+    restarts: int
+    worker_cpu_secs: float
+    reported_errors: int
+    last_error: str
+    latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram, repr=False)
+    lag: Mapping[str, int] = attrs.field(factory=dict)
+    workers_killed: int = 0
+
+
+class RunningTopology:
+    """A plain topology that runs; made by :func:`start`. Leaving it as a context stops it.
+
+    All methods may be called in any thread, at any time, in any order. What is asked for is done in the order of the
+    calls; what does not go any more, because the topology ends or has ended, is ignored.
+
+    Args:
+        plan: the plan.
+        config: its configuration, as it is for plain topologies.
+        spark: the session to use.
+        on_stage: is called with what is being done before it runs.
+        is_active: whether it is active from the beginning.
+    """
+
+    def __init__(
+        self,
+        plan: PlainPlan,
+        config: Config,
+        spark: SparkSession | None,
+        on_stage: Callable[[str], None] | None,
+        *,
+        is_active: bool,
+    ) -> None:
+        self._plan = plan.limited(config)
+        self._config = config
+        self._began = time.monotonic()
+        self._steering = Steering(config.workers, rebalance_secs=config.message_timeout_secs, is_active=is_active)
+        # Whoever asks only puts something here: a signal may come in any line of the thread that steers another way.
+        self._asked: queue.SimpleQueue[Event | tuple[RebalanceAsked, Future[None]]] = queue.SimpleQueue()
+        self._waiting: list[Future[None]] = []
+        """Those that have asked for a rebalance."""
+        self._finish: Finish | None = None
+        self._has_ended = threading.Event()
+        self._lock = threading.Lock()
+        """Held while what workers counted is read, or goes from one place to another."""
+        self._past = _Past()
+        self._exits = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self._session = stack.enter_context(_session(plan, config, spark, on_stage))
+            stack.enter_context(user_output_logged())
+            self._run = self._begin(config.workers, is_active=is_active)
+            self._exits = stack.pop_all()
+        threading.Thread(target=self._steer, name="txtopo-steering", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it; at once if an exception leaves the context."""
+        self.stop(None if error is None else 0.0)
+        with contextlib.suppress(TxtopoError):
+            self.wait()
+
+    def activate(self) -> None:
+        """Call the spouts' ``next_tuple`` again."""
+        self.set_active(is_active=True)
+
+    def deactivate(self) -> None:
+        """Stop calling ``next_tuple``; what is under way goes on, and timeouts too."""
+        self.set_active(is_active=False)
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Activate or deactivate it."""
+        self._asked.put(ActivationAsked(is_active))
+
+    def rebalance(self, workers: int) -> None:
+        """Move the tasks to another number of workers: wait for what is pending, up to the message timeout; restart.
+
+        Every component begins anew; tasks keep their ids and their number. Returns when the other workers are being
+        started. If the topology is being rebalanced already, the last number counts. If it ends or has ended, or every
+        spout is exhausted when its workers have ended, it is not started again.
+
+        Raises:
+            ConfigError: there must be one worker at least.
+            TxtopoError: the run has failed.
+        """
+        if workers < 1:
+            raise ConfigError(f"a topology has 1 worker at least, not {workers}")
+        done: Future[None] = Future()
+        self._asked.put((RebalanceAsked(workers), done))
+        while not done.done() and not self._has_ended.is_set():
+            # In short waits: only between them a signal's handler is called.
+            with contextlib.suppress(TimeoutError):
+                done.exception(_PROGRESS_SECS)
+        _raise(done.exception() if done.done() else self._error)
+
+    def stop(self, wait_secs: float | None = None) -> None:
+        """Ask it to end: deactivate, wait for what is pending, close. Returns at once; see :meth:`wait`.
+
+        Args:
+            wait_secs: how long to wait for what is pending; None: the message timeout. What is pending then is neither
+                acked nor failed.
+        """
+        self._asked.put(StopAsked(self._config.message_timeout_secs if wait_secs is None else wait_secs))
+
+    def wait(
+        self, timeout_secs: float | None = None, *, on_progress: Callable[[PlainReport], None] | None = None
+    ) -> PlainReport:
+        """Wait until it has ended, and return what it did.
+
+        Args:
+            timeout_secs: how long to wait; None: as long as it takes.
+            on_progress: is called meanwhile with what it does, several times a second, in this thread.
+
+        Raises:
+            TimeoutError: it runs still.
+            UserCodeError: a component raised an exception again and again.
+            InputError: input can't be read, or a source refuses a spout.
+            StopError: workers were lost again and again.
+        """
+        end = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            # In short waits: only between them a signal's handler is called.
+            if self._has_ended.wait(_PROGRESS_SECS if left is None else min(left, _PROGRESS_SECS)):
+                break
+            if on_progress is not None:
+                on_progress(self.report())
+            if left == 0.0:
+                raise TimeoutError(f"topology {self._plan.topology_id!r} runs still")
+        report = self.report()
+        self._exits.close()
+        _raise(self._error)
+        return report
+
+    def report(self) -> PlainReport:
+        """Return what it did so far, as its workers last said."""
+        with self._lock:
+            run = self._run
+            vitals = [each for each in run.supervisor.vitals if each is not None]
+            statuses: list[WorkerStatus] = [each.body for each in vitals]
+            past = self._past.plus(run.supervisor, vitals)
+        counts = dict(past.counts)
+        spouts = [counts[spout.id] for spout in self._plan.spouts if spout.id in counts]
+        return PlainReport(
+            topology_id=self._plan.topology_id,
+            reason="" if self._finish is None else self._finish.reason,
+            elapsed_secs=time.monotonic() - self._began,
+            emitted=sum(sum(each.emitted.values()) for each in spouts),
+            acked=sum(each.acked for each in spouts),
+            failed=sum(each.failed for each in spouts),
+            pending=sum(status.pending for status in statuses),
+            latency_p50_secs=past.latencies.quantile(0.5),
+            latency_p99_secs=past.latencies.quantile(0.99),
+            components=counts,
+            workers=run.workers,
+            workers_running=run.supervisor.running,
+            restarts=past.restarts,
+            worker_cpu_secs=past.cpu_secs,
+            reported_errors=past.reported_errors,
+            last_error=past.last_error,
+            latencies=past.latencies,
+            lag=_sums(each for status in statuses for each in status.lag),
+            workers_killed=past.workers_killed,
+        )
+
+    @property
+    def _error(self) -> Exception | None:
+        return None if self._finish is None else self._finish.error
+
+    def _steer(self) -> None:
+        """Take what is asked for, one after another, and carry out what follows from it, until the end."""
+        while not self._has_ended.is_set():
+            asked = self._asked.get()
+            if isinstance(asked, tuple):
+                asked, answer = asked
+                self._waiting.append(answer)
+            self._carry_out(self._steering.handle(asked))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case EndWorkers(wait_secs):
+                    self._run.server.post(StopAsked(wait_secs))
+                case TellWorkers(is_active):
+                    self._run.server.post(ActivationAsked(is_active))
+                case BeginWorkers(workers, is_active):
+                    try:
+                        self._move(workers, is_active=is_active)
+                    except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would learn of it
+                        self._carry_out(self._steering.handle(WorkersEnded(is_exhausted=False, error=error)))
+                        return
+                case Finish():
+                    self._finish = action
+                    self._has_ended.set()
+                case Answer(error):
+                    waiting, self._waiting = self._waiting, []
+                    for each in waiting:
+                        each.set_result(None) if error is None else each.set_exception(error)
+                case _:
+                    assert_never(action)
+
+    def _move(self, workers: int, *, is_active: bool) -> None:
+        """Start other workers, and keep what those before them have counted."""
+        run = self._begin(workers, is_active=is_active)
+        with self._lock:
+            before = self._run.supervisor
+            self._past = self._past.plus(before, [each for each in before.vitals if each is not None])
+            self._run = run
+
+    def _begin(self, workers: int, *, is_active: bool) -> _Run:
+        from txtopo.spark.plain_workers import SparkWorkers, WorkerPackage, pack_up  # noqa: PLC0415 - pyspark
+        from txtopo.spark.session import DriverHost  # noqa: PLC0415 - as above
+        from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
+        from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
+
+        context = self._session.sparkContext
+        host = DriverHost.of(context)
+        run_key, secret = secrets.token_bytes(16), new_secret()
+        listener = Listener(host.bound, secret)
+        lines = LineListener(host.reached, run_key, host.bound)
+        level = logging.getLogger(USER_LOGGER).getEffectiveLevel()
+        assignment = assign(self._plan, workers, self._config.acker_executors)
+        package = WorkerPackage(
+            run_key=run_key,
+            content=pack_up(self._plan, assignment, self._config),
+            import_paths=make_importable(context),
+            secret=secret,
+            driver=(host.reached, listener.address[1]),
+            lines=LinesAddress(host.reached, lines.port, level),
+        )
+        supervisor = Supervisor(
+            workers,
+            restarts_max=self._config.worker_max_restarts,
+            period_secs=self._config.worker_restart_period_secs,
+            is_active=is_active,
+            now=time.monotonic(),
+            held_secs_max=self._config.message_timeout_secs,
+            component_of={task: component.id for component in self._plan.components for task in component.tasks},
+            finished=self._acked,
+        )
+        server = ControlServer(supervisor, SparkWorkers(context, package), listener, self._take_past)
+        server.start()
+        self._exits.callback(lines.close)
+
+        def tell_end() -> None:
+            server.join()
+            self._asked.put(WorkersEnded(supervisor.is_exhausted, server.error))
+
+        threading.Thread(target=tell_end, name="txtopo-workers", daemon=True).start()
+        return _Run(supervisor, server, workers)
+
+    def _acked(self, status: WorkerStatus) -> int:
+        """Return how many roots were acked by a worker's spouts; none counts if nobody waits for acks."""
+        spouts = {spout.id for spout in self._plan.spouts} if self._config.acker_executors != 0 else set()
+        return sum(counts.acked for component, counts in status.counts if component in spouts)
+
+    def _take_past(self, vitals: Vitals) -> None:
+        with self._lock:
+            self._past = self._past.with_vitals(vitals)
+
+
+@attrs.frozen
+class _Run:
+    """The workers of a run between two rebalances."""
+
+    supervisor: Supervisor
+    server: ControlServer
+    workers: int
+
+
+@attrs.frozen
+class _Past:
+    """What workers have counted that have ended."""
+
+    counts: Mapping[str, Counts] = attrs.field(factory=dict)
+    latencies: LatencyHistogram = attrs.field(factory=LatencyHistogram)
+    restarts: int = 0
+    workers_killed: int = 0
+    cpu_secs: float = 0.0
+    reported_errors: int = 0
+    last_error: str = ""
+
+    def with_vitals(self, vitals: Vitals) -> _Past:
+        """Return this and what a worker said last."""
+        status: WorkerStatus = vitals.body
+        return attrs.evolve(
+            self,
+            counts=by_component([*self.counts.items(), *status.counts]),
+            latencies=LatencyHistogram.sum([self.latencies, status.latencies]),
+            cpu_secs=self.cpu_secs + vitals.cpu_secs,
+            reported_errors=self.reported_errors + status.reported_errors,
+            last_error=status.last_error or self.last_error,
+        )
+
+    def plus(self, supervisor: Supervisor, vitals: Iterable[Vitals]) -> _Past:
+        """Return this and what the workers of a run have counted.
+
+        Args:
+            supervisor: of the run.
+            vitals: how its workers are, as they last said.
+        """
+        sums = self
+        for each in vitals:
+            sums = sums.with_vitals(each)
+        return attrs.evolve(
+            sums,
+            restarts=sums.restarts + supervisor.restarts,
+            workers_killed=sums.workers_killed + supervisor.killed,
+            last_error=supervisor.last_error or sums.last_error,
+        )
+
+
+def start(
+    topology: PlainTopology,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    active: bool = True,
+) -> RunningTopology:
+    """Start a plain topology and return at once.
+
+    Args:
+        topology: what ``TopologyBuilder.build()`` returned.
+        config: the configuration; defaults are used for what it leaves out.
+        spark: the session to use; otherwise an active one, or one that is started here and stopped at the end.
+        on_stage: is called before that with what is being done: ``starting Spark``.
+        active: whether it is active from the beginning; if not, no spout is opened before
+            :meth:`RunningTopology.activate`.
+
+    Raises:
+        ConfigError: a setting does not fit a plain topology, or there is no Spark that it can run on.
+    """
+    given = config if isinstance(config, Config) else Config(config)
+    of_kind = given.of_kind(TopologyKind.PLAIN)
+    _check_spark_settings(of_kind.spark)
+    return RunningTopology(topology.plan, of_kind, spark, on_stage, is_active=active)
+
+
+@contextlib.contextmanager
+def _session(
+    plan: PlainPlan, config: Config, spark: SparkSession | None, on_stage: Callable[[str], None] | None
+) -> Iterator[SparkSession]:
+    from txtopo.spark.session import spark_session  # noqa: PLC0415 - pyspark only where Spark runs
+
+    if on_stage is not None:
+        on_stage("starting Spark")
+    master = config.spark_master or f"local[{max(config.workers, _cores())}]"
+    with spark_session(config.with_settings({"topology.spark.master": master}), plan.topology_id, spark) as session:
+        settings = session.sparkContext.getConf().getAll()
+        _check_spark_settings(dict(settings))
+        yield session
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_REFUSED = {
+    "spark.speculation": "a worker would run twice",
+    "spark.python.worker.killOnIdleTimeout": "a worker that waits for tuples would be killed",
+}
+"""Settings of Spark that long-running workers cannot live with, and why."""
+
+
+def _check_spark_settings(settings: Mapping[str, str]) -> None:
+    for name, why in _REFUSED.items():
+        if settings.get(name, "false").lower() == "true":
+            raise ConfigError(f"{name}=true does not go with plain topologies: {why}; leave it out")
+
+
+def _sums(lag: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for spout, records in lag:
+        sums[spout] = sums.get(spout, 0) + records
+    return sums
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is None:
+        return
+    if isinstance(error, (UserCodeError, ConfigError, InputError, StopError)):
+        raise error
+    raise StopError(f"workers were lost again and again; the last one: {error}") from error

@@ -1,0 +1,93 @@
+"""The context of a task of a plain topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any
+
+from txtopo.api.context import TaskHook, TopologyContext
+from txtopo.api.state import MapState
+from txtopo.errors import StateAccessError, TopologyError
+from txtopo.plain.tasks.offload import Offloading
+from txtopo.topology.plain_plan import PlainComponent, PlainPlan
+
+
+class PlainTaskContext(TopologyContext):
+    """Where a task is in a plain topology.
+
+    Args:
+        plan: the plan.
+        component: the task's component.
+        task: the task's id.
+        config: what the component sees of the configuration.
+        hooks: takes the hooks that the component adds.
+        offloading: runs slow calls.
+        user_code: what the task's code runs in.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a task may ask for
+        self,
+        plan: PlainPlan,
+        component: PlainComponent,
+        task: int,
+        config: Mapping[str, Any],
+        hooks: list[TaskHook],
+        offloading: Offloading,
+        user_code: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.topology_id = plan.topology_id
+        self.this_component_id = component.id
+        self.this_task_index = component.tasks.index(task)
+        self._task = task
+        self._plan = plan
+        self._config = config
+        self._hooks = hooks
+        self._offloading = offloading
+        self._user_code = user_code
+
+    @property
+    def this_task_id(self) -> int:
+        """The id of this task, unique in the topology."""
+        return self._task
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Return the ids of a component's tasks, in order.
+
+        Raises:
+            TopologyError: there is no such component.
+        """
+        found = self._plan.by_id.get(component)
+        if found is None:
+            known = ", ".join(map(repr, self._plan.by_id))
+            raise TopologyError(
+                f"there is no component {component!r}; there are: {known}", component=self.this_component_id
+            )
+        return list(found.tasks)
+
+    def offload(self, call: Callable[[], Any], on_done: Callable[[Future[Any]], None]) -> None:
+        """Run a slow call in the thread of this task, and then ``on_done`` in the worker's."""
+
+        def on_done_here(done: Future[Any]) -> None:
+            with self._user_code():
+                on_done(done)
+
+        self._offloading.submit(self._task, call, on_done_here)
+
+    def add_task_hook(self, hook: TaskHook) -> None:
+        """Add a hook that watches this task."""
+        hook.prepare(self._config, self)
+        self._hooks.append(hook)
+
+    def state(self, name: str) -> MapState:
+        """Refuse: only transactional topologies have states.
+
+        Raises:
+            StateAccessError: always.
+        """
+        raise StateAccessError(
+            f"a plain topology has no states, so no {name!r}; write what you count by a sink of committers, or use a "
+            "transactional topology",
+            component=self.this_component_id,
+        )

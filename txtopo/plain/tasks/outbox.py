@@ -1,0 +1,105 @@
+"""The outbox of a worker: what its tasks have sent since the last flush, to tasks here and in other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+
+from txtopo.plain.tasks.weighing import tuples_bytes
+from txtopo.plain.transport.frames import Columns, Frame
+from txtopo.plain.trees.ids import acker_of
+from txtopo.plain.trees.tuples import TreeTuple
+
+
+class ColumnsByTask(dict[int, Columns]):
+    """The columns from one task and stream to each task of other workers; made when they are first written to.
+
+    Args:
+        outbox: what flushes them.
+        source: the number of the task and stream.
+    """
+
+    def __init__(self, outbox: Outbox, source: int) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self._source = source
+
+    def __missing__(self, task: int) -> Columns:
+        columns = self[task] = Columns(self._source, task)
+        self._outbox.columns.append(columns)
+        return columns
+
+
+class Outbox:
+    """What is sent, by kind. Collectors write to its parts: a call for each tuple would cost as much as the rest.
+
+    Args:
+        local: the queues of the tasks in this worker.
+        worker_of: the worker of each task.
+        acker_workers: the worker of each acker, by the acker's number.
+    """
+
+    def __init__(
+        self, local: Mapping[int, list[TreeTuple]], worker_of: Mapping[int, int], acker_workers: tuple[int, ...]
+    ) -> None:
+        self.local = local
+        self.columns: list[Columns] = []
+        """Those of all tasks and streams, also empty ones."""
+        self.acks: dict[int, int] = {}
+        """By root, the XOR of edge ids of its tuples that were acked here, and of those added."""
+        self.masks: dict[int, int] = {}
+        """By root of ``acks``, the bits of the workers that the added ones were sent to; without an entry: none."""
+        self.failed: list[int] = []
+        self.reset: list[int] = []
+        self.bit_of: dict[int, int] = {}
+        """By task of another worker, the bit of that worker's epoch."""
+        self._worker_of = worker_of
+        self._acker_workers = acker_workers
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be flushed to another worker or an acker."""
+        return not (self.acks or self.failed or self.reset or any(c.values for c in self.columns))
+
+    def memory_bytes(self) -> int:
+        """Return about how many bytes the tuples that wait for a flush take."""
+        return int(sum(tuples_bytes(columns.values) for columns in self.columns))
+
+    def drop(self, worker: int) -> None:
+        """Forget the tuples for the tasks of a worker."""
+        for columns in self.columns:
+            if self._worker_of[columns.task] == worker:
+                columns.take()
+
+    def take_frames(self) -> dict[int, Frame]:
+        """Return what was gathered, a frame for each worker, this one among them, and forget it."""
+        frames: dict[int, Frame] = {}
+        for columns in self.columns:
+            if columns.values:
+                frame = frames.setdefault(self._worker_of[columns.task], Frame())
+                frame.tuples.append(columns.take())
+        if self.acks:
+            self._take_acks(frames)
+        for roots, name in ((self.failed, "failed"), (self.reset, "reset")):
+            for root in roots:
+                getattr(frames.setdefault(self._acker_workers[acker_of(root)], Frame()), name).append(root)
+            roots.clear()
+        return frames
+
+    def _take_acks(self, frames: dict[int, Frame]) -> None:
+        acks, masks, workers = self.acks, self.masks, self._acker_workers
+        if len(set(workers)) == 1:
+            frame = frames.setdefault(workers[0], Frame())
+            frame.acks = (list(acks), list(acks.values()), list(map(masks.get, acks, repeat(0))))
+        else:
+            parts: dict[int, tuple[list[int], list[int], list[int]]] = {}
+            for root, value in acks.items():
+                acker = acker_of(root)
+                if acker not in parts:
+                    parts[acker] = frames.setdefault(workers[acker], Frame()).acks
+                roots, values, seen = parts[acker]
+                roots.append(root)
+                values.append(value)
+                seen.append(masks.get(root, 0))
+        acks.clear()
+        masks.clear()

@@ -1,0 +1,135 @@
+"""Frames: what one worker sends to another in one message, as bytes.
+
+Tuples travel as columns. Values of plain types are encoded by ``marshal``, which takes 60 ns a tuple where ``pickle``
+takes 143 (and 156 ns where ``pickle`` takes 177 to read it back); all others by ``pickle``. ``marshal`` silently
+makes bytes of whatever has a buffer, a numpy number for example, so values are looked at before, which takes 30 ns.
+
+Frames are read only from workers that have shown that they belong to the run: ``pickle`` runs what it is given.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import attrs
+
+from txtopo.api.tuples import TupleSource
+from txtopo.plain.transport import unpickling
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+
+_BY_MARSHAL = b"m"
+_BY_PICKLE = b"p"
+
+
+class Columns:
+    """Tuples from one task and stream to one task: their values, roots and edge ids.
+
+    Roots and edge ids are those of :class:`~txtopo.plain.trees.tuples.TreeTuple`.
+    """
+
+    __slots__ = ("edges", "roots", "source", "task", "values")
+
+    def __init__(self, source: int, task: int) -> None:
+        self.source = source
+        self.task = task
+        self.values: list[tuple[Any, ...]] = []
+        self.roots: list[Any] = []
+        self.edges: list[Any] = []
+
+    def take(self) -> Columns:
+        """Move the tuples to columns of their own, and return these."""
+        taken = Columns(self.source, self.task)
+        taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
+        self.values, self.roots, self.edges = [], [], []
+        return taken
+
+
+@attrs.define
+class Frame:
+    """What one worker has for another.
+
+    Args:
+        tuples: tuples; each task, source and their columns.
+        acks: roots, with the XOR of edge ids and the mask of each.
+        failed: roots of which a tuple failed.
+        reset: roots whose timeout begins anew.
+        known: the highest epoch that the sender knew of.
+    """
+
+    tuples: list[Columns] = attrs.field(factory=list)
+    acks: tuple[list[int], list[int], list[int]] = attrs.field(factory=lambda: ([], [], []))
+    failed: list[int] = attrs.field(factory=list)
+    reset: list[int] = attrs.field(factory=list)
+    known: int = -1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not (self.tuples or self.acks[0] or self.failed or self.reset)
+
+
+def encode(frame: Frame) -> bytes:
+    """Return a frame as bytes.
+
+    Raises:
+        TypeError: a value can be encoded by neither codec; ``pickle`` says which.
+    """
+    is_plain = True
+    for columns in frame.tuples:
+        if not _PLAIN.issuperset(map(type, chain.from_iterable(columns.values))):
+            is_plain = False
+            break
+    content = (
+        [(each.source, each.task, each.values, each.roots, each.edges) for each in frame.tuples],
+        frame.acks,
+        frame.failed,
+        frame.reset,
+        frame.known,
+    )
+    return _BY_MARSHAL + marshal.dumps(content) if is_plain else _BY_PICKLE + pickle.dumps(content, 5)
+
+
+def decode(data: bytes) -> Frame:
+    """Return the frame that :func:`encode` made bytes of.
+
+    Raises:
+        ValueError: the bytes are not a frame's.
+    """
+    loads = {_BY_MARSHAL: marshal.loads, _BY_PICKLE: pickle.loads}.get(data[:1])
+    if loads is None:
+        raise ValueError(f"a frame begins with {_BY_MARSHAL!r} or {_BY_PICKLE!r}, not with {data[:1]!r}")
+    try:
+        return _frame_of(*loads(memoryview(data)[1:]))
+    except Exception as error:
+        # pickle raises whatever it stumbles over, and a value whatever it does in __setstate__
+        raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
+
+
+def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known: int) -> Frame:
+    frame = Frame([], acks, failed, reset, known)
+    for source, task, values, roots, edges in tuples:
+        columns = Columns(source, task)
+        columns.values, columns.roots, columns.edges = values, roots, edges
+        frame.tuples.append(columns)
+    return frame
+
+
+def blamed(data: bytes, sources: Sequence[TupleSource]) -> Exception | None:
+    """Return the error of who emitted the value for which a frame can't be decoded; None if it is for something else.
+
+    Args:
+        data: the frame.
+        sources: where tuples come from, by their numbers.
+    """
+    if data[:1] != _BY_PICKLE:
+        return None
+    return unpickling.blamed(memoryview(data)[1:], _rows_of, sources)
+
+
+def _rows_of(content: Any) -> unpickling.Rows:
+    return ((source, values) for source, _task, values, _roots, _edges in content[0])

@@ -1,0 +1,105 @@
+"""A worker's channels to its peers: one to each that it sends to, one from each that it receives from.
+
+Connections are made, and the other side's handshake is waited for, in threads of their own: the loop never waits for
+a peer. It gets channels that are ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Callable
+
+import attrs
+
+from txtopo.plain.transport import handshake
+from txtopo.plain.transport.channel import Channel
+from txtopo.plain.transport.listener import Listener
+from txtopo.plain.transport.messages import Introduction, Peer, dump, load
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECS = 0.2
+
+
+@attrs.frozen
+class Incoming:
+    """A channel that another worker has opened to this one."""
+
+    introduction: Introduction
+    channel: Channel
+
+
+@attrs.frozen
+class Outgoing:
+    """A channel that this worker has opened to a peer."""
+
+    peer: Peer
+    channel: Channel
+
+
+class Meetings:
+    """Accepts connections of peers and makes connections to them, in threads.
+
+    Args:
+        host: where to listen.
+        secret: the run's.
+        wake: is called, in any thread, when there is something to take.
+    """
+
+    def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:
+        self._secret = secret
+        self._wake = wake
+        self._ready: queue.SimpleQueue[Incoming | Outgoing] = queue.SimpleQueue()
+        self._is_closed = threading.Event()
+        self._listener = Listener(host, secret)
+        self.address = self._listener.address
+        """Where peers reach this worker."""
+        self._listener.start(self._introduce)
+
+    def connect(self, peer: Peer, epoch: int) -> None:
+        """Begin to connect to a peer; the channel is ready some time later, or never if the peer has died meanwhile.
+
+        Args:
+            peer: the peer, with its address.
+            epoch: which this worker is.
+        """
+        thread = threading.Thread(target=self._connect, args=(peer, epoch), name="txtopo-connect", daemon=True)
+        thread.start()
+
+    def take(self) -> list[Incoming | Outgoing]:
+        """Return the channels that have become ready."""
+        taken = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                taken.append(self._ready.get_nowait())
+        return taken
+
+    def close(self) -> None:
+        """Stop listening, and trying."""
+        self._is_closed.set()
+        self._listener.close()
+
+    def _introduce(self, connection: socket.socket) -> None:
+        length = int.from_bytes(handshake.read_exactly(connection, 4), "big")
+        introduction = load(handshake.read_exactly(connection, length))
+        self._ready.put(Incoming(introduction, Channel(connection)))
+        self._wake()
+
+    def _connect(self, peer: Peer, epoch: int) -> None:
+        assert peer.address is not None, "a peer that has started"
+        while not self._is_closed.is_set():
+            try:
+                connection = handshake.connect(peer.address, self._secret)
+            except (OSError, handshake.HandshakeError) as error:
+                logger.debug("no connection to worker %d yet: %s", peer.worker, error)
+                self._is_closed.wait(_RETRY_SECS)
+                continue
+            channel = Channel(connection)
+            channel.send(dump(Introduction(epoch, peer.epoch)))
+            self._ready.put(Outgoing(peer, channel))
+            self._wake()
+            return

@@ -1,0 +1,380 @@
+"""Replays: runs a committed transaction again from the journal's metadata, and compares the results.
+
+The transactions of a group were written together, so a replay runs its group up to the transaction, in order, on each
+table as it was before the group. It writes nothing, takes no lead and fences nobody.
+
+1. It compares the tuples of the components in topological order. The first component that differs is at fault, because
+   the components above it have emitted the same tuples. If the journal has a checksum, checksums are compared. If it
+   has none (the tasks of the transaction were spread, or the encoding of its values depends on the process), numbers of
+   tuples are compared, and a second replay must emit the same tuples as the first.
+2. If all components have emitted the same tuples, it compares the transaction's rows in the table with the rows put
+   now.
+3. Components of the commit phase also depend on the earlier transactions of the group. If one of those has emitted
+   different tuples, this one cannot be judged, and the report names the other one.
+
+An opaque spout's metadata contains only where each partition ended. The replay continues from the metadata of the
+transaction before, and passes only the partitions that moved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import OpenedState, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.backend.replay_report import Comparison, ComponentComparison, Difference, ReplayReport, StateComparison
+from txtopo.errors import ConfigError, DivergenceError, FailedException
+from txtopo.topology.checks import OWN_PREFIX
+from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
+from txtopo.transactional.commit.phases import run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, Process
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner, Processing
+from txtopo.transactional.journal.journal import (
+    DEAD_LETTERS,
+    JournalEntry,
+    JournalPart,
+    JournalTransaction,
+    counting_entries,
+)
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.context import TaskContext
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
+from txtopo.transactional.tasks.state_handle import writes_noted
+
+TRIES_MAX = 10
+"""How often a replay is tried if it raises FailedException."""
+
+NO_BOUND = 1 << 60
+"""A limit for bytes in memory that is never reached, so nothing is spilled."""
+
+
+class PastState(Protocol):
+    """An earlier version of a state, read only."""
+
+    @property
+    def identity(self) -> str:
+        """An id that differs from that of any other table ever created at the same place."""
+
+    @property
+    def last_txid(self) -> int | None:
+        """The last txid of that version; None before the first write."""
+
+    def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
+        """Compare the rows of a transaction with the writes of a replay."""
+
+
+@attrs.frozen
+class _Group:
+    """The transactions of a group up to the replayed one, and the metadata before the group."""
+
+    entry: JournalEntry
+    transactions: tuple[JournalTransaction, ...]
+    previous_metadata: Any
+
+    @property
+    def transaction(self) -> JournalTransaction:
+        return self.transactions[-1]
+
+
+@attrs.frozen
+class _Run:
+    """One replay of a group up to a transaction."""
+
+    fingerprints: Mapping[int, Fingerprints]
+    """The components' fingerprints, by txid."""
+    metadata: Mapping[int, Any]
+    """The metadata that the emitters returned, by txid; None for a repeatable spout."""
+    writes: Mapping[str, Writes]
+    writers: Mapping[str, Sequence[str]]
+    """The components that have written each state in the last transaction."""
+
+
+class Replay:
+    """Replays transactions of one topology.
+
+    Args:
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each bolt's pickled object, by component id.
+        runner: runs jobs.
+        has_edge_tallies: whether to compare sent and received tuples.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        config: Mapping[str, Any],
+        prototypes: Mapping[str, bytes],
+        runner: JobRunner,
+        *,
+        has_edge_tallies: bool = True,
+    ) -> None:
+        self._plan = plan
+        self._task_factory = TaskFactory(plan, config, prototypes)
+        self._runner = runner
+        self._job_ids = itertools.count(1)
+        self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
+        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=plan.semantics.policy)
+        self._planner = JobPlanner(
+            plan,
+            limits,
+            slots=runner.slots,
+            layout="together",
+            staging_dir=self._staging.name,
+            received_bytes_max=NO_BOUND,
+            has_edge_tallies=has_edge_tallies,
+        )
+
+    def run(self, parts: Sequence[JournalPart], txid: int) -> ReplayReport:
+        """Replay a transaction and compare the results.
+
+        Args:
+            parts: the journal.
+            txid: the transaction.
+
+        Raises:
+            ConfigError: the transaction is not committed, not in the journal or was given up, or its states are in
+                memory.
+            DivergenceError: the topology, or a table, is not the one that committed the transaction.
+            StateAccessError: the table's version before the group no longer exists.
+            RuleError: a spout or bolt broke a rule during the replay.
+        """
+        group = self._group(parts, txid)
+        runs = [self._run_group(group)]
+        if self._needs_second_run(group.transaction, runs[0]):
+            runs.append(self._run_group(group))
+        earlier = [t for t in group.transactions[:-1] if not all(c.is_same for c in self._compare_components(t, runs))]
+        components = self._compare_components(group.transaction, runs)
+        states = self._compare_states(group, runs[0])
+        difference = self._difference(group, runs, components, states)
+        depends = difference is not None and not self._is_of_processing(difference.component)
+        if depends and earlier:
+            other = earlier[0].txid
+            difference = Difference(
+                f"transaction {other}, an earlier one of the same commit group, has emitted different tuples already, "
+                f"so this one cannot be judged; replay {other}"
+            )
+        entry, transaction = group.entry, group.transaction
+        epoch = TransactionAttempt(txid, transaction.attempt).epoch
+        return ReplayReport(txid, transaction.attempt, epoch, entry.first, entry.last, components, states, difference)
+
+    def close(self) -> None:
+        """Close the emitters of the replay."""
+        self._task_factory.close()
+
+    # Finding the group.
+
+    def _group(self, parts: Sequence[JournalPart], txid: int) -> _Group:
+        entries = counting_entries(parts, self._is_written)
+        metadata = {part.header.committed: part.header.metadata for part in parts}
+        metadata |= {t.txid: t.metadata for entry in entries for t in entry.transactions}
+        entry = next((entry for entry in entries if entry.first <= txid <= entry.last), None)
+        if entry is None:
+            known = f"it has {entries[0].first} to {entries[-1].last}" if entries else "it has no transactions"
+            raise ConfigError(f"the journal has no committed transaction {txid}; {known}")
+        transactions = tuple(t for t in entry.transactions if t.txid <= txid)
+        if transactions[-1].is_dead_letter:
+            raise ConfigError(
+                f"transaction {txid} was given up, so there are no results to compare; see its dead letter"
+            )
+        unknown = {name for t in transactions for name in t.fingerprints} - set(self._plan.by_id)
+        if unknown:
+            raise DivergenceError(
+                f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
+                "replay it with the topology that committed it"
+            )
+        self._check_states(parts, entry)
+        self._check_tables(parts)
+        return _Group(entry, transactions, metadata.get(entry.first - 1))
+
+    def _is_written(self, entry: JournalEntry) -> bool:
+        named = [name for name in entry.states if name in self._plan.states]
+        return all((self._as_of(name, entry.last).last_txid or 0) == entry.last for name in named)
+
+    def _check_states(self, parts: Sequence[JournalPart], entry: JournalEntry) -> None:
+        """Check that the topology had the same states at a group, and that their tables still hold it."""
+        header = next(p.header for p in reversed(parts) if any(each is entry for each in p.entries))
+        others = (header.states.keys() ^ self._plan.states.keys()) - {DEAD_LETTERS}
+        for name in sorted(name for name in others if not name.startswith(OWN_PREFIX)):
+            which, this = ("with", "does not have") if name in header.states else ("without", "has")
+            raise DivergenceError(
+                f"transaction {entry.last} was committed by a topology {which} state {name!r}, which this one {this}; "
+                "replay it with the topology that committed it"
+            )
+        for name, begun_after in parts[-1].header.begun_after.items():
+            if name in self._plan.states and entry.first <= begun_after:
+                raise DivergenceError(
+                    f"state {name!r} was begun empty after transaction {begun_after}, so its table has nothing to "
+                    f"compare transaction {entry.last} with; replay a later one"
+                )
+
+    def _check_tables(self, parts: Sequence[JournalPart]) -> None:
+        for name, known in parts[-1].header.tables.items():
+            if name in self._plan.states and self._as_of(name, NO_BOUND).identity != known.identity:
+                raise DivergenceError(f"the table of state {name!r} is not the one in the journal")
+
+    def _as_of(self, name: str, txid: int) -> Any:
+        past = call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
+        if past is None:
+            raise ConfigError(f"state {name!r} keeps no earlier versions to replay on; only a DeltaState does")
+        return past
+
+    # Running it.
+
+    def _run_group(self, group: _Group) -> _Run:
+        """Run a group up to its transaction; try again if it raises FailedException."""
+        for _ in range(TRIES_MAX):
+            try:
+                return self._try_group(group)
+            except FailedException as error:
+                failure = error
+        raise failure
+
+    def _try_group(self, group: _Group) -> _Run:
+        states: dict[str, OpenedState] = {name: self._as_of(name, group.entry.first - 1) for name in self._plan.states}
+        by_attempt = {TransactionAttempt(t.txid, t.attempt): t for t in group.transactions}
+        previous = [group.previous_metadata, *(t.metadata for t in group.transactions)]
+        processed: dict[int, Processing] = {}
+        writers: dict[str, list[str]] = {}
+
+        def load(attempt: TransactionAttempt) -> Any:
+            before = previous[attempt.txid - group.entry.first]
+            outcome = processed[attempt.txid] = self._process(by_attempt[attempt], before)
+            writers.clear()
+            return outcome.load()
+
+        def note(component: str, state: str) -> None:
+            if component not in writers.setdefault(state, []):
+                writers[state].append(component)
+
+        with writes_noted(note):
+            outcome = run_commit_phases(self._task_factory, states, list(by_attempt), load)
+        if outcome.failure is not None:
+            raise outcome.failure
+        return _Run(
+            {a.txid: joined([processed[a.txid].fingerprints, outcome.fingerprints[a]]) for a in by_attempt},
+            {txid: each.metadata for txid, each in processed.items()},
+            outcome.writes,
+            writers,
+        )
+
+    def _process(self, transaction: JournalTransaction, previous: Any) -> Processing:
+        attempt = TransactionAttempt(transaction.txid, transaction.attempt)
+        spout = self._plan.spout
+
+        def coordinator() -> Any:
+            context = TaskContext(self._plan, spout, 0, None)
+            return spout.component.coordinator(self._task_factory.configuration(spout), context)
+
+        with user_code(spout.id, attempt):
+            metadata = self._plan.semantics.metadata_to_replay(
+                coordinator, attempt.txid, previous, transaction.metadata
+            )
+        action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata),), previous)
+        job = self._planner.job(action, committed=0)
+        outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
+        if outcome.failure is not None:
+            raise outcome.failure
+        return outcome
+
+    # Comparing it.
+
+    def _compared(self) -> list[PlannedComponent]:
+        """Return the components whose tuples are counted: all but those of Spark SQL."""
+        return [c for c in self._plan.components if c.kind not in FRAMES and c.streams]
+
+    def _needs_second_run(self, transaction: JournalTransaction, run: _Run) -> bool:
+        own = run.fingerprints[transaction.txid]
+        return any(
+            _then(transaction, c.id).checksum is None or own.get(c.id, Fingerprint()).checksum is None
+            for c in self._compared()
+        )
+
+    def _compare_components(
+        self, transaction: JournalTransaction, runs: Sequence[_Run]
+    ) -> tuple[ComponentComparison, ...]:
+        comparisons = []
+        for component in self._compared():
+            then = _then(transaction, component.id)
+            now, *again = [run.fingerprints[transaction.txid].get(component.id, Fingerprint()) for run in runs]
+            comparison, is_same = Comparison.COUNT, then.tuples == now.tuples
+            if then.checksum is not None and now.checksum is not None:
+                comparison, is_same = Comparison.CHECKSUM, then == now
+            elif again and now.checksum is not None and again[0].checksum is not None:
+                comparison, is_same = Comparison.TWO_RUNS, is_same and now == again[0]
+            comparisons.append(ComponentComparison(component.id, then.tuples, now.tuples, comparison, is_same))
+        return tuple(comparisons)
+
+    def _compare_states(self, group: _Group, run: _Run) -> tuple[StateComparison, ...]:
+        comparisons = []
+        entry, txid = group.entry, group.transaction.txid
+        for name in self._plan.states:
+            writes = run.writes.get(name, {})
+            if not writes and name not in entry.states:
+                continue
+            _, removed = entry.states.get(name, (0, 0))
+            past: PastState = self._as_of(name, entry.last)
+            comparisons.append(past.compare(txid, writes, entry.last, may_be_removed=removed > 0))
+        return tuple(comparisons)
+
+    def _difference(
+        self,
+        group: _Group,
+        runs: Sequence[_Run],
+        components: Sequence[ComponentComparison],
+        states: Sequence[StateComparison],
+    ) -> Difference | None:
+        spout = self._plan.spout
+        txid = group.transaction.txid
+        moved = self._plan.semantics.moved_elsewhere(group.transaction.metadata, runs[0].metadata[txid])
+        first = next((each for each in components if not each.is_same), None)
+        if first is not None and first.component == spout.id:
+            return Difference(self._plan.semantics.emits_other_tuples(_counts(first)), spout.id)
+        if moved is not None:
+            return Difference(moved, spout.id)
+        if first is not None:
+            return Difference(self._of_bolt(first, components), first.component)
+        state = next((each for each in states if each.difference is not None), None)
+        if state is None:
+            return None
+        writers = runs[0].writers.get(state.state, ())
+        who = " or ".join(repr(name) for name in writers) or "a committer"
+        text = (
+            f"all components emit the same tuples, but {who} writes different values to state {state.state!r}: "
+            f"{state.difference}; it is not deterministic, or external data that it reads has changed"
+        )
+        return Difference(text, writers[0] if writers else None)
+
+    def _of_bolt(self, found: ComponentComparison, components: Sequence[ComponentComparison]) -> str:
+        above = [c.component for c in components if c.comparison is not Comparison.CHECKSUM and c.is_same]
+        order = [component.id for component in self._plan.components]
+        doubtful = [name for name in above if order.index(name) < order.index(found.component)]
+        caveat = (
+            f" (or {', '.join(map(repr, doubtful))} above it, whose tuples the journal only counts)" if doubtful else ""
+        )
+        if found.comparison is Comparison.TWO_RUNS and found.tuples_then == found.tuples_now:
+            return f"it is not deterministic: two replays emit different tuples for the same input{caveat}"
+        return f"it is not deterministic: it emits different tuples for the same input ({_counts(found)}){caveat}"
+
+    def _is_of_processing(self, component: str | None) -> bool:
+        return component is not None and self._plan.by_id[component].phase is Phase.PROCESSING
+
+
+def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
+    tuples, checksum = transaction.fingerprints.get(component, (0, 0))
+    return Fingerprint(tuples, checksum)
+
+
+def _counts(found: ComponentComparison) -> str:
+    if found.tuples_then == found.tuples_now:
+        return f"{found.tuples_then} tuples at the commit and now, but with different values or in another order"
+    return f"{found.tuples_then} tuples at the commit, {found.tuples_now} now"

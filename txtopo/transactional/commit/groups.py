@@ -1,0 +1,433 @@
+"""Commits a group: runs its commit phases, makes its writes, and marks it as committed in the coordinator state.
+
+1. The commit phases run in memory, one after another.
+2. If the group writes several states, each write is staged, so that recovery can finish them after a crash.
+3. The group is appended to the journal.
+4. The coordinator state records the group as in progress.
+5. Each state is written, in one atomic step per state.
+6. The coordinator state marks the group as committed and removes the record of step 4, in one step.
+
+Before step 5 nothing is visible and the group can be dropped. Once the first write is durable, the group will be
+finished, either here or by the recovery of the next leader. If the outcome of a write is unknown, the table shows
+whether it was made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar, assert_never
+
+import attrs
+
+from txtopo.api.capabilities import stages_writes
+from txtopo.api.copying import copied, copied_json
+from txtopo.api.reduction import PreparedWrites
+from txtopo.api.state import OpenedState, StagedWrite, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.backend.layer import Layer
+from txtopo.errors import (
+    ConfigError,
+    DivergenceError,
+    FailedException,
+    InternalError,
+    RuleError,
+    StateFailure,
+    StopError,
+    TxtopoError,
+)
+from txtopo.failpoints import durable_step
+from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
+from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
+from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
+from txtopo.transactional.recovery.recover import marks_after
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.failures import failed
+from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+logger = logging.getLogger("txtopo")
+
+WRITE_TRIES_MAX = 5
+"""How often a failed read or write of a table is tried before the run stops and leaves the rest to recovery."""
+
+WRITE_RETRY_SECS = 0.2
+"""The pause before the second try, doubled before each further one."""
+
+GroupWrites = Mapping[str, Writes]
+
+T = TypeVar("T")
+
+
+class Journal(Protocol):
+    """A journal of commit groups."""
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Append an entry; durable on return."""
+
+
+InputRanges = Callable[[Any, Any], Mapping[str, tuple[Any, Any]] | None]
+"""Takes a transaction's metadata and that of the one before; returns the input that the transaction took."""
+
+InputSkipped = Callable[[Any, Any], Mapping[str, Sequence[tuple[Any, Any]]]]
+"""Takes the same; returns the gaps in that input that the metadata tells of."""
+
+FingerprintsOf = Callable[[TransactionAttempt], Fingerprints]
+"""Returns the fingerprints of an attempt's components in the processing phase."""
+
+
+class GroupCommitter:
+    """Commits groups, one at a time.
+
+    Args:
+        task_factory: creates the bolts of the commit phase.
+        states: the opened states, by name.
+        coordinator_state: the coordinator state, which records groups.
+        committed: the committed mark at the start.
+        sleep: pauses for a number of seconds.
+        journal: the journal; None for no journal.
+        input_ranges: returns the input that a transaction took.
+        input_skipped: returns what of it the transaction skipped.
+        now_secs: returns the time in seconds.
+        dead_letters: the name of the state for dead letters; None if there is none.
+        run_phases: runs the commit phases.
+        on_write: called with a state's name and how long its write took, in seconds; None for nothing.
+    """
+
+    def __init__(  # noqa: PLR0913 - committing depends on that many parts
+        self,
+        task_factory: TaskFactory,
+        states: Mapping[str, OpenedState],
+        coordinator_state: CoordinatorState,
+        committed: CommittedMark,
+        *,
+        sleep: Callable[[float], None],
+        journal: Journal | None,
+        input_ranges: InputRanges,
+        input_skipped: InputSkipped,
+        now_secs: Callable[[], float],
+        dead_letters: str | None = None,
+        run_phases: RunCommitPhases = run_commit_phases,
+        on_write: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.step_secs: dict[str, float] = {}
+        """The total time of each step so far, in seconds."""
+        self.rows_put: dict[str, int] = {}
+        """The number of rows or keys put into each state so far."""
+        self._now_secs = now_secs
+        self._task_factory = task_factory
+        self._states = states
+        self._coordinator_state = coordinator_state
+        self._committed = committed
+        self._sleep = sleep
+        self._journal = journal
+        self._input_ranges = input_ranges
+        self._input_skipped = input_skipped
+        self._dead_letters = dead_letters
+        self._run_phases = run_phases
+        self._on_write = on_write
+        _check_staging({name: state for name, state in states.items() if name != dead_letters})
+
+    def commit(  # noqa: PLR0913, PLR0917 - as above
+        self,
+        group_id: int,
+        group: Sequence[AssignedAttempt],
+        load_carried: LoadCarried,
+        fingerprints_of: FingerprintsOf,
+        probe: ProgressProbe,
+        commit_phases: Callable[[], AbstractContextManager[object]],
+    ) -> list[Event]:
+        """Commit a group up to the first failure, and return the resulting events.
+
+        Args:
+            group_id: the group.
+            group: its attempts in txid order, with their metadata.
+            load_carried: returns the bolts carried over from an attempt's processing phase.
+            fingerprints_of: returns the fingerprints from an attempt's processing phase.
+            probe: reports the progress of the work.
+            commit_phases: creates the context of the commit phases, which ends before anything is written.
+        """
+        attempts = [assigned.attempt for assigned in group]
+        bolt_states = {name: state for name, state in self._states.items() if name != self._dead_letters}
+        outcome = self._run_commit_phases(bolt_states, attempts, load_carried, probe, commit_phases)
+        events: list[Event] = []
+        if outcome.finished:
+            done = group[: len(outcome.finished)]
+            fingerprints = {a: joined([fingerprints_of(a), outcome.fingerprints[a]]) for a in outcome.finished}
+            events += self._write_guarded(done, outcome.writes, fingerprints)
+        if not any(isinstance(event, (RuleBroken, Fenced)) for event in events):
+            events += _failure_events(outcome)
+        return [*events, GroupEnded(group_id)]
+
+    def _run_commit_phases(
+        self,
+        states: Mapping[str, OpenedState],
+        attempts: Sequence[TransactionAttempt],
+        load_carried: LoadCarried,
+        probe: ProgressProbe,
+        commit_phases: Callable[[], AbstractContextManager[object]],
+    ) -> GroupOutcome:
+        """Run the commit phases of a group; if a table can't be read, try again up to ``WRITE_TRIES_MAX`` times.
+
+        The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
+        transaction counts as failed. If some transactions finished before the failure, they are written first.
+
+        Raises:
+            StopError: the table could not be read in any try.
+        """
+        for pause_secs in _pauses():
+            try:
+                with self._timed("commit phases"), commit_phases():
+                    outcome = self._run_phases(self._task_factory, states, attempts, load_carried, probe)
+                failure = state_failure_below(outcome.failure)
+                if failure is None:
+                    return outcome
+                if outcome.finished:
+                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest returns and joins the next group
+            except StateFailure as error:
+                failure = error
+            if pause_secs is None:
+                raise StopError(
+                    f"a table could not be read in {WRITE_TRIES_MAX} tries; nothing of this transaction was written; "
+                    "start again when the table is readable",
+                    txid=attempts[0].txid,
+                    cause=str(failure),
+                ) from failure
+            logger.warning("a table cannot be read for transaction %d; trying again: %s", attempts[0].txid, failure)
+            self._sleep(pause_secs)
+        raise InternalError("the last try either succeeds or raises")
+
+    def take_late(self) -> TxtopoError | None:
+        """Return an error of a component that acted after its commit phase was over; None if there is no new one."""
+        return self._task_factory.take_late()
+
+    def write_dead_letter(self, action: DeadLetter) -> list[Event]:
+        """Write a dead letter at its place in the commit order, and return the resulting events."""
+        given_up = action.given_up
+        assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
+        state = self._states[self._dead_letters]
+        txid = given_up.attempt.txid
+        value = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), action.error)
+        writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        return [*self._write_guarded((given_up,), writes, None), GroupEnded(action.group_id)]
+
+    def _write_guarded(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> list[Event]:
+        events: list[Event] = []
+        try:
+            self._write(group, writes, fingerprints)
+            events.append(Committed(tuple(assigned.attempt for assigned in group)))
+            with self._timed("upkeep"):
+                for state in self._states.values():
+                    self._maintain(state)
+        except StopError as error:
+            if isinstance(error, DivergenceError):
+                error.message += f"; the coordinator state is at transaction {self._committed.txid}"
+            events.append(Fenced(error))
+        except TxtopoError as error:
+            events.append(RuleBroken(error))
+        return events
+
+    def _write(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> None:
+        first, last, metadata = group[0].attempt.txid, group[-1].attempt.txid, group[-1].metadata
+        staged: list[StagedWrite] = []
+        if len(writes) > 1:
+            with self._timed("staging"):
+                staged = [self._stage(self._states[name], last, values) for name, values in writes.items()]
+        if self._journal is not None:
+            entry = self._entry(group, writes, fingerprints)
+            with self._timed("journal"), durable_step("group.journal"):
+                self._journal.enter(entry)
+        if writes:
+            with self._timed("ledger"), durable_step("group.begin"):
+                mark = GroupMark(first, last, tuple(writes), tuple(staged), metadata, tuple(self._states))
+                self._coordinator_state.begin_group(mark)
+            with self._timed("table writes"):
+                self._write_states(last, writes, bool(staged))
+        marks = marks_after(self._committed, self._states, set(writes), last)
+        committed = CommittedMark(last, metadata, marks)
+        with self._timed("ledger"), durable_step("group.commit"):
+            self._coordinator_state.commit(committed, first)
+        self._committed = committed
+        for name, values in writes.items():
+            self.rows_put[name] = self.rows_put.get(name, 0) + _put_and_removed(values)[0]
+        if staged:
+            with durable_step("group.clear"):
+                for name in writes:
+                    state = self._states[name]
+                    assert stages_writes(state), "the state has staged its write"
+                    state.discard_staged()
+
+    def _timed(self, step: str) -> _Timed:
+        return _Timed(self.step_secs, step, self._now_secs)
+
+    def _stage(self, state: OpenedState, txid: int, values: Writes) -> StagedWrite:
+        assert stages_writes(state), "checked when the run began"
+        return self._persist(txid, "group.stage", lambda: state.stage(txid, values))
+
+    def _entry(
+        self,
+        group: Sequence[AssignedAttempt],
+        writes: GroupWrites,
+        fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
+    ) -> JournalEntry:
+        transactions = []
+        previous = self._committed.metadata
+        for assigned in group:
+            own = {} if fingerprints is None else fingerprints[assigned.attempt]
+            with user_code(self._task_factory.plan.spout.id, assigned.attempt):
+                given = copied_json(assigned.metadata), copied_json(previous)
+                ranges, skipped = self._input_ranges(*given), self._input_skipped(*given)
+                gaps = _gaps(skipped or {}, own.get(self._task_factory.plan.spout.id))
+                json.dumps((ranges, gaps))  # fails inside user_code() if the spout returns something that is not JSON
+            transactions.append(
+                JournalTransaction(
+                    txid=assigned.attempt.txid,
+                    attempt=assigned.attempt.attempt,
+                    metadata=assigned.metadata,
+                    fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
+                    ranges=copied(ranges),
+                    is_dead_letter=fingerprints is None,
+                    skipped=gaps,
+                )
+            )
+            previous = assigned.metadata
+        states = {name: _put_and_removed(values) for name, values in writes.items()}
+        return JournalEntry(states, tuple(transactions))
+
+    def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
+        for name, values in writes.items():
+            began = self._now_secs()
+            try:
+                self._persist(txid, "table.write", functools.partial(self._states[name].write, txid, values))
+            except RuleError:
+                if not is_staged:  # a single state, which refuses a value before it writes anything
+                    self._coordinator_state.drop_group()
+                raise
+            if self._on_write is not None:
+                self._on_write(name, self._now_secs() - began)
+
+    def _persist(self, txid: int, step: str, write: Callable[[], T]) -> T:
+        """Stage or write one state, and try again after a failure.
+
+        Trying again is safe if the failed write was made but its answer was lost: ``write`` does nothing if the table
+        has the transaction already.
+        """
+        for pause_secs in _pauses():
+            try:
+                with durable_step(step):
+                    return write()
+            except FailedException as error:
+                if pause_secs is None:
+                    raise StopError(
+                        f"a table could not be written in {WRITE_TRIES_MAX} tries; start again when it is writable, "
+                        "and recovery will finish the group",
+                        txid=txid,
+                        cause=str(error),
+                    ) from error
+                logger.warning("a write of transaction %d failed; trying again: %s", txid, error)
+                self._sleep(pause_secs)
+        raise InternalError("the last try either succeeds or raises")
+
+    def _maintain(self, state: OpenedState) -> None:
+        try:
+            with durable_step("table.maintain"):
+                state.maintain()
+        except FailedException as error:
+            logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
+
+
+class _Timed:
+    """Adds up the time spent in its context. A class and not a generator, because groups enter it for every step."""
+
+    __slots__ = ("_now_secs", "_started", "_step", "_step_secs")
+
+    def __init__(self, step_secs: dict[str, float], step: str, now_secs: Callable[[], float]) -> None:
+        self._step_secs = step_secs
+        self._step = step
+        self._now_secs = now_secs
+
+    def __enter__(self) -> None:
+        self._started = self._now_secs()
+
+    def __exit__(self, *error: object) -> None:
+        step, step_secs = self._step, self._step_secs
+        step_secs[step] = step_secs.get(step, 0.0) + self._now_secs() - self._started
+
+
+def _pauses() -> Iterator[float | None]:
+    """Yield the pause after each try, in seconds, and None after the last one."""
+    for tries in range(WRITE_TRIES_MAX - 1):
+        yield WRITE_RETRY_SECS * 2**tries
+    yield None
+
+
+def state_failure_below(error: BaseException | None) -> StateFailure | None:
+    """Return the StateFailure that an error is or was raised from, perhaps by user code; None if there is none."""
+    while error is not None:
+        if isinstance(error, StateFailure):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _check_staging(states: Mapping[str, OpenedState]) -> None:
+    """Refuse several states unless all can stage: recovery could not finish a crash between two writes."""
+    unable = [name for name, state in states.items() if not stages_writes(state)]
+    if unable and len(states) > 1:
+        raise ConfigError(
+            f"state {unable[0]!r} can't stage writes, so it must be the only state of its topology; implement stage(), "
+            "write_staged() and discard_staged() in it"
+        )
+
+
+def _gaps(
+    planned: Mapping[str, Sequence[tuple[Any, Any]]], emitted: Fingerprint | None
+) -> dict[str, tuple[tuple[Any, Any], ...]]:
+    """Return the gaps in a transaction's input, by partition: those in its metadata, and those that emitters met."""
+    gaps = {name: tuple((start, end) for start, end in spans) for name, spans in planned.items() if spans}
+    for name, start, end in () if emitted is None else emitted.skipped:
+        gaps[name] = (*gaps.get(name, ()), (start, end))
+    return gaps
+
+
+def _put_and_removed(values: Writes) -> tuple[int, int]:
+    """Return the number of keys or rows that a write puts, and the number that it removes."""
+    match values:
+        case PreparedWrites():
+            return values.rows_put, values.rows_removed
+        case Layer():
+            return values.put_count, values.removed
+        case Mapping():
+            removed = sum(value is None for value in values.values())
+            return len(values) - removed, removed
+        case _:
+            assert_never(values)
+
+
+def _failure_events(outcome: GroupOutcome) -> list[Event]:
+    if outcome.failed is None:
+        return []
+    match outcome.failure:
+        case FailedException() as failure:
+            return [failed(outcome.failed, failure)]
+        case StopError() as error:
+            return [Fenced(error)]
+        case error:
+            assert error is not None, "a failed attempt has a failure"
+            return [RuleBroken(error, outcome.failed)]

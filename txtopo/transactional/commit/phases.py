@@ -1,0 +1,141 @@
+"""Runs the commit phases of a group: one transaction after another, strictly in txid order.
+
+A commit phase calls ``finish_batch`` of the committers and the bolts below them, component by component in topological
+order. A later transaction of the group sees the values that an earlier one has put. If a transaction fails, it and the
+later ones leave the group; the earlier ones are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.state import OpenedState, Writes
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import TupleTreeFailure, TxtopoError
+from txtopo.topology.output import ended
+from txtopo.topology.plan import Phase
+from txtopo.transactional.commit.copying_view import seen_by_bolts
+from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.fingerprint import Fingerprints
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
+"""Returns the bolts carried over from an attempt's processing phase."""
+
+RunCommitPhases = Callable[
+    [TaskFactory, Mapping[str, OpenedState], Sequence[TransactionAttempt], LoadCarried, ProgressProbe], "GroupOutcome"
+]
+"""Runs the commit phases of a group, as :func:`run_commit_phases` does."""
+
+
+@attrs.frozen
+class GroupOutcome:
+    """The result of the commit phases of a group."""
+
+    finished: tuple[TransactionAttempt, ...]
+    """The attempts whose commit phases ran to their end, in order."""
+    writes: Mapping[str, Writes]
+    """Their writes, by state."""
+    failed: TransactionAttempt | None = None
+    """The attempt that failed, if any; the attempts after it did not run."""
+    failure: TxtopoError | None = None
+    fingerprints: Mapping[TransactionAttempt, Fingerprints] = attrs.field(factory=dict)
+    """The fingerprints of the finished attempts' components in the commit phase."""
+
+
+def run_commit_phases(
+    task_factory: TaskFactory,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    probe: ProgressProbe | None = None,
+) -> GroupOutcome:
+    """Run the commit phases of a group in order, until one fails. Writes nothing.
+
+    Args:
+        task_factory: creates the bolts.
+        states: the opened states, by name.
+        attempts: the group, in txid order.
+        load_carried: returns the bolts carried over from an attempt's processing phase.
+        probe: reports the progress of the work.
+    """
+    probe = probe or ProgressProbe()
+    with probe.current():
+        outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
+        if outcome is None:
+            outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
+    assert outcome is not None, "key by key, nothing has to be folded"
+    return outcome
+
+
+def _run_group(  # noqa: PLR0913 - the same parameters and a mode
+    task_factory: TaskFactory,
+    states: Mapping[str, OpenedState],
+    attempts: Sequence[TransactionAttempt],
+    load_carried: LoadCarried,
+    probe: ProgressProbe,
+    *,
+    by_key: bool,
+) -> GroupOutcome | None:
+    """Run the commit phases; return None if a state can't fold the group's rows, so they must be put key by key."""
+    group = {name: GroupState(opened, by_key=by_key) for name, opened in states.items()}
+    finished: list[TransactionAttempt] = []
+    fingerprints: dict[TransactionAttempt, Fingerprints] = {}
+    failed, failure = None, None
+    for attempt in attempts:
+        try:
+            fingerprints[attempt] = _run_commit_phase(task_factory, group, attempt, load_carried(attempt), probe)
+        except TxtopoError as error:
+            failed, failure = attempt, error
+            break
+        finished.append(attempt)
+    writes: dict[str, Writes] = {}
+    for name, state in group.items():
+        written = state.writes()
+        if written is None:
+            return None
+        if written:
+            writes[name] = written
+    return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
+
+
+def _run_commit_phase(
+    task_factory: TaskFactory,
+    group: Mapping[str, GroupState],
+    attempt: TransactionAttempt,
+    carried: Sequence[CarriedBolt],
+    probe: ProgressProbe,
+) -> Fingerprints:
+    views = {name: state.begin(attempt.txid) for name, state in group.items()}
+    run = BatchRun(
+        task_factory,
+        attempt,
+        views={name: seen_by_bolts(view) for name, view in views.items()},
+        carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
+        probe=probe,
+    )
+    try:
+        for component in task_factory.plan.of_phase(Phase.COMMIT):
+            run.finish(component)
+            with user_code(component.id, attempt):
+                for view in views.values():
+                    view.check()
+        for edge, tally in run.tallies.items():
+            if not tally.is_settled:
+                name = task_factory.plan.edges[edge].target
+                raise TupleTreeFailure(f"{name!r} did not receive exactly the tuples that were sent", txid=attempt.txid)
+    except TxtopoError:
+        for view in views.values():
+            view.discard()
+        raise
+    finally:
+        run.close()
+        ended(attempt)
+    for view in views.values():
+        view.finish()
+    return run.tracer.fingerprints()

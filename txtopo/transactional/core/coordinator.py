@@ -1,0 +1,714 @@
+"""The coordinator: events in, actions out, through one method. This is its theory of operation.
+
+Overview
+========
+A stream is cut into transactions 1, 2, 3 and so on. Their processing phases overlap; their commit phases run strictly
+in order. The coordinator decides which transactions begin, which are processed together, which commit together, which
+are replayed, and when to stop. It decides nothing else, and it has no effects: it takes events through ``handle`` and
+returns a list of actions. The run loop carries them out and answers with more events. The coordinator has no clock
+(``Ticked`` carries the time), no threads and no randomness, so the same events give the same actions, and a simulator
+can run 100,000 schedules of crashes against this very class.
+
+Every event is handled in two steps. ``_take_in`` applies it: it moves transactions by the table in ``transitions`` and
+decides nothing. Then ``_advance`` looks at the resulting state and does everything that is possible now: stop, commit
+a group, ask the spout, start jobs. What is possible depends on the state alone, not on the events that led to it, so
+no combination of events can be forgotten. Commits come first because they free the window.
+
+The window
+==========
+The window holds the transactions that are begun and not yet committed: consecutive, without a gap, at most
+``limits.window``. It bounds everything else: attempts in flight, metadata in memory, results that wait for their turn.
+A transaction enters when the spout's coordinator has begun it and leaves when it is committed. The spout's coordinator
+is asked for several transactions at once, but for one request at a time, because each transaction's metadata continues
+from the one before.
+
+The metadata of a repeatable spout is durable before any of its tuples is emitted: ``SaveMetadata`` precedes the
+``Process`` that needs it, and the run loop does actions in order. A crash between the two leaves a transaction that is
+begun but was never processed; the next coordinator finds its metadata and uses it for the same transaction.
+
+Jobs
+====
+A job has a fixed cost, so one job processes several consecutive transactions that are ready. No transaction waits for
+a job to fill up: a single ready one makes a job of one. The job sizer sets the maximum. Each attempt is answered
+individually (``Processed``, ``Failed``); an attempt without an answer when its job ends has failed.
+
+When a whole job is lost, it is unknown which transaction is to blame, so each of them runs alone next time: a
+transaction that kills its executor then loses only its own job, and the failure counts as its own. Several losses in a
+row, with a growing pause between them, stop the run: then the fault is Spark's and not a transaction's.
+
+Commit groups
+=============
+As soon as the lowest uncommitted transaction is processed, it commits together with the processed ones that directly
+follow it: group commit, as in databases. One group is in flight. Its commit phases run one after another in txid order,
+then its Delta writes are made together. If one fails, those before it commit, it is replayed, and those after it
+*return*: they remain processed, with the same attempt, and join a later group.
+
+1. Transactions 4, 5 and 6 are processed and commit as group 2.
+2. The commit phase of 5 raises FailedException. The run loop writes 4, answers ``Committed(4)``, ``Failed(5)``, and
+   then ``GroupEnded(2)``.
+3. 4 leaves the window. 5 is ready again. 6, whose turn did not come, is still processed.
+4. 5 is processed again, and group 3 holds 5 and 6: the work of 6 was not lost.
+
+Attempts and late answers
+=========================
+Each try at a transaction is an attempt with its own number, which only rises, even across crashes, because its high
+bits are the epoch. One attempt of a transaction is live, and only its answers count. (Storm drops the live attempt when
+an older one fails late; txtopo does not.)
+
+1. Attempt 7:1 is processing when its timeout passes. It fails, and 7:2 starts in a new job.
+2. The executor of 7:1 resumes and reports that 7:1 has failed, or was processed.
+3. 7:1 is not the live attempt of 7, so nothing changes; 7:2 continues.
+
+``Committed`` must never be late: a durable write can't be taken back. So if an attempt is committed that is not live or
+not next in order, that is a bug of txtopo and stops the run.
+
+Replays of repeatable and of opaque spouts
+==========================================
+A *repeatable* spout emits the same batch for the same metadata. If transaction N fails, only N is replayed. Results of
+later transactions remain valid, because they do not depend on how often N was tried.
+
+An *opaque* spout emits each transaction from where the one before ended, and may emit different tuples each time. The
+end of N is known only after N was emitted. Four rules follow:
+
+- One job is in flight, and the spout is not asked for new transactions while one of those before them is not yet
+  processed. Metadata comes with ``Processed``, not before.
+- The failure of N rolls back N and all later ones: they leave the window, and their txids are begun again. Attempt
+  numbers continue, which is why ``Tries`` outlives its transaction.
+- A job whose transactions were rolled back is useless. It is cancelled once no attempt in it is live.
+- The spout may answer after the transaction that its answer continues from was rolled back:
+
+  1. Transaction 3 is processed, and the spout is asked for 4.
+  2. The commit phase of 3 fails: 3 leaves the window.
+  3. The spout answers with a 4 that begins where the former 3 ended. The next 3 may end elsewhere, so this answer is
+     stale: it is dropped, and the spout is asked again.
+
+Giving up
+=========
+By default, a transaction is tried without limit. With a limit, a transaction that has failed that often by its own
+fault is *dead*. It waits until the transactions before it are committed. Then, depending on the policy, the run stops
+(WAIT), or its dead letter is written at its place in the commit order (SKIP) and the window moves on. A dead letter
+that can't be written is tried again; that is no further failure of the transaction. An opaque transaction that failed
+before its end was known can't be skipped.
+
+Timeouts
+========
+Each live attempt has a deadline, which progress renews. The effect of a missed deadline depends on the status:
+
+- *Processing*: the whole job is cancelled and all of its attempts fail, since a job can only be cancelled as a whole.
+  If the work was still running, no harm is done: its answers are late and its results are dropped.
+- *Processed*: no work is running that could be cancelled, so the deadline has no effect.
+- *Committing*: the attempt can't be cancelled and replayed, because user code may still be running and write later.
+  ``AbandonCommit`` makes the run loop stop the run if commit phases are still running; if Delta writes are running, it
+  waits, because those end or raise. Progress of one transaction renews the whole group, because the others wait for it.
+
+Activation
+==========
+While it is deactivated, the spout is not asked for transactions. Those that have begun, or begin by an answer that was
+asked for before, are processed, committed and replayed as always, so the window empties. Only the transactions of an
+opaque spout that are rolled back meanwhile have to begin again, and wait.
+
+Recovery and stop
+=================
+``Recovered`` is the first event: the epoch, the last committed transaction, and the transactions that are begun. The
+results of an earlier coordinator's processing phases are gone, so each of these starts a new attempt in the new epoch.
+
+A stop is recorded first and takes effect when no group is in flight: the group in flight is committed, and nothing new
+begins. An error takes precedence over a plain stop, and the first error wins. ``Fenced`` does not wait for the group: a
+coordinator that has lost the lead must stop at once, and the group now belongs to its successor. After ``Stop`` every
+event is ignored, so late answers of threads do no harm.
+
+1. Group 9 is being written when another coordinator takes the lead.
+2. The next write of group 9 is refused. The run loop passes ``Fenced``, perhaps with other events after it.
+3. The events after ``Fenced`` are ignored, the run stops, and the successor finishes group 9 or drops it.
+
+Stories
+=======
+``story(txid)`` returns the history of a transaction. No decision depends on it. The module ``story`` explains why it
+costs nothing on the hot path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, assert_never
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import InternalError, JobFailure, PoisonTransaction
+from txtopo.transactional.core.actions import (
+    AbandonCommit,
+    Action,
+    AssignedAttempt,
+    CancelJob,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.transactional.core.choosing import choose_group, choose_job, window_end
+from txtopo.transactional.core.events import (
+    Activated,
+    Committed,
+    Deactivated,
+    Event,
+    Failed,
+    Fenced,
+    GroupEnded,
+    JobEnded,
+    JobLost,
+    MetadataCreated,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    SourceStatus,
+    StopRequested,
+    Ticked,
+)
+from txtopo.transactional.core.job_sizer import JobSizer
+from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.story import Happening, Story, StoryEntry, shortened
+from txtopo.transactional.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
+from txtopo.transactional.core.transitions import LIVE, Status, Trigger
+
+STORIES_KEPT = 256
+"""The number of committed transactions whose stories are kept."""
+
+
+@attrs.frozen
+class _CommittedGroup:
+    """The common part of the stories of a group's transactions."""
+
+    group: GroupMoment
+    at_ms: int
+
+
+class Coordinator:
+    """Holds the state of one topology's transactions and makes every decision about them.
+
+    Args:
+        limits: the coordinator's bounds.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.committed = 0
+        self._committed_metadata: Any = None
+        self._job_sizer = JobSizer.at_start(limits)
+        self._epoch = 0
+        self._now_ms = 0
+        self._window: dict[int, Transaction] = {}
+        self._tries: dict[int, Tries] = {}
+        self._jobs: dict[int, tuple[int, ...]] = {}
+        self._abandoned: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._next_job_id = 1
+        self._first_warm_job_id: int | None = None
+        self._group: int | None = None
+        self._group_began_ms = 0
+        self._next_group_id = 1
+        self._is_active = True
+        self._source = SourceStatus.READY
+        self._source_asked = False
+        self._source_answer_is_stale = False
+        self._source_poll_at_ms = 0
+        self._lost_jobs = 0
+        self._stopping: Stop | None = None
+        self._stopped = False
+        self._failures: list[FailedAttempt] = []
+        self._recent: deque[tuple[Transaction, TransactionAttempt, int | None, _CommittedGroup]] = deque(
+            maxlen=STORIES_KEPT
+        )
+
+    # Interface.
+
+    def handle(self, *events: Event) -> list[Action]:
+        """Apply one or several events, and return the actions to carry out, in order.
+
+        Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
+        group.
+        """
+        if self._stopped:
+            return []
+        actions: list[Action] = []
+        self._failures = []
+        for event in events:
+            self._take_in(event, actions)
+            if isinstance(event, Fenced):
+                break  # the events after it are ignored, as if they had arrived after Stop
+        self._advance(actions)
+        return actions
+
+    @property
+    def window(self) -> Mapping[int, Transaction]:
+        """The begun, uncommitted transactions by txid, for checks and displays; do not change them."""
+        return MappingProxyType(self._window)
+
+    @property
+    def jobs(self) -> Mapping[int, tuple[int, ...]]:
+        """The txids of each job in flight, by job id."""
+        return MappingProxyType(self._jobs)
+
+    @property
+    def failures(self) -> tuple[FailedAttempt, ...]:
+        """The attempts that failed in the last call of :meth:`handle`, for logs and displays."""
+        return tuple(self._failures)
+
+    def story(self, txid: int) -> Story:
+        """Return the history of a transaction in this run; without entries if nothing is known about it.
+
+        The coordinator keeps the histories of transactions in the window, of rolled-back ones, and of the last
+        ``STORIES_KEPT`` committed ones. A call walks through the committed ones: use it for errors and displays only.
+        """
+        tries = self._tries.get(txid)
+        moments: list[StoryEntry] = []
+        transaction = self._window.get(txid)
+        if transaction is not None:
+            tries = transaction.tries
+            moments = transaction.moments(
+                reached=transaction.status,
+                attempt=transaction.attempt,
+                job_id=transaction.job_id,
+                group=self._group_moment,
+                saves_metadata=self.limits.spout.repeats,
+            )
+        else:
+            for done, attempt, job_id, ended in self._recent:
+                if done.txid == txid:
+                    tries = done.tries
+                    was_given_up = job_id is None  # a dead letter is in no job
+                    reached = Status.WRITING_DEAD_LETTER if was_given_up else Status.COMMITTING
+                    moments = done.moments(
+                        reached=reached,
+                        attempt=attempt,
+                        job_id=job_id,
+                        group=ended.group,
+                        saves_metadata=self.limits.spout.repeats,
+                    )
+                    moments.append(StoryEntry(ended.at_ms, Happening.COMMITTED, None if was_given_up else attempt))
+        log = None if tries is None else tries.log
+        if log is None:
+            return Story(txid, tuple(moments))
+        return Story(txid, (*log.entries, *moments), log.left_out)
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last ``Ticked``; stories use this clock."""
+        return self._now_ms
+
+    @property
+    def transaction_us(self) -> int | None:
+        """A transaction's share of a job's time in microseconds, for the topology's next run; None if unknown."""
+        return self._job_sizer.transaction_us
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit group, or a dead letter, is in flight."""
+        return self._group is not None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether ``Stop`` was returned."""
+        return self._stopped
+
+    # Applying events.
+
+    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - one case per event
+        match event:
+            case Recovered():
+                self._recover(event)
+            case MetadataCreated():
+                self._begin(event, actions)
+            case Progressed():
+                self._progressed(event)
+            case Processed():
+                self._processed(event)
+            case Failed():
+                self._failed(event)
+            case JobEnded():
+                self._learn_job_size(event)
+                self._end_job(event.job_id, "its job ended without an answer for it")
+            case JobLost():
+                self._lose_job(event)
+            case Committed():
+                self._commit(event, actions)
+            case GroupEnded():
+                self._end_group(event)
+            case Ticked():
+                self._now_ms = max(self._now_ms, event.now_ms)
+                self._expire(actions)
+            case Deactivated():
+                self._is_active = False
+            case Activated():
+                self._is_active = True
+            case StopRequested():
+                self._stop(Stop(StopReason.REQUESTED))
+            case RuleBroken():
+                self._break_rule(event)
+            case Fenced():
+                self._group = None  # do not wait for its end: it belongs to the successor
+                self._stop(Stop(StopReason.FAILED, event.error))
+            case _:
+                assert_never(event)
+
+    def _recover(self, event: Recovered) -> None:
+        assert self._epoch == 0, "a coordinator recovers once"
+        assert event.epoch > 0, "an epoch is counted from 1"
+        self._epoch = event.epoch
+        self._now_ms = event.now_ms
+        self.committed = event.committed
+        self._job_sizer = JobSizer.at_start(self.limits, event.transaction_us)
+        self._committed_metadata = event.committed_metadata
+        for expected, begun in enumerate(event.begun, event.committed + 1):
+            if begun.txid != expected:
+                raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
+            transaction = Transaction(begun.txid, begun.metadata, self._tries_of(begun.txid), begun_ms=event.now_ms)
+            transaction.log(StoryEntry(event.now_ms, Happening.RECOVERED))
+            self._window[begun.txid] = transaction
+
+    def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
+        self._source_asked = False
+        if self._source_answer_is_stale:  # it continues from a transaction that was rolled back in the meantime
+            self._source_answer_is_stale = False
+            event = MetadataCreated((), SourceStatus.READY)
+        self._source = event.source
+        self._source_poll_at_ms = self._now_ms + self.limits.source_poll_ms
+        for transaction in event.begun:
+            if transaction.txid != self._last_begun + 1:
+                raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
+            tries = self._tries_of(transaction.txid)
+            self._window[transaction.txid] = Transaction(
+                transaction.txid, transaction.metadata, tries, begun_ms=self._now_ms
+            )
+        if event.begun and self.limits.spout.repeats:
+            actions.append(SaveMetadata(event.begun))
+
+    def _progressed(self, event: Progressed) -> None:
+        live = self._live(event.attempts)
+        if any(transaction.status is Status.COMMITTING for transaction in live):
+            live += self._committing()  # commit phases run one after another, so the others wait for this one
+        for transaction in live:
+            self._renew(transaction)
+
+    def _processed(self, event: Processed) -> None:
+        transaction = self._window.get(event.attempt.txid)
+        if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
+            return
+        transaction.move(Trigger.PROCESSED)
+        transaction.processed_ms = self._now_ms
+        transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
+        self._lost_jobs = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
+
+    def _failed(self, event: Failed) -> None:
+        for transaction in self._live([event.attempt]):
+            if transaction.status is Status.WRITING_DEAD_LETTER:
+                # Writing the dead letter failed; that is no further failure of the transaction.
+                self._note(transaction, Happening.FAILED, event.error)
+                transaction.move(Trigger.FAIL)
+                continue
+            transaction.tries.failures += 1
+            was_processed = transaction.status is not Status.PROCESSING
+            if event.metadata is not None:
+                transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
+            was_emitted = was_processed or event.metadata is not None
+            self._fail(
+                transaction,
+                event.error,
+                was_emitted=was_emitted,
+                is_logged=event.is_logged,
+                component=event.component,
+            )
+
+    def _break_rule(self, event: RuleBroken) -> None:
+        """Stop the run; end the attempt with the reason, which the end of its job would not know."""
+        self._stop(Stop(StopReason.FAILED, event.error))
+        for transaction in self._live(() if event.attempt is None else [event.attempt]):
+            component = getattr(event.error, "component", None)
+            self._note(transaction, Happening.FAILED, str(event.error), component)
+            transaction.move(Trigger.FAIL)
+
+    def _fail(
+        self,
+        transaction: Transaction,
+        error: str,
+        *,
+        was_emitted: bool = False,
+        is_logged: bool = False,
+        component: str | None = None,
+    ) -> None:
+        transaction.tries.error = error
+        transaction.tries.failed_attempts += 1
+        assert transaction.attempt is not None, "only live attempts fail"
+        if self._stopping is None or self._stopping.error is None:  # a run that stops for an error reports only that
+            times = transaction.tries.failed_attempts
+            self._failures.append(FailedAttempt(transaction.attempt, error, times, is_logged))
+        self._note(transaction, Happening.FAILED, error, component)
+        transaction.move(Trigger.FAIL)
+        gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
+        can_skip = self.limits.spout.can_skip(was_emitted=was_emitted)
+        if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
+            self._note(transaction, Happening.GIVEN_UP)
+            transaction.move(Trigger.GIVE_UP)
+        elif gives_up:
+            self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
+        is_given_up = transaction.status is Status.DEAD
+        first = self.limits.spout.roll_back_from(transaction.txid, is_given_up=is_given_up)
+        if first is not None:
+            self._roll_back(first, transaction.txid)
+
+    def _roll_back(self, first_txid: int, failed_txid: int) -> None:
+        for txid in [txid for txid in self._window if txid >= first_txid]:
+            transaction = self._window.pop(txid)
+            if txid != failed_txid:
+                self._note(transaction, Happening.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
+            if transaction.job_id in self._jobs and transaction.status is Status.PROCESSING:
+                self._abandoned.add(transaction.job_id)
+        self._source_answer_is_stale = self._source_asked
+        if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
+            self._source = SourceStatus.READY
+
+    def _lose_job(self, event: JobLost) -> None:
+        is_in_flight = event.job_id in self._jobs and event.job_id not in self._cancelled
+        if is_in_flight and not self._is_to_blame(self._jobs[event.job_id]):
+            self._lost_jobs += 1
+        self._end_job(event.job_id, event.error)
+        if self._lost_jobs > self.limits.job_failures_max:
+            message = f"Spark lost {self._lost_jobs} jobs in a row; fix the cause below, then start again"
+            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=event.error)))
+
+    def _is_to_blame(self, held: tuple[int, ...]) -> bool:
+        """Return whether a lost job is one transaction's fault: it was alone in it, and has failed before.
+
+        With bounded tries that transaction will be given up, so the loss must not stop the run.
+        """
+        transaction = self._window.get(held[0])
+        failed_before = transaction is not None and transaction.tries.failures > 0
+        return len(held) == 1 and failed_before and self.limits.tries_max is not None
+
+    def _learn_job_size(self, event: JobEnded) -> None:
+        held = self._jobs.get(event.job_id)
+        if held is not None and event.elapsed_ms is not None:
+            if self._first_warm_job_id is None:
+                self._first_warm_job_id = self._next_job_id
+            is_cold = event.job_id < self._first_warm_job_id
+            self._job_sizer = self._job_sizer.after(len(held), event.elapsed_ms, self.limits, is_cold=is_cold)
+
+    def _end_job(self, job_id: int, error: str) -> None:
+        held = self._jobs.pop(job_id, ())
+        self._abandoned.discard(job_id)
+        self._cancelled.discard(job_id)
+        self._fail_job(job_id, held, error)
+
+    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
+        """Fail the attempts of a job that are still processing; blame a transaction that is alone in it."""
+        for txid in held:
+            if not self._is_processing(txid, job_id):
+                continue
+            transaction = self._window[txid]
+            delay_ms = self.limits.retry_delay_ms << min(self._lost_jobs - 1, 6) if self._lost_jobs else 0
+            transaction.tries.not_before_ms = self._now_ms + delay_ms
+            transaction.tries.failures += len(held) == 1  # with several, the one at fault is unknown
+            transaction.tries.alone = True
+            self._fail(transaction, error)
+
+    def _commit(self, event: Committed, actions: list[Action]) -> None:
+        ended = _CommittedGroup(self._group_moment, self._now_ms)
+        for attempt in event.attempts:
+            transaction = self._window.get(attempt.txid)
+            if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
+                raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
+            self._recent.append((transaction, attempt, transaction.job_id, ended))
+            transaction.move(Trigger.COMMITTED)
+            self.committed = attempt.txid
+            self._committed_metadata = transaction.metadata
+            transaction.metadata = None  # the transaction is kept for its story alone and must be small
+            del self._window[attempt.txid]
+            self._tries.pop(attempt.txid, None)
+        if event.attempts:
+            actions.append(CleanUp(self.committed))
+
+    def _end_group(self, event: GroupEnded) -> None:
+        if event.group_id != self._group:
+            raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
+        for transaction in self._window.values():
+            if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
+                self._note(transaction, Happening.RETURNED)
+                transaction.move(Trigger.RETURN)
+        self._group = None
+
+    def _expire(self, actions: list[Action]) -> None:
+        expired = [t for t in self._window.values() if t.attempt and t.deadline_ms <= self._now_ms]
+        if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
+            actions.append(AbandonCommit(self._group))
+            for transaction in self._committing():
+                self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
+        error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
+        for job_id in sorted({t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}):
+            self._cancel(job_id, actions)
+            self._fail_job(job_id, self._jobs.get(job_id, ()), error)
+
+    def _cancel(self, job_id: int, actions: list[Action]) -> None:
+        if job_id in self._jobs and job_id not in self._cancelled:
+            self._cancelled.add(job_id)
+            actions.append(CancelJob(job_id))
+
+    # Decisions.
+
+    def _advance(self, actions: list[Action]) -> None:
+        if self._epoch == 0:
+            return
+        self._look_for_end()
+        if self._stopping is not None:
+            self._finish(self._stopping, actions)
+            return
+        self._commit_next(actions)
+        self._ask_source(actions)
+        self._process_next(actions)
+
+    def _look_for_end(self) -> None:
+        first = self._window.get(self.committed + 1)
+        if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
+            self._stop(Stop(StopReason.FAILED, self._poison(first)))
+        elif self.limits.until is not None and self.committed >= self.limits.until:
+            self._stop(Stop(StopReason.UNTIL))
+        elif self._source is SourceStatus.EXHAUSTED and not self._window and not self._source_asked:
+            self._stop(Stop(StopReason.EXHAUSTED))
+
+    def _stop(self, stop: Stop) -> None:
+        if self._stopping is None or (self._stopping.error is None and stop.error is not None):
+            self._stopping = stop
+
+    def _finish(self, stop: Stop, actions: list[Action]) -> None:
+        if self._group is not None:
+            return  # the group in flight is committed first
+        for job_id in self._jobs:
+            self._cancel(job_id, actions)
+        self._stopped = True
+        actions.append(stop)
+
+    def _commit_next(self, actions: list[Action]) -> None:
+        if self._group is not None:
+            return
+        first = self._window.get(self.committed + 1)
+        if first is not None and first.status is Status.DEAD:
+            given_up = AssignedAttempt(first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER), first.metadata)
+            self._group = self._take_group_id()
+            actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
+            return
+        group = choose_group(self._window, self.committed, self.limits)
+        if group:
+            for transaction in group:
+                transaction.move(Trigger.COMMIT)
+                self._renew(transaction)
+            self._group = self._take_group_id()
+            actions.append(Commit(self._group, _assigned(group)))
+
+    def _ask_source(self, actions: list[Action]) -> None:
+        if not self._is_active:
+            return
+        count = window_end(self.committed, self.limits) - self._last_begun
+        unknown = self.limits.spout.unknown
+        if unknown:
+            if self.limits.give_up_policy is GiveUpPolicy.WAIT:
+                unknown |= {Status.DEAD}
+            if any(t.status in unknown for t in self._window.values()):
+                return  # the spout's coordinator does not know what is left until the emitters have emitted these
+        count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
+        is_due = self._source is SourceStatus.READY or (
+            self._source is SourceStatus.WAITING and self._now_ms >= self._source_poll_at_ms
+        )
+        if count > 0 and is_due and not self._source_asked:
+            self._source_asked = True
+            actions.append(CreateMetadata(self._last_begun + 1, count, self._metadata_of(self._last_begun)))
+
+    def _process_next(self, actions: list[Action]) -> None:
+        for job_id in sorted(self._abandoned):  # cancelled only if none of its attempts is still live
+            if not any(self._is_processing(txid, job_id) for txid in self._jobs[job_id]):
+                self._cancel(job_id, actions)
+        if self._next_job_id == 1:
+            waiting = sum(transaction.status is Status.READY for transaction in self._window.values())
+            self._job_sizer = self._job_sizer.with_backlog(waiting, self.limits)
+        # Two jobs of an opaque spout would both continue from the same transaction.
+        jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
+        while len(self._jobs) < jobs_max:
+            sizer = self._job_sizer.behind_the_first(self.limits) if self._jobs else self._job_sizer
+            job = choose_job(self._window, self.committed, self._now_ms, self.limits, sizer.transactions_max)
+            if not job:
+                return
+            job_id = self._next_job_id
+            self._next_job_id += 1
+            for transaction in job:
+                transaction.begin_attempt(self._epoch, Trigger.START)
+                transaction.job_id = job_id
+                transaction.started_ms = self._now_ms
+                self._renew(transaction)
+            self._jobs[job_id] = tuple([transaction.txid for transaction in job])
+            actions.append(Process(job_id, _assigned(job), self._metadata_of(job[0].txid - 1)))
+
+    # Helpers.
+
+    @property
+    def _last_begun(self) -> int:
+        return self.committed + len(self._window)
+
+    def _metadata_of(self, txid: int) -> Any:
+        return self._committed_metadata if txid == self.committed else self._window[txid].metadata
+
+    def _tries_of(self, txid: int) -> Tries:
+        return self._tries.setdefault(txid, Tries())
+
+    def _is_processing(self, txid: int, job_id: int) -> bool:
+        transaction = self._window.get(txid)
+        return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
+
+    def _committing(self) -> list[Transaction]:
+        return [t for t in self._window.values() if t.status is Status.COMMITTING]
+
+    def _take_group_id(self) -> int:
+        self._next_group_id += 1
+        self._group_began_ms = self._now_ms
+        return self._next_group_id - 1
+
+    @property
+    def _group_moment(self) -> GroupMoment:
+        """The group in flight, or the last one: the stories of a fenced run still mention it."""
+        return GroupMoment(self._next_group_id - 1, self._group_began_ms)
+
+    def _note(self, transaction: Transaction, what: Happening, reason: str = "", component: str | None = None) -> None:
+        """Log an event of a transaction; call this before its status changes."""
+        entry = StoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
+        transaction.log_attempt(entry, self._group_moment, saves_metadata=self.limits.spout.repeats)
+
+    def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
+        candidates = ((self._window.get(attempt.txid), attempt) for attempt in attempts)
+        return [transaction for transaction, attempt in candidates if transaction and transaction.is_live(attempt)]
+
+    def _renew(self, transaction: Transaction) -> None:
+        transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
+
+    def _poison(self, transaction: Transaction) -> PoisonTransaction:
+        advice = "or set the policy to SKIP"
+        if self.limits.give_up_policy is GiveUpPolicy.SKIP:
+            advice = "as it can't be skipped: the end of its batch is unknown"
+        return PoisonTransaction(
+            f"it failed {transaction.tries.failures} times, the maximum of topology.transaction.max.attempts; "
+            f"fix its cause and start again, {advice}",
+            txid=transaction.txid,
+            cause=transaction.tries.error,
+        )
+
+
+def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...]:
+    assigned = []
+    for transaction in transactions:
+        assert transaction.status in LIVE, "actions contain only live attempts"
+        assert transaction.attempt is not None, "a live status has an attempt"
+        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata))
+    return tuple(assigned)

@@ -1,0 +1,165 @@
+"""The coordinator's records of transactions: those in its window and those that were rolled back."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt, attempt_number
+from txtopo.transactional.core.story import Happening, StoryEntry, StoryLog
+from txtopo.transactional.core.transitions import LIVE, Status, Trigger, after
+
+
+@attrs.define(eq=False)
+class Tries:
+    """How often a transaction was tried in this epoch. Survives a rollback of the transaction.
+
+    ``attempts`` counts all attempts; ``failures`` counts only those that the transaction itself is to blame for, not
+    those that failed because a job of several transactions was lost.
+    """
+
+    attempts: int = 0
+    failures: int = 0
+    alone: bool = False
+    """Its last job was lost: it runs alone in the next one, to find the transaction at fault."""
+    not_before_ms: int = 0
+    error: str = ""
+    """The last failure."""
+    failed_attempts: int = 0
+    """The number of failed attempts, whatever the cause."""
+    log: StoryLog | None = None
+    """The log of unusual events; None if there were none."""
+
+    def note(self, entries: list[StoryEntry]) -> None:
+        """Append entries to the log."""
+        if self.log is None:
+            self.log = StoryLog()
+        self.log.add(*entries)
+
+
+@attrs.frozen
+class FailedAttempt:
+    """A failed attempt, for logs and displays."""
+
+    attempt: TransactionAttempt
+    error: str
+    times: int
+    """The number of failed attempts of its transaction in this epoch, including this one."""
+    is_logged: bool = False
+    """Whether the failure and its reason were logged already."""
+
+
+@attrs.frozen
+class GroupMoment:
+    """A commit group and its start time."""
+
+    group_id: int
+    began_ms: int
+
+
+class _Logged(enum.Enum):
+    """How far the log covers a transaction's story; the rest follows from the transaction's own fields."""
+
+    NOTHING = "nothing"
+    BEGIN = "begin"
+    PROCESSED = "processed"
+    """The log covers the live attempt up to the end of its processing phase."""
+
+
+@attrs.define(eq=False)
+class Transaction:
+    """A begun transaction: its metadata, its status and its live attempt."""
+
+    txid: int
+    metadata: Any
+    tries: Tries
+    status: Status = Status.READY
+    attempt: TransactionAttempt | None = None
+    job_id: int | None = None
+    deadline_ms: int = 0
+    begun_ms: int = 0
+    started_ms: int = 0
+    """When the processing phase of its last attempt started."""
+    processed_ms: int = 0
+    """When the last successful processing phase ended; that of the live attempt if this is processed."""
+    _logged: _Logged = _Logged.NOTHING
+
+    def move(self, trigger: Trigger) -> None:
+        """Change the status by the transition table; clear the live attempt if the new status has none."""
+        self.status = after(self.status, trigger)
+        if self.status not in LIVE:
+            self.attempt = None
+            self.job_id = None
+
+    def begin_attempt(self, epoch: int, trigger: Trigger) -> TransactionAttempt:
+        """Create the next attempt and make it the live one."""
+        self.move(trigger)
+        attempt = TransactionAttempt(self.txid, attempt_number(epoch, self.tries.attempts))
+        self.tries.attempts += 1
+        self.attempt = attempt
+        return attempt
+
+    def moments(
+        self,
+        *,
+        reached: Status,
+        attempt: TransactionAttempt | None,
+        job_id: int | None,
+        group: GroupMoment,
+        saves_metadata: bool,
+    ) -> list[StoryEntry]:
+        """Return the entries of its story that the log does not have, oldest first.
+
+        Args:
+            reached: its status, or its status before the next entry of the story.
+            attempt: the live attempt at that status.
+            job_id: the job of that attempt.
+            group: its commit group, if ``reached`` belongs to the commit phase.
+            saves_metadata: whether its metadata was made durable before its first attempt.
+        """
+        found: list[StoryEntry] = []
+        if self._logged is _Logged.NOTHING:
+            found.append(StoryEntry(self.begun_ms, Happening.BEGUN))
+        if attempt is None:
+            return found
+        if found and saves_metadata:
+            found.append(StoryEntry(self.begun_ms, Happening.METADATA_SAVED))
+        if reached is Status.WRITING_DEAD_LETTER:
+            return [*found, StoryEntry(group.began_ms, Happening.WRITING_DEAD_LETTER, group_id=group.group_id)]
+        if self._logged is not _Logged.PROCESSED:
+            found.append(StoryEntry(self.started_ms, Happening.PROCESSING, attempt, job_id))
+            if reached is not Status.PROCESSING:
+                found.append(StoryEntry(self.processed_ms, Happening.PROCESSED, attempt))
+        if reached is Status.COMMITTING:
+            found.append(StoryEntry(group.began_ms, Happening.COMMITTING, attempt, group_id=group.group_id))
+        return found
+
+    def log(self, entry: StoryEntry) -> None:
+        """Log how the transaction entered the window other than by being begun."""
+        self.tries.note([entry])
+        self._logged = _Logged.BEGIN
+
+    def log_attempt(self, entry: StoryEntry, group: GroupMoment, *, saves_metadata: bool) -> None:
+        """Log an event and the entries that led to it; call this before the transaction's status changes.
+
+        Args:
+            entry: the event.
+            group: the commit group in flight.
+            saves_metadata: as for :meth:`moments`.
+        """
+        before = self.moments(
+            reached=self.status,
+            attempt=self.attempt,
+            job_id=self.job_id,
+            group=group,
+            saves_metadata=saves_metadata,
+        )
+        self.tries.note([*before, entry])
+        is_still_live = entry.what is Happening.RETURNED
+        self._logged = _Logged.PROCESSED if is_still_live else _Logged.BEGIN
+
+    def is_live(self, attempt: TransactionAttempt) -> bool:
+        """Return whether answers of ``attempt`` count."""
+        return self.attempt == attempt

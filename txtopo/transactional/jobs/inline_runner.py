@@ -1,0 +1,73 @@
+"""Runs jobs in the calling process, without Spark: for tests, experiments and replays.
+
+Objects that Spark would send between processes are pickled and unpickled here too, to find objects that do not pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from txtopo.errors import TxtopoError
+from txtopo.topology.plan import Plan
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.stage_run import Item, Job, Report, SlotItem, StageRun
+from txtopo.transactional.tasks.factory import TaskFactory
+
+
+class InlineJobRunner(JobRunner):
+    """Runs each stage of a job slot after slot in the calling thread.
+
+    Args:
+        plan: the topology; it must have no DataFrame components, since these need Spark.
+        config: the configuration by dotted names.
+        prototypes: each bolt's pickled object, by component id.
+        slots: the number of slots to simulate.
+    """
+
+    def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
+        assert not plan.frames, "DataFrames need Spark"
+        self.slots = slots
+        package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
+        self._task_factories = [TaskFactory(*pickle.loads(package)) for _ in range(slots)]  # noqa: S301 - our own bytes
+
+    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:  # noqa: ARG002
+        """Run a job to its end and return all reports."""
+        return run_stages(job, self._task_factories, lambda sent: pickle.loads(pickle.dumps(sent)))  # noqa: S301 - our own
+
+    def take_late(self) -> TxtopoError | None:
+        """Return an error of a component that acted after its batch was over; None if there is no new one."""
+        found = (task_factory.take_late() for task_factory in self._task_factories)
+        return next((error for error in found if error is not None), None)
+
+    def cancel(self, job_id: int) -> None:
+        """Do nothing: an inline job always runs to its end."""
+
+    def close(self) -> None:
+        """Close the emitters."""
+        for task_factory in self._task_factories:
+            task_factory.close()
+
+
+def run_stages(
+    job: Job, task_factories: Sequence[TaskFactory], travel: Callable[[list[SlotItem]], list[SlotItem]]
+) -> list[Report]:
+    """Run a job stage by stage, slot after slot, and return all reports.
+
+    Args:
+        job: the job.
+        task_factories: one for each slot.
+        travel: takes the items that leave a stage and returns them as they arrive at the next one.
+    """
+    held: dict[int, list[Item]] = defaultdict(list)
+    for stage in range(len(job.layout.stages)):
+        slots = range(job.layout.slots)
+        sent = [sent for slot in slots for sent in StageRun(task_factories[slot], job, stage, slot).run(held[slot])]
+        held = defaultdict(list)
+        for slot, item in travel(sent):
+            held[slot].append(item)
+    return [item for items in held.values() for item in items if isinstance(item, Report)]

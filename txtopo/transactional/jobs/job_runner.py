@@ -1,0 +1,54 @@
+"""The interface that runs jobs: on Spark, or anything else that can run the stages of a layout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import TxtopoError
+from txtopo.transactional.jobs.stage_run import Job, Report
+
+
+class JobRunner(ABC):
+    """Runs jobs. Must be thread-safe."""
+
+    slots: int
+    """The number of slots that run at the same time."""
+
+    @abstractmethod
+    def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:
+        """Run a job to its end and return all reports.
+
+        Args:
+            job: the job.
+            on_progress: called now and then while the work makes progress.
+
+        Raises:
+            JobFailure: the job was lost, or cancelled.
+        """
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Run :meth:`txtopo.api.state.Executors.compute`; by default in this process."""
+        return [function(item) for item in items]
+
+    def at_work(self) -> Mapping[TransactionAttempt, str]:
+        """Return the component that each attempt has been in for a while on an executor, as far as it is known."""
+        return {}
+
+    def take_late(self) -> TxtopoError | None:
+        """Return an error of a component that acted after its batch was over; None if there is no new one."""
+        return None
+
+    def executors_lost(self) -> int:
+        """Return how many executors are gone since the start, as far as it is known; called on any thread."""
+        return 0
+
+    @abstractmethod
+    def cancel(self, job_id: int) -> None:
+        """Stop a running job; do nothing if it is not running."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release resources."""

@@ -1,0 +1,184 @@
+"""Turns a ``Process`` action into a job, and the job's reports into results for the core."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.rows_file import remove_rows_files
+from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
+from txtopo.topology.plan import FRAMES, Phase, Plan
+from txtopo.transactional.core.actions import AssignedAttempt, Process
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.jobs.layout import Layout, lay_spread, lay_together, runs_together
+from txtopo.transactional.jobs.stage_run import Job, Report, StagedBolts
+from txtopo.transactional.tasks.batch_run import CarriedBolt
+from txtopo.transactional.tasks.edge_tally import total
+from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
+
+
+@attrs.frozen
+class Processing:
+    """The result of an attempt's processing phase."""
+
+    attempt: TransactionAttempt
+    tuples: int
+    carried: tuple[CarriedBolt, ...]
+    staged: tuple[StagedBolts, ...]
+    metadata: Any
+    """The metadata from the emitters' reports; None if it was known before, or if the emitters failed."""
+    failure: TxtopoError | None
+    cpu_secs: float
+    """The CPU time that it took in the executors, without Spark's own code."""
+    fingerprints: Fingerprints
+    """The components' fingerprints. In a spread layout tuples arrive in any order, so only the spout has a checksum."""
+
+    def load(self) -> list[CarriedBolt]:
+        """Return the bolts that continue in the commit phase; read them from their files if they were spilled."""
+        return [*self.carried, *(bolt for staged in self.staged for bolt in staged.load())]
+
+
+SMALL_TUPLES_MAX = 20_000
+"""One slot processes a transaction of up to this many tuples faster than a shuffle would spread it."""
+
+
+class JobPlanner:
+    """Creates jobs and evaluates their reports.
+
+    Args:
+        plan: the topology.
+        limits: the bounds; the transactions of a window share ``received_bytes_max``.
+        slots: the number of slots that run at the same time.
+        layout: ``auto``, ``together`` or ``spread``.
+        staging_dir: the folder for carried bolts that are too large for the driver.
+        received_bytes_max: maximum size of the carried bolts that wait in the driver, in bytes.
+        has_edge_tallies: whether to compare sent and received tuples.
+    """
+
+    def __init__(  # noqa: PLR0913 - the settings of one object
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        slots: int,
+        layout: str,
+        staging_dir: str,
+        received_bytes_max: int,
+        has_edge_tallies: bool,
+    ) -> None:
+        self._plan = plan
+        self._slots = slots
+        self._layout = layout
+        self._staging_dir = staging_dir
+        self._has_edge_tallies = has_edge_tallies
+        self._bytes_max = received_bytes_max // (limits.window * slots)
+        """Maximum size of the carried bolts that one slot reports in memory, in bytes per transaction of a job."""
+        self._tuples: int | None = None
+
+    def job(self, action: Process, committed: int) -> Job:
+        """Return the job for an action, in the layout that suits it."""
+        return Job(
+            job_id=action.job_id,
+            attempts=tuple((assigned.attempt, assigned.metadata) for assigned in action.attempts),
+            previous_metadata=action.previous_metadata,
+            committed=committed,
+            layout=self._choose_layout(action.attempts),
+            staging_dir=self._staging_dir,
+            report_bytes_max=self._bytes_max * len(action.attempts),
+        )
+
+    def clean_up(self, txid: int) -> None:
+        """Remove the rows files of transactions up to ``txid``, which are committed."""
+        remove_rows_files(self._staging_dir, lambda other: other <= txid)
+
+    def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
+        """Return the result of each attempt of a job, in txid order."""
+        by_attempt: dict[TransactionAttempt, list[Report]] = {attempt: [] for attempt, _ in job.attempts}
+        for report in reports:
+            by_attempt[report.attempt].append(report)
+        outcomes: list[Processing] = []
+        previous = job.previous_metadata
+        for attempt, own in by_attempt.items():
+            outcome = self._judge_attempt(job.layout, attempt, own, previous)
+            outcomes.append(outcome)
+            previous = outcome.metadata
+        self._tuples = max(outcome.tuples for outcome in outcomes)
+        return outcomes
+
+    def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
+        if not runs_together(self._plan) or self._layout == "spread":
+            return self._spread
+        is_small = self._tuples is not None and self._tuples <= SMALL_TUPLES_MAX
+        if self._layout == "together" or len(attempts) >= self._slots or is_small:
+            return lay_together(self._plan, min(self._slots, len(attempts)))
+        return self._spread
+
+    @functools.cached_property
+    def _spread(self) -> Layout:
+        return lay_spread(self._plan, self._slots)
+
+    def _judge_attempt(
+        self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report], previous: Any
+    ) -> Processing:
+        failure = _worst([report.failure for report in reports if report.failure is not None])
+        if failure is None:
+            failure = self._find_gap(layout, attempt, reports)
+        metadata = None
+        if failure is None or failure.component != self._plan.spout.id:
+            emitted = [report.emitted for report in reports if report.emitted is not None]
+            metadata = self._plan.semantics.metadata_after(previous, emitted)
+        return Processing(
+            attempt=attempt,
+            tuples=sum(report.tuples_emitted for report in reports),
+            carried=tuple(bolt for report in reports for bolt in report.carried),
+            staged=tuple(report.staged for report in reports if report.staged is not None),
+            metadata=metadata,
+            failure=failure,
+            cpu_secs=sum(report.cpu_secs for report in reports),
+            fingerprints=self._fingerprints(layout, reports),
+        )
+
+    def _fingerprints(self, layout: Layout, reports: Sequence[Report]) -> Fingerprints:
+        together = joined(report.fingerprints for report in reports)
+        if len(layout.stages) == 1:
+            return together
+        spout = self._plan.spout.id
+        commit_phase = [c.id for c in self._plan.of_phase(Phase.COMMIT) if c.streams]
+        return {  # components that got tuples in any order may emit in any order in the commit phase, too
+            **dict.fromkeys(commit_phase, Fingerprint(0, None)),
+            **{
+                name: fingerprint if name == spout else Fingerprint(fingerprint.tuples, None)
+                for name, fingerprint in together.items()
+            },
+        }
+
+    def _find_gap(self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report]) -> TxtopoError | None:
+        expected = sum(self._plan.by_id[name].tasks for stage in layout.stages for name in stage.components)
+        finished = sum(report.tasks_finished for report in reports)
+        origin: dict[str, Any] = {"txid": attempt.txid, "attempt": attempt.attempt}
+        if finished != expected:
+            return InternalError(f"{finished} tasks reported, {expected} were planned", **origin)
+        if not self._has_edge_tallies:
+            return None
+        for edge, tally in total(report.tallies for report in reports).items():
+            planned = self._plan.edges[edge]
+            ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
+            if not tally.is_settled and not ends & FRAMES:  # Spark SQL does not count; Spark guarantees its shuffles
+                return TupleTreeFailure(
+                    f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
+                    f"{tally.received} or different ones: a part of the job ran twice and emitted different tuples",
+                    **origin,
+                )
+        return None
+
+
+def _worst(failures: Sequence[TxtopoError]) -> TxtopoError | None:
+    """Return the failure to report: one that stops the run takes precedence over one that is replayed."""
+    for failure in failures:
+        if not isinstance(failure, FailedException):
+            return failure
+    return failures[0] if failures else None

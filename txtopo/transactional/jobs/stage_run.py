@@ -1,0 +1,299 @@
+"""The processing phase of a job, stage by stage, in one slot. Independent of Spark.
+
+Everything that leaves a stage is an *item*: a shuffle message for a later stage, or a report for the driver. A failure
+is reported too: it fails its own attempt and no other in the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import FailedException, RuleError, TxtopoError
+from txtopo.topology.output import ended
+from txtopo.topology.plan import Phase, PlannedComponent
+from txtopo.topology.spout_semantics import Emitted
+from txtopo.transactional.jobs.layout import Layout, SlotAssignment
+from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.collector import TaskCollector
+from txtopo.transactional.tasks.edge_tally import EdgeTally
+from txtopo.transactional.tasks.factory import TaskFactory
+from txtopo.transactional.tasks.fingerprint import Fingerprints
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+
+@attrs.frozen
+class Job:
+    """A job as it is sent to every slot.
+
+    Args:
+        job_id: the job.
+        attempts: its attempts in txid order, with their metadata.
+        previous_metadata: the metadata of the transaction before, from which an opaque spout continues.
+        committed: the last committed txid.
+        layout: where the tasks run.
+        staging_dir: the folder for carried bolts that are too large to report in memory.
+        report_bytes_max: maximum size of the carried bolts that one slot reports in memory, in bytes.
+    """
+
+    job_id: int
+    attempts: tuple[tuple[TransactionAttempt, Any], ...]
+    previous_metadata: Any
+    committed: int
+    layout: Layout
+    staging_dir: str
+    report_bytes_max: int
+
+
+@attrs.frozen
+class StagedBolts:
+    """A file of carried bolts that were too large to report in memory."""
+
+    path: str
+    spans: tuple[tuple[str, int, int, int], ...]
+    """(component, task, start, end) of each bolt's pickled state in the file."""
+
+    def load(self) -> list[CarriedBolt]:
+        """Read the bolts back."""
+        with pathlib.Path(self.path).open("rb") as file:
+            content = file.read()
+        return [CarriedBolt(component, task, content[start:end]) for component, task, start, end in self.spans]
+
+    def remove(self) -> None:
+        """Remove the file."""
+        pathlib.Path(self.path).unlink(missing_ok=True)
+
+
+@attrs.frozen
+class Report:
+    """The results of one stage in one slot for one attempt."""
+
+    attempt: TransactionAttempt
+    tallies: Mapping[int, EdgeTally]
+    tuples_emitted: int
+    tasks_finished: int
+    carried: tuple[CarriedBolt, ...] = ()
+    staged: StagedBolts | None = None
+    emitted: Emitted | None = None
+    """The metadata that the emitters returned for an opaque spout; None otherwise."""
+    failure: TxtopoError | None = None
+    fingerprints: Fingerprints = attrs.field(factory=dict)
+    cpu_secs: float = attrs.field(default=0.0, eq=False)
+    """CPU time since this slot's previous report."""
+
+
+Item = ShuffleMessage | Report
+SlotItem = tuple[int, Item]
+"""The slot that an item goes to, and the item."""
+
+
+class StageRun:
+    """One stage of a job, in one slot.
+
+    Args:
+        task_factory: creates the tasks' objects.
+        job: the job.
+        stage_index: the index of the stage.
+        slot: the index of the slot.
+        probe: reports the progress of the work.
+    """
+
+    def __init__(
+        self, task_factory: TaskFactory, job: Job, stage_index: int, slot: int, probe: ProgressProbe | None = None
+    ) -> None:
+        self._task_factory = task_factory
+        task_factory.staging_dir = job.staging_dir
+        self._plan = task_factory.plan
+        self._job = job
+        self._layout = job.layout
+        self._stage_index = stage_index
+        self._stage = job.layout.stages[stage_index]
+        self._slot = slot
+        self._probe = probe or ProgressProbe()
+        self._index_of = {attempt: index for index, (attempt, _) in enumerate(job.attempts)}
+        self._components = [self._plan.by_id[name] for name in self._stage.components]
+        self._outbox: list[SlotItem] = []
+        self._runs: dict[TransactionAttempt, BatchRun] = {}
+        self.failures: dict[TransactionAttempt, TxtopoError] = {}
+        """The failures of attempts in this slot."""
+        self._emissions = self._plan.semantics.emissions(job.previous_metadata)
+        self.bytes_left = job.report_bytes_max
+        """How many bytes of carried bolts this slot may still report in memory."""
+        self._reported_at = time.thread_time()
+
+    def run(self, items: Iterable[Item]) -> Iterator[SlotItem]:
+        """Run the stage and yield the items that leave it.
+
+        Args:
+            items: the items that earlier stages sent to this slot; those for later stages pass through.
+        """
+        self.clean_up()
+        for item in items:
+            if isinstance(item, ShuffleMessage) and self._is_for_this_stage(item):
+                self._guard(item.attempt, functools.partial(_receive, item))
+                yield from self._take_outbox()
+            else:
+                yield self._slot, item
+        for index in range(len(self._job.attempts)):
+            yield from self.finish(index)
+
+    def finish(self, index: int) -> Iterator[SlotItem]:
+        """Finish one of the job's attempts, and yield its shuffle messages and its report; call this in txid order."""
+        attempt, metadata = self._job.attempts[index]
+        self._emit(index, attempt, metadata)
+        self._guard(attempt, self._finish)
+        yield from self._take_outbox()
+        report = self._report(index, attempt)
+        ended(attempt)
+        if report.tasks_finished or report.failure is not None:
+            yield self._slot, report
+        run = self._runs.pop(attempt, None)
+        if run is not None:
+            run.close()
+
+    def clean_up(self) -> None:
+        """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this slot."""
+        try:
+            with user_code(self._plan.spout.id, self._job.attempts[0][0]):
+                self._task_factory.cleanup_before(self._job.committed)
+        except (FailedException, RuleError) as error:
+            self.failures.update({attempt: error for attempt, _ in self._job.attempts})
+
+    def _is_for_this_stage(self, message: ShuffleMessage) -> bool:
+        return self._plan.edges[message.edge].target in self._stage.components
+
+    def _emit(self, index: int, attempt: TransactionAttempt, metadata: Any) -> None:
+        spout = self._plan.spout
+        if spout.id not in self._stage.components:
+            return
+        for task in range(spout.tasks):
+            if self._is_here(index, task):
+                self._guard(attempt, functools.partial(self._emit_share, task, metadata))
+
+    def _emit_share(self, task: int, metadata: Any, run: BatchRun) -> None:
+        semantics, spout = self._plan.semantics, self._plan.spout
+        if semantics.emits_in_turn and any(attempt.txid < run.attempt.txid for attempt in self.failures):
+            raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
+
+        def emit(collector: TaskCollector) -> Emitted | None:
+            emitter = self._task_factory.emitter(task)
+            return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, metadata, collector)
+
+        emitted = run.emit(task, emit)
+        self._emissions.emitted(run.attempt, emitted)
+        skipped = semantics.skipped(emitted)
+        if skipped:
+            run.tracer.skip(spout.id, skipped)
+
+    def _finish(self, run: BatchRun) -> None:
+        """Finish the components of the processing phase; those of the commit phase only execute tuples here."""
+        for component in self._components:
+            if component.phase is Phase.PROCESSING and component is not self._plan.spout:
+                run.finish(component)
+
+    def _report(self, index: int, attempt: TransactionAttempt) -> Report:
+        run = self._runs.get(attempt)
+        carried: list[CarriedBolt] = []
+        if run is not None and attempt not in self.failures:
+            self._guard(attempt, lambda run: carried.extend(run.carry()))
+        late = self._task_factory.take_late()
+        if late is not None:  # its transaction may have been reported long ago; the error names it
+            self.failures.setdefault(attempt, late)
+        failure = self.failures.get(attempt)
+        staged = None
+        if failure is None:
+            size = sum(len(bolt.state) for bolt in carried)
+            if size > self.bytes_left:
+                staged, carried = self._put_aside(attempt, carried), []
+            else:
+                self.bytes_left -= size
+        before, self._reported_at = self._reported_at, time.thread_time()
+        return Report(
+            attempt=attempt,
+            cpu_secs=self._reported_at - before,
+            tallies={} if run is None else run.tallies,
+            tuples_emitted=0 if run is None else run.tuples_emitted,
+            tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
+            carried=tuple(carried) if failure is None else (),
+            staged=staged,
+            emitted=self._emissions.metadata_of(attempt),
+            failure=failure,
+            fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
+        )
+
+    def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
+        folder = pathlib.Path(self._job.staging_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._slot}-{uuid.uuid4().hex}.bolts"
+        spans, position = [], 0
+        with path.open("wb") as file:
+            for bolt in carried:
+                file.write(bolt.state)
+                spans.append((bolt.component, bolt.task, position, position + len(bolt.state)))
+                position += len(bolt.state)
+        return StagedBolts(os.fspath(path), tuple(spans))
+
+    def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
+        """Do some work for an attempt unless it has failed; a failure now fails only this attempt."""
+        if attempt in self.failures:
+            return
+        try:
+            work(self._run_of(attempt))
+        except (FailedException, RuleError) as error:
+            self.failures[attempt] = error
+
+    def _run_of(self, attempt: TransactionAttempt) -> BatchRun:
+        run = self._runs.get(attempt)
+        if run is None:
+            index = self._index_of[attempt]
+            run = self._runs[attempt] = BatchRun(
+                self._task_factory,
+                attempt,
+                is_local=everything if self._is_whole_here(index) else functools.partial(self._is_local, index),
+                send=self._send,
+                probe=self._probe,
+            )
+        return run
+
+    def _send(self, message: ShuffleMessage) -> None:
+        target = self._plan.by_id[self._plan.edges[message.edge].target]
+        self._outbox.append((self._slot_for(target, message), message))
+
+    def _slot_for(self, target: PlannedComponent, message: ShuffleMessage) -> int:
+        return slot_for(self._layout, target, self._index_of[message.attempt], message.task)
+
+    def _take_outbox(self) -> list[SlotItem]:
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    def _is_whole_here(self, transaction_index: int) -> bool:
+        """Return whether all tasks of a transaction run in this slot."""
+        is_alone = len(self._layout.stages) == 1 and self._stage.assignment is SlotAssignment.BY_TRANSACTION
+        return is_alone and self._is_here(transaction_index, 0)
+
+    def _is_local(self, transaction_index: int, component: str, task: int) -> bool:
+        return component in self._stage.components and self._is_here(transaction_index, task)
+
+    def _is_here(self, transaction_index: int, task: int) -> bool:
+        return self._stage.slot(transaction_index, task, self._layout.slots) == self._slot
+
+
+def _receive(message: ShuffleMessage, run: BatchRun) -> None:
+    run.receive(message)
+
+
+def slot_for(layout: Layout, target: PlannedComponent, transaction_index: int, task: int) -> int:
+    """Return the slot that a shuffle message goes to; any slot will do for input of Spark SQL."""
+    stage = layout.stage_of(target.id)
+    if stage is None:
+        return (transaction_index + task) % layout.slots
+    return layout.stages[stage].slot(transaction_index, task, layout.slots)

@@ -1,0 +1,200 @@
+"""The end of a journal, from which a reader learns the last transaction that all tables have.
+
+Only the first and the last line of the newest file are needed: all groups between them were committed before the last
+one was entered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+
+from txtopo.errors import ConfigError, DivergenceError
+from txtopo.records import DAMAGE, from_json
+from txtopo.transactional.journal.journal import (
+    FOLDER,
+    JournalEntry,
+    JournalHeader,
+    JournalTable,
+    header_of,
+    journal_files,
+)
+
+METADATA_DIR = "_txtopo"
+"""The name of the metadata directory, a folder beside the tables."""
+
+_BLOCK_BYTES = 64 * 1024
+
+
+@attrs.frozen
+class JournalEnd:
+    """The first and the last line of the newest file of a journal."""
+
+    header: JournalHeader
+    last: JournalEntry | None
+    """The last entry; None if there is none yet."""
+
+    def bound(self, txids: Mapping[str, int | None]) -> int:
+        """Return the last txid that is certainly committed.
+
+        An entry that names no table cannot be verified, so it does not count yet.
+
+        Args:
+            txids: the last txid of each table, by state, without states that have no table.
+        """
+        if self.last is None:
+            return self.header.committed
+        reached = [txids[name] for name in self.last.states if name in txids]
+        is_written = bool(reached) and all(txid is not None and txid >= self.last.last for txid in reached)
+        return self.last.last if is_written else self.last.first - 1
+
+
+def read_end(folder: Path) -> JournalEnd | None:
+    """Return the end of a journal; None if there is no journal.
+
+    A file with an incomplete first line is skipped: its coordinator has written nothing yet.
+
+    Args:
+        folder: the journal's folder.
+
+    Raises:
+        DivergenceError: the newest file is damaged.
+    """
+    for path in reversed(journal_files(folder)):
+        with path.open("rb") as file:
+            first = file.readline()
+            if not first.endswith(b"\n"):
+                continue
+            last = _last_line(file, len(first))
+        try:
+            return JournalEnd(
+                header_of(first, path),
+                None if last is None else from_json(json.loads(last), JournalEntry),
+            )
+        except DAMAGE as error:
+            raise _damaged(path, error) from error
+    return None
+
+
+def last_writes(folder: Path, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
+    """Return the txid of each state's last write up to transaction ``txid``.
+
+    Args:
+        folder: the journal's folder.
+        epoch: the epoch of its newest file.
+        names: the states.
+        txid: the last transaction to consider.
+
+    Raises:
+        DivergenceError: the newest file is damaged.
+
+    Returns:
+        The txids by state, with None for a state that was not written. None instead of a mapping if the newest file
+        does not go back that far or has another epoch.
+    """
+    for path in reversed(journal_files(folder)):
+        with path.open("rb") as file:
+            first = file.readline()
+            if not first.endswith(b"\n"):
+                continue
+            try:
+                header = header_of(first, path)
+                if header.epoch != epoch or header.committed > txid:
+                    return None
+                found: dict[str, int | None] = {}
+                wanted = {name: json.dumps(name).encode() for name in names}
+                for line in _lines_backwards(file, len(first)):
+                    if not any(text in line for text in wanted.values()):  # a cheap check: most lines name other states
+                        continue
+                    entry = from_json(json.loads(line), JournalEntry)
+                    if entry.last <= txid:
+                        own = wanted.keys() & entry.states.keys()
+                        found |= dict.fromkeys(own, entry.last)
+                        wanted = {name: text for name, text in wanted.items() if name not in own}
+                    if not wanted:
+                        break
+            except DAMAGE as error:
+                raise _damaged(path, error) from error
+            return {name: found.get(name, header.states.get(name)) for name in names}
+    return None
+
+
+def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
+    """Return the metadata directory of a topology, given its output folder.
+
+    Args:
+        output: the folder with the tables and the metadata directory, or the metadata directory itself.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    folder = Path(output)
+    for metadata_dir in (folder / METADATA_DIR, folder):
+        if journal_files(metadata_dir / FOLDER):
+            return metadata_dir
+    metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
+    raise ConfigError(
+        f"there is no journal in {metadata_dir / FOLDER}: pass the folder that contains a topology's tables and its "
+        f"folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
+    )
+
+
+def metadata_dir_with_journal(metadata_dir: Path) -> Path:
+    """Return the metadata directory if there is a journal in it.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    if journal_files(metadata_dir / FOLDER):
+        return metadata_dir
+    raise ConfigError(
+        f"there is no journal in {metadata_dir / FOLDER}: run the topology first, from the same folder and with the "
+        "same settings; it has a journal unless topology.journal.bytes.max is 0"
+    )
+
+
+def table_path(metadata_dir: Path, table: JournalTable) -> str:
+    """Return the path of a table that is recorded in the journal.
+
+    Args:
+        metadata_dir: the metadata directory.
+        table: the table's record in a header.
+    """
+    return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
+
+
+def _damaged(path: Path, error: Exception) -> DivergenceError:
+    return DivergenceError(
+        f"the journal's file {path} can't be read ({error}): it is damaged; restore it, or move the "
+        "journal's folder away to begin a new one"
+    )
+
+
+def _last_line(file: BinaryIO, start: int) -> bytes | None:
+    """Return the last complete line after an offset; None if there is none."""
+    return next(_lines_backwards(file, start), None)
+
+
+def _lines_backwards(file: BinaryIO, start: int) -> Iterator[bytes]:
+    """Yield the complete lines after an offset, the last one first; skip an incomplete last line."""
+    position = file.seek(0, os.SEEK_END)
+    blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
+    is_cut_off = True
+    while position > start:
+        size = min(_BLOCK_BYTES, position - start)
+        position -= size
+        file.seek(position)
+        *before, end = file.read(size).split(b"\n")
+        blocks.append(end)
+        for own in reversed(before):
+            if not is_cut_off:
+                yield b"".join(reversed(blocks))
+            is_cut_off = False
+            blocks = [own]
+    if not is_cut_off:
+        yield b"".join(reversed(blocks))

@@ -1,0 +1,124 @@
+"""Checkpoints: transactions to which coordinator state and tables can be brought together, found in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.backend.table import TableDescription
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
+
+
+@attrs.frozen
+class Checkpoint:
+    """The state of a topology after a commit group.
+
+    Args:
+        txid: the last committed transaction: the group's last one.
+        metadata: that transaction's metadata.
+        incarnation: the topology's incarnation.
+        spout: ``repeatable`` or ``opaque``.
+        states: the mark of each state that the topology has had so far, as far as known.
+        source: where this information was found, for messages.
+    """
+
+    txid: int
+    metadata: Any
+    incarnation: str
+    spout: str
+    states: Mapping[str, StateMark]
+    source: str
+
+    def has(self, name: str) -> bool:
+        """Whether the topology had a state then."""
+        return name in self.states and self.states[name].left_after is None
+
+
+def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str) -> Checkpoint:
+    """Return the checkpoint in the coordinator state itself."""
+    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, "the coordinator state")
+
+
+def checkpoints_in(
+    parts: Sequence[JournalPart], topology_id: str, incarnation: str, descriptions: Mapping[str, TableDescription]
+) -> list[Checkpoint]:
+    """Return a journal's checkpoints of one incarnation of a topology, newest first, each transaction once.
+
+    Args:
+        parts: the journal.
+        topology_id: the topology.
+        incarnation: the incarnation.
+        descriptions: the tables' descriptions; the last group counts if its tables have reached it.
+    """
+
+    def is_written(entry: JournalEntry) -> bool:
+        return all(name in descriptions and (descriptions[name].last_txid or 0) >= entry.last for name in entry.states)
+
+    found: dict[int, Checkpoint] = {}
+    marks: dict[str, StateMark] = {}
+    for part in counting_parts(_of_incarnation(parts, topology_id, incarnation), is_written):
+        header = part.header
+        found = {txid: each for txid, each in found.items() if txid <= header.committed}
+        marks |= _marks_in(header)
+        found[header.committed] = _checkpoint(header, header.committed, header.metadata, marks)
+        marks = _without_others(marks, part)
+        for entry in part.entries:
+            written = {name: attrs.evolve(marks[name], txid=entry.last) for name in entry.states if name in marks}
+            marks = {**marks, **written}
+            found[entry.last] = _checkpoint(header, entry.last, entry.transactions[-1].metadata, marks)
+    return [found[txid] for txid in sorted(found, reverse=True)]
+
+
+def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:
+    """Return the states that missed transactions, each with the last one before; also if they were put back later.
+
+    Args:
+        parts: the journal.
+        topology_id: the topology.
+        incarnation: its incarnation.
+        committed: the last committed transaction.
+    """
+    marks: dict[str, StateMark] = {}
+    own = _of_incarnation(parts, topology_id, incarnation)
+    for part in counting_parts(own, lambda entry: entry.last <= committed):
+        if part.entries:  # a start that committed nothing changes nothing
+            header = part.header
+            lacking = {
+                name: mark
+                for name, mark in marks.items()
+                if mark.left_after is not None and header.begun_after.get(name, 0) < mark.left_after
+            }
+            marks = _without_others({**marks, **_marks_in(header), **lacking}, part)
+    return {name: mark.left_after for name, mark in marks.items() if mark.left_after is not None}
+
+
+def _of_incarnation(parts: Sequence[JournalPart], topology_id: str, incarnation: str) -> list[JournalPart]:
+    return [part for part in parts if (part.header.topology, part.header.incarnation) == (topology_id, incarnation)]
+
+
+def _marks_in(header: JournalHeader) -> dict[str, StateMark]:
+    identities = {name: table.identity for name, table in header.tables.items()}
+    return {
+        name: StateMark(identities.get(name, ""), txid, begun_after=header.begun_after.get(name, 0))
+        for name, txid in header.states.items()
+    }
+
+
+def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[str, StateMark]:
+    """Return the marks with those of other states as departed, if the part has entries."""
+    if not part.entries:
+        return dict(marks)
+    before = part.entries[0].first - 1
+    return {
+        name: mark
+        if name in part.header.states or mark.left_after is not None
+        else attrs.evolve(mark, left_after=before)
+        for name, mark in marks.items()
+    }
+
+
+def _checkpoint(header: JournalHeader, txid: int, metadata: Any, marks: Mapping[str, StateMark]) -> Checkpoint:
+    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), "the journal")

@@ -1,0 +1,343 @@
+"""The coordinator's own durable state: a few small values in a store.
+
+========================  ===================================================================
+``<topology>/format``     the format of all this, see :mod:`txtopo.formats`
+``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
+``<topology>/spout``      the kind of the spout: repeatable or opaque
+``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
+``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed
+``<topology>/group``      the commit group in progress, if any
+``<topology>/repair``     the plan of the repair in progress, if any
+``…/before-repair-N/…``   the values that the N-th repair has replaced
+``<topology>/recovered``  the last epoch that has completed its recovery
+``<topology>/source/…``   the values of the spout's coordinator
+``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
+========================  ===================================================================
+
+A group is recorded before its first Delta write. The record is removed after the last one, in the same step that marks
+the group as committed. So after a crash the tables show what to do: a group without a durable write is dropped, and one
+with a durable write is finished from its staged writes.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.api.state import StagedWrite
+from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
+from txtopo.errors import DivergenceError, RuleError
+from txtopo.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
+from txtopo.records import from_json, to_json
+from txtopo.transactional.core.events import TransactionMetadata
+
+_FORMAT = "format"
+_INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
+_REPAIR = "repair"
+_ASIDE = "before-repair-"
+_RECOVERED = "recovered"
+_SOURCE = "source"
+_TRANSACTION_TIME = "pace"
+
+
+@attrs.frozen
+class StateMark:
+    """The coordinator state's record of a state's table: its identity, and the last txid written to it."""
+
+    identity: str
+    txid: int | None
+    version: int | None = None
+    """The last version of the table that the coordinator wrote; None if it was not recorded."""
+    left_after: int | None = None
+    """The last transaction that was committed while the topology had the state; None if it has it still."""
+    begun_after: int = 0
+    """The table was begun empty after this transaction, so it has nothing of it and of those before; 0: of none."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the table is to be begun empty, which is recorded, and its identity is not yet."""
+        return self.begun_after > 0 and not self.identity
+
+
+@attrs.frozen
+class CommittedMark:
+    """The last committed transaction."""
+
+    txid: int = 0
+    metadata: Any = None
+    states: Mapping[str, StateMark] = attrs.field(factory=dict)
+    """A mark for each state that the topology has ever had in this incarnation."""
+
+
+@attrs.frozen
+class GroupMark:
+    """A commit group in progress."""
+
+    first: int
+    last: int
+    states: tuple[str, ...]
+    """The states that it writes, in order."""
+    staged: tuple[StagedWrite, ...]
+    """The staged writes of a group with several states; empty for one state."""
+    metadata: Any
+    """The metadata of its last transaction."""
+    topology: tuple[str, ...] | None = None
+    """All states of the topology, written or not; None if a version that did not record them began the group."""
+
+
+class CoordinatorState:
+    """Reads and writes one topology's coordinator state.
+
+    Args:
+        store: the store.
+        lead: the right to write to it.
+        topology_id: the topology.
+
+    Raises:
+        StopError: a newer version of txtopo has written it, in a format that this one does not know.
+    """
+
+    def __init__(self, store: Store, lead: Lead, topology_id: str) -> None:
+        self._store = store
+        self._lead = lead
+        self.topology_id = topology_id
+        written: Any = self._read(_FORMAT)
+        self._format = FIRST if written is None else from_json(written, Format)
+        refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
+        self._known_incarnation: str | None = self._read(_INCARNATION)
+        self._spout: str | None = self._read(_SPOUT)
+        self.incarnation = self._known_incarnation or uuid.uuid4().hex
+        self._kept_us = self._learnt_us = self.transaction_us()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lead."""
+        return self._lead.epoch
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is coordinator state; otherwise the incarnation was drawn but is not durable yet."""
+        return self._known_incarnation is not None
+
+    @property
+    def source_path(self) -> str:
+        """The path below which the spout's coordinator may write."""
+        return self._path(_SOURCE)
+
+    def begin(self) -> None:
+        """Store the incarnation and the kind of the spout if missing; call before the first table is created.
+
+        From here on a version of txtopo that knows only earlier formats refuses this coordinator state.
+        """
+        drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
+        new = {name: value for name, value in drawn.items() if value is not None and self._read(name) is None}
+        if self._format.number < COORDINATOR_STATE.number:
+            new[_FORMAT] = to_json(COORDINATOR_STATE)
+        if new:
+            self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
+        self._known_incarnation = self.incarnation
+        self._format = COORDINATOR_STATE
+
+    def committed(self) -> CommittedMark:
+        """Return the last committed transaction."""
+        value = self._read(_COMMITTED)
+        return CommittedMark() if value is None else from_json(value, CommittedMark)
+
+    @property
+    def records_departures(self) -> bool:
+        """Whether the committed mark says which states have left; marks of earlier versions do not."""
+        value = self._read(_COMMITTED)
+        return value is None or all("left_after" in mark for mark in value["states"].values())
+
+    def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
+        """Return the begun transactions above ``committed``, in txid order.
+
+        Raises:
+            DivergenceError: the metadata of one of them is missing.
+        """
+        begun = []
+        for name in self._store.children(self._path(_METADATA)):
+            txid = int(name)
+            if txid > committed:
+                begun.append(TransactionMetadata(txid, self._read(f"{_METADATA}/{name}")))
+        for expected, transaction in enumerate(begun, committed + 1):
+            if transaction.txid != expected:
+                raise DivergenceError(
+                    f"the metadata of transaction {expected} is missing, but that of {transaction.txid} exists; "
+                    f"the coordinator state of {self.topology_id!r} is damaged: restore it together with the tables"
+                )
+        return tuple(begun)
+
+    def group(self) -> GroupMark | None:
+        """Return the commit group in progress, or None."""
+        value = self._read(_GROUP)
+        return None if value is None else from_json(value, GroupMark)
+
+    def save_metadata(self, begun: Sequence[TransactionMetadata]) -> None:
+        """Make the metadata of begun transactions durable."""
+        self._lead.write([Put(self._metadata_path(each.txid), _encode(each.metadata)) for each in begun])
+
+    def begin_group(self, mark: GroupMark) -> None:
+        """Record a group whose writes are about to begin."""
+        self._lead.write([Put(self._path(_GROUP), _encode(to_json(mark)))])
+
+    def confirm_recovery(self) -> None:
+        """Record that this epoch has recovered. Only the leader can write, so the values that it read are current."""
+        self._lead.write([Put(self._path(_RECOVERED), _encode(self.epoch))])
+
+    def drop_group(self) -> None:
+        """Remove the record of a group without a durable write."""
+        self._lead.write([Delete(self._path(_GROUP))])
+
+    def note_states(self, mark: CommittedMark) -> None:
+        """Replace the committed mark by one of the same transaction with other states."""
+        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark)))])
+
+    def commit(self, mark: CommittedMark, first: int) -> None:
+        """Mark the transactions from ``first`` to that of ``mark`` as committed, and delete their metadata."""
+        changes: list[Change] = [
+            Put(self._path(_COMMITTED), _encode(to_json(mark))),
+            Delete(self._path(_GROUP)),
+        ]
+        changes += [Delete(self._metadata_path(txid)) for txid in range(first, mark.txid + 1)]
+        self._write_with_transaction_time(changes)
+
+    def transaction_us(self) -> int | None:
+        """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
+        value = self._read(_TRANSACTION_TIME)
+        return value if isinstance(value, int) and value > 0 else None
+
+    def note_transaction_us(self, transaction_us: int | None) -> None:
+        """Set the time per transaction; the next commit stores it, which costs no extra write."""
+        self._learnt_us = transaction_us
+
+    def save_transaction_us(self) -> None:
+        """Store the time per transaction if it changed since the last commit."""
+        self._write_with_transaction_time([])
+
+    def _write_with_transaction_time(self, changes: list[Change]) -> None:
+        learnt_us = self._learnt_us
+        if learnt_us is not None and learnt_us != self._kept_us:
+            changes.append(Put(self._path(_TRANSACTION_TIME), _encode(learnt_us)))
+        if changes:
+            self._lead.write(changes)
+            self._kept_us = learnt_us
+
+    def confirm_lead(self) -> None:
+        """Check that the lead is still held.
+
+        Raises:
+            LostLead: it is not held any more.
+        """
+        self._lead.write([])
+
+    def check_spout(self, kind: str) -> None:
+        """Check that the spout has the kind of the stored metadata.
+
+        Args:
+            kind: ``repeatable`` or ``opaque``.
+
+        Raises:
+            DivergenceError: earlier runs had a spout of the other kind.
+        """
+        if self._spout is None:
+            self._spout = kind
+        elif self._spout != kind:
+            raise DivergenceError(
+                f"topology {self.topology_id!r} has run with a spout of kind {self._spout} up to transaction "
+                f"{self.committed().txid}; this one is {kind}, and its metadata has another meaning. Use the "
+                "former spout, or give the topology another id and new tables"
+            )
+
+    def repair(self) -> Any:
+        """Return the plan of an unfinished repair; None if there is none."""
+        return self._read(_REPAIR)
+
+    def begin_repair(self, plan: Any) -> None:
+        """Record the plan of a repair; no run starts until the repair is done."""
+        self._lead.write([Put(self._path(_REPAIR), _encode(plan))])
+
+    def end_repair(self, mark: CommittedMark) -> None:
+        """End a repair that keeps the begun transactions and the group in progress."""
+        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark))), Delete(self._path(_REPAIR))])
+
+    def rewrite(self, incarnation: str, spout: str, mark: CommittedMark, number: int) -> None:
+        """End a repair by replacing the coordinator state; the old values are kept aside.
+
+        Args:
+            incarnation: the incarnation of the tables.
+            spout: ``repeatable`` or ``opaque``.
+            mark: the new committed mark.
+            number: the old values move below ``before-repair-<number>``.
+        """
+        names = (_INCARNATION, _SPOUT, _COMMITTED, _GROUP, _METADATA)
+        changes: list[Change] = [
+            *self._set_aside_changes(names, number),
+            Put(self._path(_INCARNATION), _encode(incarnation)),
+        ]
+        changes += [Put(self._path(_SPOUT), _encode(spout)), Put(self._path(_COMMITTED), _encode(to_json(mark)))]
+        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+
+    def set_aside(self, number: int) -> None:
+        """End a repair by moving all coordinator state below ``before-repair-<number>``."""
+        names = [name for name in self._store.children(self.topology_id) if not name.startswith(_ASIDE)]
+        changes = self._set_aside_changes([name for name in names if name != _REPAIR], number)
+        self._lead.write([*changes, Delete(self._path(_REPAIR))])
+
+    def asides(self) -> list[int]:
+        """Return the numbers under which earlier repairs have set coordinator state aside."""
+        names = self._store.children(self.topology_id)
+        return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
+
+    def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
+        """Return changes that copy all values below some names, followed by changes that remove them."""
+        copies: list[Change] = []
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            value = self._store.read(self._path(name))
+            aside = self._path(f"{_ASIDE}{number}/{name}")
+            if value is not None and self._store.read(aside) is None:
+                copies.append(Put(aside, value))
+            waiting += [f"{name}/{child}" for child in self._store.children(self._path(name))]
+        return [*copies, *(Delete(self._path(name)) for name in names)]
+
+    def _path(self, name: str) -> str:
+        return f"{self.topology_id}/{name}"
+
+    def _metadata_path(self, txid: int) -> str:
+        return self._path(f"{_METADATA}/{txid:020d}")
+
+    def _read(self, name: str) -> Any:
+        value = self._store.read(self._path(name))
+        return None if value is None else json.loads(str(value, "utf-8"))
+
+
+def as_json(metadata: Any) -> Any:
+    """Return metadata encoded and decoded, exactly as every later attempt will see it.
+
+    Raises:
+        RuleError: it is not JSON, or too large for a store.
+    """
+    return json.loads(_encode(metadata))
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Shared, because json.dumps() would create one for each value."""
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        encoded = _ENCODER.encode(value).encode()
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"metadata must be JSON ({error}); return numbers, strings, lists and dictionaries") from error
+    if len(encoded) > VALUE_BYTES_MAX:
+        raise RuleError(
+            f"metadata has {len(encoded)} bytes, more than the maximum of {VALUE_BYTES_MAX}; "
+            "keep offsets in it, not data"
+        )
+    return encoded

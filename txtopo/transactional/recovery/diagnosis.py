@@ -1,0 +1,382 @@
+"""Diagnosis: finds what is wrong between coordinator state and tables, and proposes a repair.
+
+It changes nothing; :mod:`txtopo.transactional.recovery.repair` does. It proposes the first of these that is possible:
+
+1. *As it is*: every table is at the txid in the coordinator state. Other writers' changes are rolled back.
+2. *The newest checkpoint* that all tables can be brought to, from the journal or the coordinator state. If all tables
+   are there already, only the coordinator state is rewritten. Otherwise tables are rolled back, and the transactions
+   after the checkpoint run again.
+
+A repair is safe, and needs no confirmation, if it rolls back no table, reruns no committed transaction and abandons no
+other incarnation of the topology. Transactions that are begun and not committed begin again, which loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.api.state import State
+from txtopo.backend.table import StateTable, TableDescription
+from txtopo.errors import DivergenceError
+from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoint_of, checkpoints_in
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark
+from txtopo.transactional.recovery.divergence import (
+    CoordinatorRecord,
+    Divergence,
+    DivergenceKind,
+    find_divergences,
+    find_strangers,
+)
+
+_ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
+_NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
+
+
+@attrs.frozen
+class RepairSubject:
+    """A topology to diagnose and repair.
+
+    Args:
+        topology_id: its id.
+        spout: ``repeatable`` or ``opaque``.
+        states: its states.
+        metadata_dir: its metadata directory.
+        addresses: the addresses of its tables as the journal records them, by state.
+        optional: the states that may come and go, see :class:`txtopo.transactional.recovery.membership.Membership`.
+    """
+
+    topology_id: str
+    spout: str
+    states: Mapping[str, State]
+    metadata_dir: Path
+    addresses: Mapping[str, str]
+    optional: Collection[str] = ()
+
+    def tables(self) -> dict[str, StateTable]:
+        """Return the tables that can be inspected, by state."""
+        return {name: table for name, state in self.states.items() if (table := state.table()) is not None}
+
+
+@attrs.frozen
+class GoTo:
+    """A plan that brings coordinator state and tables to one transaction.
+
+    Args:
+        txid: the last committed transaction after the repair.
+        metadata: its metadata.
+        incarnation: the incarnation of the tables.
+        spout: ``repeatable`` or ``opaque``.
+        states: the last txid of each table after the repair; 0 for none.
+        is_as_it_is: whether to keep the begun transactions and the group in progress.
+        number: replaced values are kept below ``before-repair-<number>``.
+        marks: the marks of all states that the topology had or has had at that transaction.
+    """
+
+    txid: int
+    metadata: Any
+    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    spout: str
+    states: Mapping[str, int]
+    is_as_it_is: bool
+    number: int
+    marks: Mapping[str, StateMark] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class StartAnew:
+    """A plan that moves tables, journal and coordinator state aside, so that the topology starts at transaction 1.
+
+    Args:
+        number: they are kept as ``before-repair-<number>``.
+    """
+
+    number: int
+
+
+@attrs.frozen
+class Adopt:
+    """A plan that accepts other writers' changes as the states' own.
+
+    Args:
+        states: the states of the changed tables.
+    """
+
+    states: tuple[str, ...]
+
+
+@attrs.frozen
+class Diagnosis:
+    """The result of a diagnosis.
+
+    Args:
+        record: the record in the coordinator state.
+        descriptions: the tables' descriptions, by state.
+        divergences: the problems with the tables.
+        damage: other problems, in words.
+        journal_txid: the newest transaction in the journal; None if there is none.
+        journal_problem: why the journal can't be read; None if it can.
+        epoch_min: the lowest epoch above those in the tables and the journal.
+        unfinished: the plan of an interrupted repair; None if there is none.
+        go_to: the proposed plan; None if none is possible.
+        rolled_back: the states whose tables the plan rolls back.
+        is_safe: whether the plan needs no confirmation.
+        obstacles: why no plan, or no better one, is possible.
+        adopt: the plan to accept other writers' changes; None if that would not help.
+        anew: the plan to start anew; None if that is impossible.
+    """
+
+    record: CoordinatorRecord
+    descriptions: Mapping[str, TableDescription]
+    divergences: tuple[Divergence, ...]
+    damage: tuple[str, ...]
+    journal_txid: int | None
+    journal_problem: str | None
+    epoch_min: int
+    unfinished: GoTo | StartAnew | None
+    go_to: GoTo | None
+    rolled_back: tuple[str, ...]
+    is_safe: bool
+    obstacles: tuple[str, ...]
+    adopt: Adopt | None
+    anew: StartAnew | None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is nothing to repair."""
+        return not self.divergences and not self.damage and self.unfinished is None
+
+
+def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState) -> Diagnosis:
+    """Inspect coordinator state, journal and tables, and propose a repair."""
+    parts, journal_problem = _journal(subject)
+    record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
+    tables = subject.tables()
+    settled = record.when_settled(tables, subject.states)
+    strangers = tuple(find_strangers(settled, subject.states, subject.optional))
+    to_begin = [name for name, mark in record.committed.states.items() if mark.is_beginning]
+    compared = find_divergences(record, tables, [*to_begin, *(each.state for each in strangers)])
+    divergences = (*compared, *strangers)
+    descriptions = _descriptions(tables)
+    damage = _damage_of_begun(coordinator_state, record)
+    checkpoints = _checkpoints(subject, record, descriptions, parts)
+    number = 1 + max(
+        [0, *coordinator_state.asides(), *_journal_asides(subject), *(n for t in tables.values() for n in t.asides())]
+    )
+    choice = _Choice(record, tables, descriptions, divergences, subject.optional)
+    go_to, rolled_back, obstacles = choice.best(checkpoints, subject.spout, number, is_damaged=bool(damage))
+    foreign = tuple(each.state for each in divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
+    can_adopt = bool(foreign) and all(each.kind in _ADOPTABLE for each in divergences) and not damage
+    can_move = all(each.kind not in _NOT_OURS for each in divergences) and _all_movable(subject)
+    return Diagnosis(
+        record=record,
+        descriptions=descriptions,
+        divergences=divergences,
+        damage=damage,
+        journal_txid=max((each.txid for each in checkpoints if each.source == "the journal"), default=None),
+        journal_problem=journal_problem,
+        epoch_min=1
+        + max(
+            [0, *(description.epoch for description in descriptions.values()), *(part.header.epoch for part in parts)]
+        ),
+        unfinished=decode_plan(coordinator_state.repair()),
+        go_to=go_to,
+        rolled_back=rolled_back,
+        is_safe=go_to is not None and not rolled_back and _gives_up_nothing(go_to, record),
+        obstacles=obstacles,
+        adopt=Adopt(foreign) if can_adopt else None,
+        anew=StartAnew(number) if can_move else None,
+    )
+
+
+def encode_plan(plan: GoTo | StartAnew) -> Any:
+    """Return a plan as JSON, so that an interrupted repair can be finished."""
+    return {"plan": type(plan).__name__, **to_json(plan)}
+
+
+def decode_plan(value: Any) -> GoTo | StartAnew | None:
+    """Return the plan that :func:`encode_plan` encoded; None for None."""
+    if value is None:
+        return None
+    return from_json(value, GoTo) if value["plan"] == GoTo.__name__ else from_json(value, StartAnew)
+
+
+@attrs.frozen
+class _Choice:
+    """Chooses a repair from the facts found."""
+
+    record: CoordinatorRecord
+    tables: Mapping[str, StateTable]
+    descriptions: Mapping[str, TableDescription]
+    divergences: tuple[Divergence, ...]
+    optional: Collection[str]
+
+    def best(
+        self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
+    ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
+        """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
+        is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
+        if is_as_it_is and not is_damaged:
+            assert self.record.incarnation is not None, "there is coordinator state"
+            own = checkpoint_of(self.record.committed, self.record.incarnation, spout)
+            at = {name: description.last_txid for name, description in self.descriptions.items()}
+            marks = {name: own.states.get(name, StateMark("", None)) for name in at}
+            own = attrs.evolve(own, states={name: attrs.evolve(mark, txid=at[name]) for name, mark in marks.items()})
+            rolled_back, obstacles = self._rollbacks(own)
+            if not obstacles:
+                return self._plan(own, number, is_as_it_is=True), rolled_back, ()
+        seen: list[str] = []
+        for checkpoint in checkpoints:
+            rolled_back, obstacles = self._rollbacks(checkpoint)
+            if not obstacles:
+                return self._plan(checkpoint, number, is_as_it_is=False), rolled_back, tuple(seen)
+            seen += [each for each in obstacles if each not in seen]
+        return None, (), tuple(seen)
+
+    def _rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
+        """Return the states that a checkpoint requires to roll back, and the obstacles to it."""
+        rolled_back, obstacles = [], []
+        for name, table in self.tables.items():
+            wanted = self._mark_at(checkpoint, name).txid or 0
+            description = self.descriptions.get(name)
+            obstacle = self._obstacle(checkpoint, name, description)
+            if obstacle is not None:
+                obstacles.append(obstacle)
+            elif description is None or _is_at(table, description, wanted):
+                continue
+            elif (description.last_txid or 0) < wanted:
+                obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
+            elif not table.is_kept(wanted):
+                obstacles.append(
+                    f"the version of {name!r} after transaction {wanted} is gone (vacuumed, or its log was deleted)"
+                )
+            else:
+                rolled_back.append(name)
+        return tuple(rolled_back), obstacles
+
+    def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
+        wrong = next((each for each in self.divergences if each.state == name), None)
+        if wrong is not None and wrong.kind in {*_NOT_OURS, DivergenceKind.MISFIT}:
+            return f"the table at the path of {name!r} is wrong: {wrong.kind.value}"
+        if not self._can_have(checkpoint, name):
+            mark = checkpoint.states.get(name)
+            since = "had no such state yet" if mark is None else f"was without it after transaction {mark.left_after}"
+            return f"state {name!r} can't be at transaction {checkpoint.txid}: the topology {since}"
+        wanted = self._mark_at(checkpoint, name).txid or 0
+        if description is None:
+            return f"the table of {name!r}, which had transaction {wanted}, is gone" if wanted else None
+        if description.incarnation != checkpoint.incarnation:
+            known = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
+            return f"the table of {name!r} belongs to incarnation {known}"
+        known = self._mark_at(checkpoint, name).identity or description.identity
+        if known != description.identity and (wanted or description.last_txid):
+            return f"the table of {name!r} is not the one in {checkpoint.source}"
+        return None
+
+    def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
+        """Whether a state lacks nothing at a checkpoint, or only what it is recorded to lack."""
+        is_there = checkpoint.txid == 0 or name in self.optional or checkpoint.has(name)
+        return is_there or self._is_begun_later(checkpoint, name)
+
+    def _is_begun_later(self, checkpoint: Checkpoint, name: str) -> bool:
+        mark = self.record.committed.states.get(name)
+        is_begun = mark is not None and mark.left_after is None and mark.begun_after >= checkpoint.txid
+        return checkpoint.txid > 0 and is_begun and not checkpoint.has(name)
+
+    def _mark_at(self, checkpoint: Checkpoint, name: str) -> StateMark:
+        """Return the mark that a state gets at a checkpoint, without what only its opened table knows."""
+        if self._is_begun_later(checkpoint, name):  # it gets all transactions after this one, and is empty here
+            return StateMark("", None, begun_after=checkpoint.txid)
+        return checkpoint.states.get(name, StateMark("", None))
+
+    def _plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
+        marks = {name: self._mark_at(checkpoint, name) for name in {**checkpoint.states, **self.tables}}
+        return GoTo(
+            checkpoint.txid,
+            checkpoint.metadata,
+            checkpoint.incarnation,
+            checkpoint.spout,
+            {name: mark.txid or 0 for name, mark in marks.items()},
+            is_as_it_is,
+            number,
+            marks,
+        )
+
+
+def _is_at(table: StateTable, description: TableDescription, txid: int) -> bool:
+    return (description.last_txid or 0) == txid and table.foreign_change(None) is None
+
+
+def _gives_up_nothing(go_to: GoTo, record: CoordinatorRecord) -> bool:
+    return record.incarnation is None or (
+        record.incarnation == go_to.incarnation and go_to.txid >= record.committed.txid
+    )
+
+
+def _descriptions(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:
+    descriptions = {}
+    for name, table in tables.items():
+        try:
+            description = table.look()
+        except DivergenceError:
+            continue
+        if description is not None:
+            descriptions[name] = description
+    return descriptions
+
+
+def _checkpoints(
+    subject: RepairSubject,
+    record: CoordinatorRecord,
+    descriptions: Mapping[str, TableDescription],
+    parts: list[JournalPart],
+) -> list[Checkpoint]:
+    """Return all checkpoints that could be possible, newest transaction first.
+
+    Transaction 0 is a checkpoint only if nothing was written yet; otherwise going there is *starting anew*.
+    """
+    incarnations = {description.incarnation for description in descriptions.values()} | (
+        {record.incarnation} if record.incarnation is not None else set()
+    )
+    found = [
+        each
+        for incarnation in sorted(incarnations)
+        for each in checkpoints_in(parts, subject.topology_id, incarnation, descriptions)
+    ]
+    if record.incarnation is not None:
+        found.append(checkpoint_of(record.committed, record.incarnation, subject.spout))
+    found = [each for each in found if each.txid > 0]
+    if not any(description.last_txid for description in descriptions.values()):
+        found += [
+            Checkpoint(0, None, incarnation, subject.spout, {}, "the tables") for incarnation in sorted(incarnations)
+        ]
+    return sorted(found, key=lambda each: -each.txid)
+
+
+def _journal(subject: RepairSubject) -> tuple[list[JournalPart], str | None]:
+    try:
+        return read_journal(find_journal(subject.metadata_dir, subject.topology_id)), None
+    except DivergenceError as error:
+        return [], error.message
+
+
+def _journal_asides(subject: RepairSubject) -> list[int]:
+    found = subject.metadata_dir.glob(f"{find_journal(subject.metadata_dir, subject.topology_id).name}.before-repair-*")
+    return [int(path.name.rpartition("-")[2]) for path in found if path.name.rpartition("-")[2].isdecimal()]
+
+
+def _damage_of_begun(coordinator_state: CoordinatorState, record: CoordinatorRecord) -> tuple[str, ...]:
+    try:
+        coordinator_state.begun(record.committed.txid)
+    except DivergenceError as error:
+        return (error.message,)
+    return ()
+
+
+def _all_movable(subject: RepairSubject) -> bool:
+    return all(state.table() is not None for state in subject.states.values() if state.is_durable)

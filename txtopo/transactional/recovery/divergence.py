@@ -1,0 +1,397 @@
+"""Divergence: finds out whether coordinator state and tables belong together, without changing either.
+
+A run inspects the tables before it opens them, because opening creates missing tables and writes to existing ones; and
+again afterwards, because until then an older coordinator or another writer may write. It checks:
+
+1. No coordinator of an older epoch writes to the store any more, so the recorded group in progress is the only one.
+2. Each table is at its recorded txid or, if the group in progress writes it, at the group's last txid.
+3. Each table version after the recorded one was written by txtopo or changes no row. Staged writes of the group in
+   progress that are not visible yet can still be finished.
+4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
+5. Each state has been in the topology at every committed transaction since it was begun. One that was left out for a
+   while, or is new, lacks the part of the others, and must be begun empty explicitly.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.state import OpenedState
+from txtopo.backend.table import StateTable, TableDescription
+from txtopo.errors import DivergenceError
+from txtopo.transactional.journal.journal import JournalPart
+from txtopo.transactional.recovery.checkpoints import departures_in
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+
+WAY_OUT = (
+    "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
+    "does what is safe, and asks before anything else"
+)
+
+
+START_EMPTY = "topology.state.start.empty"
+"""The setting that begins states empty."""
+
+
+class DivergenceKind(enum.Enum):
+    """A kind of mismatch between a table and its record in the coordinator state."""
+
+    NO_TABLE_OF_OURS = "no table of ours"
+    OTHER_OWNER = "of another topology or state"
+    MISFIT = "other columns or another kind"
+    MISSING = "missing"
+    OTHER_INCARNATION = "of another incarnation"
+    OTHER_TABLE = "another table"
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    FOREIGN_CHANGE = "changed by somebody else"
+    STAGED_GONE = "a staged write can't be finished"
+    NEWER_EPOCH = "opened by a newer epoch"
+    AWAY = "left out of the topology for a while"
+    NEW = "new, and transactions are committed"
+
+
+@attrs.frozen
+class Divergence:
+    """One mismatch."""
+
+    kind: DivergenceKind
+    state: str
+    text: str
+    """A description of the mismatch, with the txids of both sides."""
+    txid: int | None = None
+    """The table's last transaction."""
+    way_out: str = WAY_OUT
+    """What to do about it."""
+
+
+@attrs.frozen
+class CoordinatorRecord:
+    """The parts of the coordinator state that tables are compared with.
+
+    Args:
+        topology_id: the topology.
+        incarnation: its incarnation; None if there is no coordinator state.
+        epoch_max: the newest epoch that may have opened a table.
+        committed: the committed mark.
+        group: the group in progress, if any.
+    """
+
+    topology_id: str
+    incarnation: str | None
+    epoch_max: int
+    committed: CommittedMark
+    group: GroupMark | None
+
+    @staticmethod
+    def of(
+        coordinator_state: CoordinatorState, epoch_max: int, read_journal: Callable[[], Sequence[JournalPart]] = list
+    ) -> CoordinatorRecord:
+        """Read the record from a coordinator state.
+
+        Args:
+            coordinator_state: the coordinator state.
+            epoch_max: the newest epoch that may have opened a table.
+            read_journal: returns the journal. It is read only if an earlier version wrote the coordinator state last,
+                which did not record which states have left the topology.
+        """
+        incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
+        committed = coordinator_state.committed()
+        if incarnation is not None and not coordinator_state.records_departures:
+            left = departures_in(read_journal(), coordinator_state.topology_id, incarnation, committed.txid)
+            states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
+            committed = attrs.evolve(committed, states=states)
+        return CoordinatorRecord(
+            coordinator_state.topology_id, incarnation, epoch_max, committed, coordinator_state.group()
+        )
+
+    def when_settled(self, tables: Mapping[str, StateTable], names: Iterable[str]) -> CoordinatorRecord:
+        """Return the record after recovery, which finishes the group in progress if a table has it.
+
+        Args:
+            tables: the tables that can be inspected, by state.
+            names: the states of the topology.
+        """
+        group = self.group
+        if group is None or not _has_landed(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
+            return attrs.evolve(self, group=None)
+        marks = marks_of_topology(self.committed, names if group.topology is None else group.topology)
+        return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+
+    def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
+        """Return the states that were not in the topology at every committed transaction, by name.
+
+        Args:
+            names: the states of the topology.
+            optional: states that may come and go.
+        """
+        found = {}
+        for name in names:
+            mark = self.committed.states.get(name)
+            if name in optional or (mark is None and not self.committed.txid):
+                continue
+            if mark is None or mark.left_after is not None:
+                found[name] = DivergenceKind.NEW if mark is None else DivergenceKind.AWAY
+        return found
+
+    def allowed(self, name: str) -> set[int]:
+        """Return the txids that a state's table may be at; 0 if nothing was written."""
+        mark = self.committed.states.get(name)
+        txids = {(mark.txid if mark is not None else None) or 0}
+        return txids | {self.group.last} if self.group is not None and name in self.group.states else txids
+
+    def text(self, name: str) -> str:
+        """Return the txids in the coordinator state, in words."""
+        if self.incarnation is None:
+            return "there is no coordinator state (it is at transaction 0): it was wiped, or is in another place"
+        mark = self.committed.states.get(name)
+        wrote = "has no record of it" if mark is None else f"recorded its last write at {mark.txid or 0}"
+        return f"the coordinator state is at transaction {self.committed.txid} and {wrote}"
+
+
+@attrs.frozen
+class _Look:
+    """A table and the result of its inspection."""
+
+    table: StateTable
+    description: TableDescription | None
+    refusal: DivergenceError | None
+
+
+def marks_of_topology(committed: CommittedMark, names: Iterable[str]) -> dict[str, StateMark]:
+    """Return the state marks after further transactions of a topology: its states are there, all others have left.
+
+    Args:
+        committed: the committed mark before those transactions.
+        names: the states of the topology.
+    """
+    marks: dict[str, StateMark] = {}
+    for name in names:
+        mark = committed.states.get(name) or StateMark("", None)
+        marks[name] = mark if mark.left_after is None else attrs.evolve(mark, left_after=None)
+    for name, mark in committed.states.items():
+        if name not in marks:
+            has_just_left = mark.left_after is None
+            marks[name] = attrs.evolve(mark, left_after=committed.txid) if has_just_left else mark
+    return marks
+
+
+def find_divergences(
+    record: CoordinatorRecord, tables: Mapping[str, StateTable], to_begin: Collection[str] = ()
+) -> list[Divergence]:
+    """Return the mismatches, at most one for each table, without changing the tables.
+
+    Args:
+        record: the record in the coordinator state.
+        tables: the tables that can be inspected, by state.
+        to_begin: states whose tables are not compared, because they are to be begun empty, if at all.
+    """
+    looks = {name: _look_at(table) for name, table in tables.items()}
+    if record.group is not None and not _has_landed(record.group, looks):
+        record = attrs.evolve(record, group=None)
+    found = [
+        _of_table_to_replace(record, name, look) if name in to_begin else _of_table(record, name, look)
+        for name, look in looks.items()
+    ]
+    return [each for each in found if each is not None]
+
+
+def find_strangers(
+    record: CoordinatorRecord, names: Iterable[str], optional: Collection[str], to_begin: Collection[str] = ()
+) -> list[Divergence]:
+    """Return the states that lack the part of committed transactions, because the topology did not have them then.
+
+    Args:
+        record: the record when recovery has settled the group in progress.
+        names: the states of the topology.
+        optional: states that may come and go.
+        to_begin: states that may be begun empty.
+    """
+    strangers = {n: kind for n, kind in record.strangers(names, optional).items() if n not in to_begin}
+    if not strangers:
+        return []
+    txid = record.committed.txid
+    pairs = ",".join(f"{name}={txid}" for name in strangers)
+    which = " and ".join(map(repr, strangers))
+    way_out = (
+        f"Take {which} out of the topology again; or start {'it' if len(strangers) == 1 else 'them'} empty from here "
+        f"on, with {START_EMPTY}={pairs}, which 'txtopo audit' shows for ever; or run 'txtopo repair' with this "
+        "topology: it goes back to where the topology had all of its states, if it can, or starts anew with "
+        "--start-anew"
+    )
+    found = []
+    for name, kind in strangers.items():
+        where = f"state {name!r} of topology {record.topology_id!r}"
+        if kind is DivergenceKind.NEW:
+            text = (
+                f"{where} is new: its table would begin at transaction 0, but the coordinator state is at transaction "
+                f"{txid}, so it would lack the part of all transactions up to that (a state under another name is a "
+                "new one, too)"
+            )
+        else:
+            left = record.committed.states[name].left_after
+            text = (
+                f"{where} was left out of the topology after transaction {left}, and the coordinator state is at "
+                f"transaction {txid}, so it lacks the part of all transactions in between"
+            )
+        found.append(Divergence(kind, name, text, way_out=way_out))
+    return found
+
+
+def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
+    """Return the mismatches of opened states by identity and txid, also for states without a table to inspect.
+
+    Args:
+        record: the record in the coordinator state.
+        opened: the states, by name.
+    """
+    found = []
+    for name, state in opened.items():
+        last = state.last_txid
+        misplaced = _misplaced(record, name, state.identity, last)
+        if misplaced is not None:
+            kind, what = misplaced
+            text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
+            found.append(Divergence(kind, name, text, last))
+    return found
+
+
+def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
+    """Raise all mismatches as one error, with the remedy.
+
+    Args:
+        divergences: the mismatches; may be empty.
+        is_written: whether recovery had written something before it found them.
+
+    Raises:
+        DivergenceError: there is a mismatch.
+    """
+    if divergences:
+        texts = "; ".join(each.text for each in divergences)
+        ways_out = ". ".join(dict.fromkeys(each.way_out for each in divergences))
+        raise DivergenceError(f"{texts}. {'' if is_written else 'Nothing was written. '}{ways_out}")
+
+
+def _has_landed(group: GroupMark, looks: Mapping[str, _Look]) -> bool:
+    """Whether a table that a group writes has it."""
+    return any(
+        look.description is not None and look.description.last_txid == group.last
+        for name, look in looks.items()
+        if name in group.states
+    )
+
+
+def _look_at(table: StateTable) -> _Look:
+    try:
+        return _Look(table, table.look(), None)
+    except DivergenceError as error:
+        return _Look(table, None, error)
+
+
+def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
+    where = f"state {name!r} of topology {record.topology_id!r}"
+    mark = record.committed.states.get(name)
+    address = look.table.address
+    if look.refusal is not None:
+        text = f"{where}: {look.refusal.message.rstrip('.')}; {record.text(name)}"
+        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, look.refusal.txid)
+    if look.description is None:
+        if mark is None or mark.txid is None:
+            return None
+        text = f"{where}: its table, {address}, is gone, and a new one would be at transaction 0; {record.text(name)}"
+        return Divergence(DivergenceKind.MISSING, name, text)
+    found = _compare(record, name, look.description) or _look_closer(record, name, look.description, look.table, mark)
+    if found is None:
+        return None
+    kind, what = found
+    last = look.description.last_txid
+    damage = "" if look.description.damage is None else f"; {look.description.damage}"
+    return Divergence(kind, name, f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}", last)
+
+
+def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
+    """Return why the table of a state that is to be begun empty can't be set aside: only the state's own can."""
+    found = _of_table(record, name, look)
+    if look.description is None:
+        return found if look.refusal is not None else None
+    is_newer = look.description.incarnation == record.incarnation and look.description.epoch > record.epoch_max
+    if _of_other_owner(record, name, look.description) is None and not is_newer:
+        return None
+    return found
+
+
+def _of_other_owner(
+    record: CoordinatorRecord, name: str, description: TableDescription
+) -> tuple[DivergenceKind, str] | None:
+    if (description.topology_id, description.state) == (record.topology_id, name):
+        return None
+    owner = f"state {description.state!r} of topology {description.topology_id!r}"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; give the state another path"
+
+
+def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
+    """Compare a table's description with the record; return the mismatch and the rest of its message."""
+    known = record.text(name)
+    other = _of_other_owner(record, name, description)
+    if other is not None:
+        return other
+    if description.misfit is not None:
+        return DivergenceKind.MISFIT, f", and {description.misfit}; {known}"
+    if description.incarnation != record.incarnation:
+        of_incarnation = f" and belongs to incarnation {description.incarnation!r} of the topology"
+        if record.incarnation is None:
+            return DivergenceKind.OTHER_INCARNATION, f"{of_incarnation}, but {known}"
+        return (
+            DivergenceKind.OTHER_INCARNATION,
+            f"{of_incarnation}, but {known}, in incarnation {record.incarnation!r}",
+        )
+    return _misplaced(record, name, description.identity, description.last_txid)
+
+
+def _misplaced(
+    record: CoordinatorRecord, name: str, identity: str, last_txid: int | None
+) -> tuple[DivergenceKind, str] | None:
+    """Compare a table's identity and txid with the record; return the mismatch and the rest of its message."""
+    known, mark = record.text(name), record.committed.states.get(name)
+    if mark is not None and mark.identity != identity and (mark.txid or last_txid):
+        return DivergenceKind.OTHER_TABLE, f" and is not the one that the coordinator state has recorded; {known}"
+    last, allowed = last_txid or 0, record.allowed(name)
+    if last in allowed:
+        return None
+    if last > max(allowed):
+        reason = "the coordinator state was restored from a backup, or another writer wrote the table"
+        return DivergenceKind.AHEAD, f", ahead of the coordinator state: {known}; {reason}"
+    reason = "the table was restored from a backup"
+    return DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
+
+
+def _look_closer(
+    record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable, mark: StateMark | None
+) -> tuple[DivergenceKind, str] | None:
+    """Compare the versions and epoch of a table whose txid is right; return the mismatch and its message."""
+    known = record.text(name)
+    is_noted = mark is None or mark.version is not None
+    change = table.foreign_change(mark.version if mark is not None else None) if is_noted else None
+    if change is not None:
+        rolled = "'txtopo repair' undoes the change, 'txtopo repair --accept-foreign-writes' accepts it"
+        return (
+            DivergenceKind.FOREIGN_CHANGE,
+            f", and another writer has changed it since: {change}; {known}; {rolled}",
+        )
+    group = record.group
+    if group is not None and description.last_txid != group.last:
+        for staged in group.staged:
+            obstacle = table.staged_obstacle(staged.location) if staged.state == name else None
+            if obstacle is not None:
+                what = f", and {group.last} can't be finished from {staged.location}, {obstacle}; {known}"
+                return DivergenceKind.STAGED_GONE, what
+    if description.epoch > record.epoch_max:
+        older = f"epoch {description.epoch} has opened it, but the coordinator state is at epoch {record.epoch_max}"
+        return (
+            DivergenceKind.NEWER_EPOCH,
+            f"; {known}; {older}: it was restored from a backup, or is in another place",
+        )
+    return None

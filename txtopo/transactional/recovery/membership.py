@@ -1,0 +1,127 @@
+"""Beginning a state empty although transactions are committed, because the user has said so.
+
+A state that was left out of the topology for a while, or is new, lacks the part of the transactions that it was not
+there for. :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it
+with the last committed transaction. Then, once the group in progress is settled:
+
+1. The coordinator state records for ever that the state was begun empty after that transaction, and forgets the
+   identity of its former table. From now on the setting does nothing.
+2. The former table, if there is one, is set aside.
+3. The state is opened, which makes a new table.
+4. The coordinator state records the new table's identity. No group is written before that.
+
+A crash after step 1 leaves a mark without an identity. The next start with that state goes on at step 2, with the
+setting or without. It never sets aside the new table: that has no write as long as the mark has no identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import attrs
+
+from txtopo.api.state import OpenedState, State
+from txtopo.backend.table import StateTable, TableDescription
+from txtopo.errors import DivergenceError
+from txtopo.failpoints import durable_step
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.divergence import CoordinatorRecord
+
+
+@attrs.frozen
+class Membership:
+    """What a run is told about the states of its topology.
+
+    Args:
+        optional: those that may come and go, because nothing is lost while they are away: txtopo has added them, for
+            dead letters or for the records that a spout refuses.
+        start_empty: those that may be begun empty, each with the last committed transaction.
+    """
+
+    optional: Collection[str] = ()
+    start_empty: Mapping[str, int] = attrs.field(factory=dict)
+
+    def to_begin(self, record: CoordinatorRecord, names: Collection[str]) -> list[str]:
+        """Return the states that are to be begun empty, given the record when the group in progress is settled."""
+        marks, strangers = record.committed.states, record.strangers(names, self.optional)
+        return [
+            name
+            for name in names
+            if (name in strangers and self.start_empty.get(name) == record.committed.txid)
+            or (name not in strangers and name in marks and marks[name].is_beginning)
+        ]
+
+
+def begin_empty(
+    states: Mapping[str, State], coordinator_state: CoordinatorState, committed: CommittedMark
+) -> CommittedMark:
+    """Record that states are begun empty after the committed transaction, and set their former tables aside.
+
+    Args:
+        states: the states, by name.
+        coordinator_state: the coordinator state.
+        committed: its committed mark, while no group is in progress.
+
+    Raises:
+        ConfigError: a table can't be moved; the message explains how to do it by hand.
+    """
+    begun = {
+        name: StateMark("", None, begun_after=committed.txid)
+        for name in states
+        if name not in committed.states
+        or not committed.states[name].is_beginning
+        or committed.states[name].left_after is not None
+    }
+    if begun:
+        committed = attrs.evolve(committed, states={**committed.states, **begun})
+        with durable_step("recovery.begin"):
+            coordinator_state.note_states(committed)
+    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables.values() for n in table.asides())])
+    for name, table in tables.items():
+        description = table.look()
+        if description is not None and not _is_fresh(description, table, coordinator_state.incarnation):
+            if description.incarnation == coordinator_state.incarnation:
+                fence_former_table(coordinator_state, name, states[name], description)
+            with durable_step("recovery.aside"):
+                table.set_aside(number)
+    return committed
+
+
+def note_begun(
+    opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState, committed: CommittedMark
+) -> CommittedMark:
+    """Record the tables of states that were begun empty.
+
+    Raises:
+        DivergenceError: one of them is not empty, and txtopo can't set it aside.
+    """
+    for name, state in opened.items():
+        if state.last_txid:
+            raise DivergenceError(
+                f"state {name!r} of topology {coordinator_state.topology_id!r} can't be started empty: it is at "
+                f"transaction {state.last_txid}, the coordinator state is at transaction {committed.txid}, and txtopo "
+                "can't set such a state aside. Give the topology an empty one in its place"
+            )
+    marks = {
+        name: attrs.evolve(committed.states[name], identity=state.identity, version=state.version)
+        for name, state in opened.items()
+    }
+    committed = attrs.evolve(committed, states={**committed.states, **marks})
+    with durable_step("recovery.begun"):
+        coordinator_state.note_states(committed)
+    return committed
+
+
+def fence_former_table(
+    coordinator_state: CoordinatorState, name: str, state: State, description: TableDescription
+) -> None:
+    """Open a table that is about to be set aside, so that no older coordinator writes to it any more."""
+    if description.misfit is None:
+        state.open(coordinator_state.topology_id, name, description.incarnation, coordinator_state.epoch).close()
+
+
+def _is_fresh(description: TableDescription, table: StateTable, incarnation: str) -> bool:
+    """Whether a table is empty and fits, so that it need not be set aside."""
+    is_ours = description.incarnation == incarnation and description.misfit is None
+    return is_ours and description.last_txid is None and table.foreign_change(None) is None

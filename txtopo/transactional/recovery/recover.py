@@ -1,0 +1,218 @@
+"""Recovery: the steps of a new leader before its first transaction.
+
+1. It has the lead, so no older coordinator can write to the store any more.
+2. It inspects every table without changing it, see :mod:`txtopo.transactional.recovery.divergence`, and refuses to
+   continue if something is wrong: also if a state lacks the part of committed transactions, because it was not in the
+   topology.
+3. It opens every state, which fences each table: no older coordinator can write to a table any more. It inspects the
+   tables again.
+4. If the coordinator state records a group in progress, the tables show how far it got, and it is finished or dropped.
+5. States that are to be begun empty are begun, see :mod:`txtopo.transactional.recovery.membership`.
+6. Now the coordinator state and the tables must agree: each table has the recorded identity and txid.
+7. It records that it has recovered. Only the leader can write, so nobody else has written since it read the state.
+
+A write of a former leader that is still in flight does no harm:
+
+1. Leader A's Delta write of group 5 to 8 is in flight when A loses the lead.
+2. Leader B fences the table. Either A's write became visible before B's fence, and B sees txid 8 in step 4; or it
+   comes later, conflicts with the fence, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.capabilities import stages_writes
+from txtopo.api.state import OpenedState, State
+from txtopo.errors import DivergenceError, LostLead
+from txtopo.failpoints import durable_step
+from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.journal.journal import JournalPart
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark, StateMark
+from txtopo.transactional.recovery.divergence import (
+    WAY_OUT,
+    CoordinatorRecord,
+    find_divergences,
+    find_misplaced,
+    find_strangers,
+    marks_of_topology,
+    refuse,
+)
+from txtopo.transactional.recovery.membership import Membership, begin_empty, note_begun
+
+
+@attrs.frozen
+class RecoveredRun:
+    """The starting point of a run."""
+
+    states: Mapping[str, OpenedState]
+    committed: CommittedMark
+    begun: tuple[TransactionMetadata, ...]
+
+
+def open_states(
+    topology_id: str, states: Mapping[str, State], coordinator_state: CoordinatorState
+) -> dict[str, OpenedState]:
+    """Open every state with the coordinator state's epoch; if one fails, close the others again.
+
+    Raises:
+        DivergenceError: a state belongs to another topology, or an epoch that the store does not know has opened it.
+        LostLead: another coordinator has taken the lead in the meantime.
+    """
+    opened: dict[str, OpenedState] = {}
+    try:
+        for name, state in states.items():
+            with durable_step("table.open"):
+                opened[name] = state.open(topology_id, name, coordinator_state.incarnation, coordinator_state.epoch)
+    except BaseException as error:
+        for each in opened.values():
+            each.close()
+        if isinstance(error, LostLead):
+            coordinator_state.confirm_lead()
+            raise DivergenceError(
+                f"{error.message}; but this coordinator holds the lead, so the coordinator state, at transaction "
+                f"{coordinator_state.committed().txid}, was wiped or restored from a backup. {WAY_OUT}"
+            ) from error
+        raise
+    return opened
+
+
+def recover(
+    topology_id: str,
+    states: Mapping[str, State],
+    coordinator_state: CoordinatorState,
+    membership: Membership | None = None,
+    read_journal: Callable[[], Sequence[JournalPart]] = list,
+) -> RecoveredRun:
+    """Open the states, finish or drop the group in progress, and check that state and tables belong together.
+
+    Args:
+        topology_id: the topology.
+        states: its states.
+        coordinator_state: its coordinator state.
+        membership: which states may come and go, or be begun empty; None for none.
+        read_journal: returns the journal, see :meth:`CoordinatorRecord.of`.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together; neither was changed.
+        LostLead: another coordinator has taken the lead in the meantime.
+    """
+    membership = membership or Membership()
+    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
+    try:
+        _refuse_unfinished_repair(coordinator_state)
+        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, read_journal)
+        settled = record.when_settled(tables, states)
+        to_begin = membership.to_begin(settled, states)
+        refuse(
+            [
+                *find_divergences(record, tables, to_begin),
+                *find_strangers(settled, states, membership.optional, to_begin),
+            ]
+        )
+    except DivergenceError:
+        coordinator_state.confirm_lead()
+        raise
+    coordinator_state.begin()
+    others = {name: state for name, state in states.items() if name not in to_begin}
+    opened = open_states(topology_id, others, coordinator_state)
+    try:
+        record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, read_journal)
+        refuse(find_divergences(record, tables, to_begin))
+        if record.group is not None:
+            record = _settle(record, record.group, opened, coordinator_state)
+        # A write of the last coordinator may have landed since, so another transaction may be the last one now.
+        to_begin = [name for name in membership.to_begin(record, states) if name in to_begin]
+        refuse(find_strangers(record, states, membership.optional, to_begin), is_written=True)
+        if to_begin:
+            begun = {name: states[name] for name in to_begin}
+            committed = begin_empty(begun, coordinator_state, record.committed)
+            new = open_states(topology_id, begun, coordinator_state)
+            both = {**opened, **new}
+            opened = {name: both[name] for name in states}
+            record = attrs.evolve(record, committed=note_begun(new, coordinator_state, committed))
+        refuse(find_misplaced(record, opened))
+        committed = record.committed
+        for state in opened.values():
+            if stages_writes(state):
+                state.discard_staged()
+        begun_transactions = coordinator_state.begun(committed.txid)
+        with durable_step("recovery.confirm"):
+            coordinator_state.confirm_recovery()
+        return RecoveredRun(opened, committed, begun_transactions)
+    except BaseException as error:
+        for state in opened.values():
+            state.close()
+        if isinstance(error, DivergenceError):
+            # After a pause, the writes of a newer coordinator look like divergence; then raise LostLead instead.
+            coordinator_state.confirm_lead()
+        raise
+
+
+def marks_after(
+    committed: CommittedMark,
+    opened: Mapping[str, OpenedState],
+    written: set[str],
+    txid: int,
+    topology: Iterable[str] | None = None,
+) -> dict[str, StateMark]:
+    """Return the state marks after a group.
+
+    Args:
+        committed: the committed mark before the group.
+        opened: the opened states.
+        written: the states that the group wrote.
+        txid: the group's last transaction.
+        topology: the states of the topology that made the group; None for those that are opened.
+    """
+    marks = marks_of_topology(committed, opened if topology is None else topology)
+    for name, state in opened.items():
+        known = marks.get(name)
+        if known is not None and known.left_after is None:
+            last = txid if name in written else known.txid
+            marks[name] = StateMark(state.identity, last, state.version, None, known.begun_after)
+    return marks
+
+
+def _refuse_unfinished_repair(coordinator_state: CoordinatorState) -> None:
+    if coordinator_state.repair() is not None:
+        raise DivergenceError(
+            f"a repair of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "
+            f"{coordinator_state.committed().txid}, was interrupted: run 'txtopo repair' again to finish it"
+        )
+
+
+def _settle(
+    record: CoordinatorRecord,
+    group: GroupMark,
+    opened: Mapping[str, OpenedState],
+    coordinator_state: CoordinatorState,
+) -> CoordinatorRecord:
+    """Finish a group if one of its writes is durable; otherwise drop it. Return the record without the group."""
+    missing = [name for name in group.states if name not in opened]
+    if missing:
+        raise DivergenceError(
+            f"transactions {group.first} to {group.last} were being written to state {missing[0]!r}, which the "
+            "topology no longer has; start it once with that state"
+        )
+    landed = {name for name in group.states if opened[name].last_txid == group.last}
+    if not landed:
+        with durable_step("recovery.drop"):
+            coordinator_state.drop_group()
+        return attrs.evolve(record, group=None)
+    for write in group.staged:
+        state = opened[write.state]
+        if not stages_writes(state):
+            raise DivergenceError(f"state {write.state!r} has a staged write, but can't finish staged writes any more")
+        with durable_step("recovery.write"):
+            state.write_staged(write)
+    for name in landed:
+        opened[name].make_durable()
+    marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
+    settled = attrs.evolve(record, committed=CommittedMark(group.last, group.metadata, marks), group=None)
+    refuse(find_misplaced(settled, opened), is_written=True)
+    with durable_step("recovery.commit"):
+        coordinator_state.commit(settled.committed, group.first)
+    return settled

@@ -1,0 +1,199 @@
+"""Repair: carries out a plan of :mod:`txtopo.transactional.recovery.diagnosis`, safely even if it crashes.
+
+1. It takes the lead with an epoch that no table has seen, so nobody else can write.
+2. It records the plan in the coordinator state. From now on no run starts until the repair is done, and an interrupted
+   repair is finished from this record.
+3. It brings each table to its transaction in the plan, in one Delta write; a table that is there already is not
+   changed.
+4. It adds a part to the journal, with a header that describes the new state.
+5. It replaces the coordinator state and removes the plan, in one step. The old values are kept aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import attrs
+
+from txtopo.api.capabilities import CanBeRepaired
+from txtopo.api.state import OpenedState
+from txtopo.errors import StateAccessError
+from txtopo.failpoints import durable_step
+from txtopo.transactional.journal.journal import (
+    PART_BYTES_MAX,
+    JournalHeader,
+    JournalTable,
+    JournalWriter,
+    find_journal,
+    journal_files,
+)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.diagnosis import Adopt, GoTo, RepairSubject, StartAnew, encode_plan
+from txtopo.transactional.recovery.membership import fence_former_table
+
+
+def carry_out(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
+    """Carry out a plan, or continue one that was interrupted.
+
+    Args:
+        subject: the topology.
+        coordinator_state: its coordinator state, with a lead whose epoch no table has seen.
+        plan: the plan.
+
+    Raises:
+        StateAccessError: a table no longer keeps the version to roll back to.
+        ConfigError: a table cannot be moved.
+        LostLead: another coordinator has taken the lead in the meantime.
+    """
+    match plan:
+        case GoTo():
+            _note(coordinator_state, plan)
+            _go_to(subject, coordinator_state, plan)
+        case StartAnew():
+            _note(coordinator_state, plan)
+            _start_anew(subject, coordinator_state, plan)
+        case Adopt():
+            _adopt(subject, coordinator_state, plan)
+        case _:
+            assert_never(plan)
+
+
+def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
+    with durable_step("repair.begin"):
+        coordinator_state.begin_repair(encode_plan(plan))
+
+
+def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
+    opened = _opened(subject, coordinator_state, plan.incarnation, is_as_it_is=plan.is_as_it_is)
+    for name, state in opened.items():
+        with durable_step("repair.table"):
+            if not isinstance(state, CanBeRepaired):
+                raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
+            state.roll_back(plan.states.get(name, 0))
+    before = coordinator_state.committed()
+    if plan.is_as_it_is:
+        mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
+        with durable_step("repair.end"):
+            coordinator_state.end_repair(mark)
+    else:
+        is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+        marks = _marks_at(plan, before.states if is_same else {}, opened)
+        _enter(subject, coordinator_state, plan, opened, marks)
+        with durable_step("repair.end"):
+            coordinator_state.rewrite(
+                plan.incarnation, plan.spout, CommittedMark(plan.txid, plan.metadata, marks), plan.number
+            )
+    for state in opened.values():
+        state.close()
+
+
+def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, plan: StartAnew) -> None:
+    for name, table in subject.tables().items():
+        description = table.look()
+        if description is not None:
+            fence_former_table(coordinator_state, name, subject.states[name], description)
+        with durable_step("repair.table"):
+            table.set_aside(plan.number)
+    journal = find_journal(subject.metadata_dir, subject.topology_id)
+    if journal.exists():
+        with durable_step("repair.journal"):
+            journal.rename(journal.with_name(f"{journal.name}.before-repair-{plan.number}"))
+    with durable_step("repair.end"):
+        coordinator_state.set_aside(plan.number)
+
+
+def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
+    opened = _opened(subject, coordinator_state, coordinator_state.incarnation, is_as_it_is=True)
+    for name in plan.states:
+        with durable_step("repair.table"):
+            state = opened[name]
+            if isinstance(state, CanBeRepaired):
+                state.adopt()
+    before = coordinator_state.committed()
+    with durable_step("repair.end"):
+        coordinator_state.end_repair(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
+    for state in opened.values():
+        state.close()
+
+
+def _opened(
+    subject: RepairSubject, coordinator_state: CoordinatorState, incarnation: str, *, is_as_it_is: bool
+) -> dict[str, OpenedState]:
+    """Open the tables; if all stay as they are, without one that the next run sets aside to begin its state empty."""
+    marks = coordinator_state.committed().states if is_as_it_is else {}
+    return {
+        name: subject.states[name].open(subject.topology_id, name, incarnation, coordinator_state.epoch)
+        for name in subject.tables()
+        if name not in marks or not marks[name].is_beginning
+    }
+
+
+def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
+    """Return the marks after a repair: of opened tables, and of states that the topology has had and has no longer.
+
+    Args:
+        plan: the plan.
+        known: the marks so far, if they are of the same incarnation.
+        opened: the opened tables.
+    """
+    marks = {}
+    for name, mark in {**known, **plan.marks}.items():
+        before = known.get(name)
+        if name not in plan.marks and plan.marks and (mark.left_after is None or mark.left_after > plan.txid):
+            continue  # it came after the transaction of the plan
+        if before is not None and (before.identity, before.txid or 0) == (mark.identity, mark.txid or 0):
+            mark = attrs.evolve(mark, version=before.version)  # noqa: PLW2901 - the same mark, with more in it
+        marks[name] = mark
+    for name, state in opened.items():
+        begun_after = marks[name].begun_after if name in marks else 0
+        marks[name] = StateMark(state.identity, state.last_txid, state.version, None, begun_after)
+    return marks
+
+
+def _marks_as_they_are(before: CommittedMark, opened: Mapping[str, OpenedState]) -> dict[str, StateMark]:
+    """Return the marks with the tables' current versions.
+
+    If the group in progress has written a table already, that table keeps its recorded txid: recovery will finish the
+    group.
+    """
+    marks = dict(before.states)
+    for name, state in opened.items():
+        last, known = state.last_txid, marks.get(name)
+        if known is not None and (known.txid or 0) != (last or 0):
+            last = known.txid
+        if known is not None or last is not None:
+            marks[name] = attrs.evolve(
+                known or StateMark("", None), identity=state.identity, txid=last, version=state.version
+            )
+    return marks
+
+
+def _enter(
+    subject: RepairSubject,
+    coordinator_state: CoordinatorState,
+    plan: GoTo,
+    opened: Mapping[str, OpenedState],
+    marks: Mapping[str, StateMark],
+) -> None:
+    """Begin a new part of the journal with the repaired state, if there is a journal."""
+    folder = find_journal(subject.metadata_dir, subject.topology_id)
+    if not journal_files(folder):
+        return
+    header = JournalHeader(
+        topology=subject.topology_id,
+        incarnation=plan.incarnation,
+        epoch=coordinator_state.epoch,
+        spout=plan.spout,
+        committed=plan.txid,
+        metadata=plan.metadata,
+        tables={
+            name: JournalTable(subject.addresses[name], state.identity)
+            for name, state in opened.items()
+            if name in subject.addresses
+        },
+        states={name: state.last_txid for name, state in opened.items()},
+        begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
+    )
+    with durable_step("repair.journal"):
+        JournalWriter(folder, header, PART_BYTES_MAX).close()

@@ -1,0 +1,1 @@
+"""The run loop round the core: it carries out actions and passes back what came of them."""

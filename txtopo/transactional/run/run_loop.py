@@ -1,0 +1,590 @@
+"""The run loop: carries out the core's actions, and reports their results to the core.
+
+One thread owns the core: it takes events from a queue, passes them to the core, and carries out the actions in order.
+Other threads do slow work and answer with events: one asks the spout, one commits, and one per job in flight waits for
+Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, assert_never
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import (
+    FailedException,
+    InternalError,
+    JobFailure,
+    PoisonTransaction,
+    RuleError,
+    StalledCommit,
+    StopError,
+    TxtopoError,
+)
+from txtopo.failpoints import durable_step
+from txtopo.topology.checks import OWN_PREFIX
+from txtopo.topology.output import OutputOrigin
+from txtopo.transactional.commit.groups import GroupCommitter
+from txtopo.transactional.core.actions import (
+    AbandonCommit,
+    Action,
+    CancelJob,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    Process,
+    SaveMetadata,
+    Stop,
+    StopReason,
+)
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import (
+    Activated,
+    Committed,
+    Deactivated,
+    Event,
+    Failed,
+    Fenced,
+    GroupEnded,
+    JobEnded,
+    JobLost,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    StopRequested,
+    Ticked,
+)
+from txtopo.transactional.core.limits import GiveUpPolicy
+from txtopo.transactional.core.story import first_line
+from txtopo.transactional.core.transactions import Transaction
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner, Processing
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.run.report import Progress, RunReport
+from txtopo.transactional.run.snapshot import Snapshot, SnapshotWriter, TransactionSnapshot
+from txtopo.transactional.run.source import Source
+from txtopo.transactional.run.threads import Role, Threads
+from txtopo.transactional.tasks.batch_run import CarriedBolt
+from txtopo.transactional.tasks.failures import FailureLog, failed
+from txtopo.transactional.tasks.fingerprint import Fingerprints
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
+
+logger = logging.getLogger("txtopo")
+
+TICK_SECS = 0.02
+"""The interval of the core's clock; a waiting source is asked no more often."""
+
+PROGRESS_SECS = 0.1
+"""The interval of progress reports."""
+
+SNAPSHOT_SECS = 1.0
+"""The minimum interval of snapshots of the run."""
+
+SNAPSHOT_TRANSACTIONS_MAX = 100
+"""Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
+
+_STACK_FRAMES_MAX = 12
+"""Maximum number of stack frames in the error of a stalled thread."""
+
+OnProgress = Callable[[Progress], None]
+
+
+class Observer(Protocol):
+    """Is told what a run does, for metrics. It returns at once and raises nothing."""
+
+    def entered(self, stage: str) -> None:
+        """Take in a step that is done before the run begins."""
+
+    def began(self, executors_lost: Callable[[], int]) -> None:
+        """Take in that the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
+
+    def acted(self, action: Action) -> None:
+        """Take in an action, before it is carried out."""
+
+    def happened(self, event: Event) -> None:
+        """Take in an event, before the core does."""
+
+    def wrote(self, state: str, secs: float) -> None:
+        """Take in that a state was written, in the thread that commits."""
+
+    def progressed(self, progress: Any) -> None:
+        """Take in the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
+
+
+@attrs.define(eq=False)
+class _Counts:
+    transactions: int = 0
+    dead_letters: int = 0
+    attempts: int = 0
+    tuples: int = 0
+    processing_secs: float = 0.0
+    executor_secs: float = 0.0
+    commit_secs: float = 0.0
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def add_secs(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
+        """Add to the times; thread-safe, because each job in flight has its own thread."""
+        with self._lock:
+            self.processing_secs += processing
+            self.executor_secs += executor
+            self.commit_secs += commit
+
+
+@attrs.frozen
+class Parts:
+    """The parts of a run that the run loop uses."""
+
+    topology_id: str
+    threads: Threads
+    coordinator: Coordinator
+    source: Source
+    planner: JobPlanner
+    runner: JobRunner
+    committer: GroupCommitter
+    coordinator_state: CoordinatorState
+    snapshots: SnapshotWriter | None = None
+    """Writes snapshots of the run; None for no snapshots."""
+    observer: Observer | None = None
+    """Is told what happens, for metrics."""
+
+
+class RunLoop:
+    """Runs one topology from recovery to its stop.
+
+    Args:
+        parts: the core, and the objects that carry out its actions.
+        on_progress: called with the progress several times a second.
+    """
+
+    def __init__(self, parts: Parts, on_progress: OnProgress | None = None) -> None:
+        self._parts = parts
+        self._threads = parts.threads
+        self._core = parts.coordinator
+        self._on_progress = on_progress
+        self._observer = parts.observer
+        self._results: dict[TransactionAttempt, Processing] = {}
+        self._results_lock = threading.Lock()
+        self._counts = _Counts()
+        self._failures = FailureLog()
+        self._commit_probe = ProgressProbe()
+        self._commit_position: tuple[object, ...] = ()
+        self._started = self._threads.now_secs()
+        self._ticked = self._started - TICK_SECS
+        self._reported = self._started - PROGRESS_SECS
+        self._published = self._started - SNAPSHOT_SECS
+        self._stop: Stop | None = None
+        self._is_active = True
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Let transactions begin or not, from now or from the start on; safe to call from another thread."""
+        self._is_active = is_active
+        self._threads.post((Activated() if is_active else Deactivated(),))
+
+    def request_stop(self) -> None:
+        """Request an orderly stop; safe to call from a signal handler or another thread."""
+        self._threads.post((StopRequested(),))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the core has not returned ``Stop`` yet."""
+        return self._stop is None
+
+    def run(self, recovered: Recovered) -> RunReport:
+        """Run until the core returns ``Stop``.
+
+        Args:
+            recovered: the first event; the run loop sets its clock.
+
+        Raises:
+            TxtopoError: the error that stopped the run, if any.
+        """
+        try:
+            self.start(recovered)
+            while self.is_running:
+                self.step()
+        finally:
+            self.shut_down()
+        return self.end()
+
+    def start(self, recovered: Recovered) -> None:
+        """Pass the first event to the core."""
+        # What was posted is taken only after the first event, which asks for transactions already.
+        before = [] if self._is_active else [Deactivated()]
+        if self._observer is not None:
+            self._observer.began(self._parts.runner.executors_lost)
+        self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
+
+    def step(self) -> None:
+        """Tick if that is due; then wait up to ``TICK_SECS`` for posted events and handle them."""
+        self._tick()
+        events = self._threads.take(TICK_SECS)
+        if events:
+            self._handle(*events)
+
+    def end(self) -> RunReport:
+        """Return the result of the run; call this after the core has returned ``Stop``.
+
+        Raises:
+            TxtopoError: the error that stopped the run, if any.
+        """
+        assert self._stop is not None, "the core has returned Stop"
+        self._report_progress()
+        error = self._stop.error or self._take_late()
+        self._publish(self._stop.reason if error is None else error)
+        if error is not None:
+            self._add_story(error)
+            raise error
+        self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+        with contextlib.suppress(StopError):  # everything is committed: losing the lead now only slows the next start
+            self._parts.coordinator_state.save_transaction_us()
+        self._parts.source.finish(self._core.committed)
+        return self._report(self._stop.reason)
+
+    def _add_story(self, error: Exception) -> None:
+        """Add the story of an error's transaction to the error, if it is more than a single attempt."""
+        if isinstance(error, TxtopoError) and error.txid is not None:
+            story = self._core.story(error.txid)
+            is_long = isinstance(error, (StalledCommit, PoisonTransaction))
+            if story.has_trouble_besides(str(error)) or (is_long and story.entries):
+                error.story = str(story)
+
+    # The loop.
+
+    def _handle(self, *events: Event) -> None:
+        for event in events:
+            logger.debug("event %s", event)
+            self._note(event)
+            if self._observer is not None:
+                self._observer.happened(event)
+        actions = self._core.handle(*events)
+        self._failures.note(self._core.failures)
+        for action in actions:
+            logger.debug("action %s", action)
+            if self._observer is not None:
+                self._observer.acted(action)
+            try:
+                self._carry_out(action)
+            except StopError as error:
+                self._handle(Fenced(error))
+                return
+            except RuleError as error:  # skip the later actions: they depend on this one being durable
+                self._handle(RuleBroken(error))
+                return
+        for event in events:
+            self._forget(event)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreateMetadata():
+                committed = self._core.committed
+                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
+            case SaveMetadata():
+                with durable_step("metadata.save"):
+                    self._parts.coordinator_state.save_metadata(action.begun)
+            case Process():
+                self._counts.attempts += len(action.attempts)
+                committed = self._core.committed
+                self._submit(Role.JOB, lambda: self._process(action, committed))
+            case CancelJob():
+                self._parts.runner.cancel(action.job_id)
+            case Commit():
+                self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+                self._submit(Role.COMMIT, lambda: self._commit(action))
+            case DeadLetter():
+                self._submit(Role.COMMIT, lambda: self._write_dead_letter(action))
+            case AbandonCommit():
+                self._abandon_commit()
+            case CleanUp():
+                self._drop_results(lambda attempt: attempt.txid <= action.txid)
+                self._parts.planner.clean_up(action.txid)
+            case Stop():
+                self._stop = action
+            case _:
+                assert_never(action)
+
+    def _abandon_commit(self) -> None:
+        """Stop the run if a commit phase makes no progress; only log a warning if a Delta write takes long.
+
+        Raises:
+            StalledCommit: with component, transaction and the thread's stack.
+        """
+        thread = self._threads.abandon_commit()
+        timeout_secs = self._core.limits.timeout_ms / 1000
+        if thread is None:
+            logger.warning("the writes of a commit group have taken more than %g s so far", timeout_secs)
+            return
+        origin, attempt = OutputOrigin.running.get(thread), self._commit_probe.attempt
+        raise StalledCommit(
+            f"a commit phase made no progress for {timeout_secs:g} s (topology.message.timeout.secs), so the run "
+            "stops. Nothing of this transaction was written, and the next run resumes with it. The thread's stack:",
+            component=None if origin is None else origin.component,
+            txid=None if attempt is None else attempt.txid,
+            attempt=None if attempt is None else attempt.attempt,
+            cause=_stack_of(thread),
+        )
+
+    def _tick(self) -> None:
+        now = self._threads.now_secs()
+        if now - self._ticked >= TICK_SECS:
+            self._ticked = now
+            self._look_at_commit()
+            late = self._take_late()
+            if late is not None:
+                self._handle(RuleBroken(late))
+            self._handle(Ticked(self._now_ms()))
+            if now - self._reported >= PROGRESS_SECS:
+                self._reported = now
+                self._report_progress()
+            if now - self._published >= SNAPSHOT_SECS:
+                self._published = now
+                self._publish()
+
+    def _take_late(self) -> TxtopoError | None:
+        """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
+        return self._parts.committer.take_late() or self._parts.runner.take_late()
+
+    def _look_at_commit(self) -> None:
+        """Report progress of the commit phases to the core, even progress within a chunk."""
+        position = self._commit_probe.position()
+        if position != self._commit_position:
+            self._commit_position = position
+            committing = [t.attempt for t in self._core.window.values() if t.status is Status.COMMITTING]
+            self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Committed():
+                for attempt in event.attempts:
+                    transaction = self._core.window.get(attempt.txid)
+                    if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
+                        self._counts.dead_letters += 1
+                        continue
+                    self._counts.transactions += 1
+                    result = self._results.get(attempt)
+                    self._counts.tuples += result.tuples if result is not None else 0
+            case _:
+                pass
+
+    def _forget(self, event: Event) -> None:
+        """Drop the result of an attempt that turned out not to be live."""
+        if isinstance(event, (Processed, Failed)):
+            transaction = self._core.window.get(event.attempt.txid)
+            if transaction is None or transaction.attempt != event.attempt:
+                self._drop_results(lambda attempt: attempt == event.attempt)
+
+    def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
+        with self._results_lock:
+            dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
+        for result in dropped:
+            for staged in result.staged:
+                staged.remove()
+
+    # Other threads.
+
+    def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
+        self._threads.submit(role, lambda: self._in_thread(work))
+
+    def _in_thread(self, work: Callable[[], list[Event]]) -> None:
+        """Do work in another thread; the only place that catches unexpected exceptions."""
+        try:
+            events = work()
+        except StopError as error:
+            events = [Fenced(error)]
+        except TxtopoError as error:
+            events = [RuleBroken(error)]
+        except Exception as error:
+            logger.exception("a thread of the run failed")
+            bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            events = [Fenced(bug)]
+        self._threads.post(tuple(events))
+
+    def _process(self, action: Process, committed: int) -> list[Event]:
+        attempts = tuple(assigned.attempt for assigned in action.attempts)
+        job = self._parts.planner.job(action, committed)
+        started = self._threads.now_secs()
+        try:
+            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)))
+            outcomes = self._parts.planner.judge(job, reports)
+        except JobFailure as error:
+            return [JobLost(action.job_id, str(error))]
+        finally:
+            elapsed_secs = self._threads.now_secs() - started
+            self._counts.add_secs(processing=elapsed_secs)
+        self._counts.add_secs(executor=sum(outcome.cpu_secs for outcome in outcomes))
+        with self._results_lock:
+            self._results.update({outcome.attempt: outcome for outcome in outcomes})
+        return [*(_answer(outcome) for outcome in outcomes), JobEnded(action.job_id, int(elapsed_secs * 1000))]
+
+    def _commit(self, action: Commit) -> list[Event]:
+        return self._guarded(
+            action.group_id,
+            lambda: self._parts.committer.commit(
+                action.group_id,
+                action.group,
+                self._load,
+                self._fingerprints_of,
+                self._commit_probe,
+                self._threads.commit_phases,
+            ),
+        )
+
+    def _write_dead_letter(self, action: DeadLetter) -> list[Event]:
+        return self._guarded(action.group_id, lambda: self._parts.committer.write_dead_letter(action))
+
+    def _guarded(self, group_id: int, commit: Callable[[], list[Event]]) -> list[Event]:
+        """Commit a group; whatever error stops the run, the core need not wait for the group's end."""
+        started = self._threads.now_secs()
+        try:
+            return commit()
+        except StopError:
+            raise  # as Fenced, which waits for no group
+        except TxtopoError as error:
+            return [RuleBroken(error), GroupEnded(group_id)]
+        finally:
+            self._counts.add_secs(commit=self._threads.now_secs() - started)
+
+    def _load(self, attempt: TransactionAttempt) -> list[CarriedBolt]:
+        with self._results_lock:
+            result = self._results[attempt]
+        return result.load()
+
+    def _fingerprints_of(self, attempt: TransactionAttempt) -> Fingerprints:
+        with self._results_lock:
+            return self._results[attempt].fingerprints
+
+    # The end.
+
+    def shut_down(self) -> None:
+        """End all work; the commit work in progress runs to its end."""
+        self._threads.shut_down(self._cancel_jobs)
+        self._drop_results(lambda _: True)
+
+    def _cancel_jobs(self) -> None:
+        for job_id in list(self._core.jobs):
+            self._parts.runner.cancel(job_id)
+
+    def _report(self, reason: StopReason) -> RunReport:
+        counts = attrs.asdict(self._counts, filter=lambda field, _: not field.name.startswith("_"))
+        return RunReport(
+            topology_id=self._parts.topology_id,
+            reason=reason.value,
+            committed_txid=self._core.committed,
+            elapsed_secs=self._threads.now_secs() - self._started,
+            step_secs=dict(self._parts.committer.step_secs),
+            spout_rows={
+                name: rows for name, rows in self._parts.committer.rows_put.items() if name.startswith(OWN_PREFIX)
+            },
+            failures=self._failures.failures,
+            last_failure=self._last_failure(),
+            **counts,
+        )
+
+    def _report_progress(self) -> None:
+        if self._on_progress is None:
+            return
+        statuses = [transaction.status for transaction in self._core.window.values()]
+        first = self._core.window.get(self._core.committed + 1)
+        last = self._failures.last
+        self._on_progress(
+            Progress(
+                topology_id=self._parts.topology_id,
+                committed_txid=self._core.committed,
+                processing=statuses.count(Status.PROCESSING),
+                processed=statuses.count(Status.PROCESSED),
+                committing=statuses.count(Status.COMMITTING) + statuses.count(Status.WRITING_DEAD_LETTER),
+                ready=statuses.count(Status.READY),
+                first_uncommitted_status=first.status.value if first is not None else "",
+                transactions=self._counts.transactions,
+                dead_letters=self._counts.dead_letters,
+                tuples=self._counts.tuples,
+                failures=self._failures.failures,
+                elapsed_secs=self._threads.now_secs() - self._started,
+                last_failure=self._last_failure(),
+                last_failure_txid=last.attempt.txid if last is not None else None,
+                last_failure_times=last.times if last is not None else 0,
+                total=self._total(),
+                attempts=self._counts.attempts,
+                lag=self._parts.source.lag,
+            )
+        )
+
+    def _publish(self, end: StopReason | Exception | None = None) -> None:
+        """Write a snapshot of the run for ``txtopo explain``."""
+        if self._parts.snapshots is not None:
+            self._parts.snapshots.write(self._snapshot(end))
+
+    def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
+        core = self._core
+        running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
+        components = dict(self._parts.runner.at_work())
+        components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
+        first = core.committed + 1
+        shown = range(first, min(first + len(core.window), first + SNAPSHOT_TRANSACTIONS_MAX))
+        ended, failed_txid = "", None
+        if isinstance(end, StopReason):
+            ended = end.value
+        elif end is not None:
+            ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
+            failed_txid = getattr(end, "txid", None)
+        return Snapshot(
+            now_ms=core.now_ms,
+            timeout_ms=core.limits.timeout_ms,
+            committed=core.committed,
+            last_begun=core.committed + len(core.window),
+            tries_max=core.limits.tries_max,
+            skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
+            transactions=tuple(self._transaction_snapshot(core.window[txid], components) for txid in shown),
+            ended=ended,
+            failed_txid=failed_txid,
+            failed_component=getattr(end, "component", None),
+        )
+
+    def _transaction_snapshot(
+        self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
+    ) -> TransactionSnapshot:
+        attempt = transaction.attempt
+        return TransactionSnapshot(
+            txid=transaction.txid,
+            status=transaction.status.value,
+            progress_ms=max(0, transaction.deadline_ms - self._core.limits.timeout_ms),
+            component=None if attempt is None else components.get(attempt),
+            story=self._core.story(transaction.txid).abridged(),
+        )
+
+    def _last_failure(self) -> str:
+        return self._failures.last.error if self._failures.last is not None else ""
+
+    def _total(self) -> int | None:
+        ends = (self._parts.source.total, self._core.limits.until)
+        return min((end for end in ends if end is not None), default=None)
+
+    def _now_ms(self) -> int:
+        return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _stack_of(thread: int) -> str:
+    """Return a thread's stack, innermost call last; an empty string if the thread has ended."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no public API for it
+    return "" if frame is None else "".join(traceback.format_stack(frame)[-_STACK_FRAMES_MAX:]).rstrip()
+
+
+def _answer(outcome: Processing) -> Event:
+    """Return the event for the result of an attempt."""
+    match outcome.failure:
+        case None:
+            return Processed(outcome.attempt, outcome.metadata)
+        case FailedException() as failure:
+            return failed(outcome.attempt, failure, outcome.metadata)
+        case error:
+            return RuleBroken(error, outcome.attempt)

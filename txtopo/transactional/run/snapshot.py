@@ -1,0 +1,211 @@
+"""Snapshots: the state of a run in a small file, which ``txtopo explain`` reads while the run continues.
+
+The file is in the metadata directory. It is only for people: nothing is recovered from it, so it is not synced, and a
+run that can't write it continues silently. It is replaced atomically, so readers never see a partial one. It has two
+lines of JSON: the writer with the time, and the state.
+
+A coordinator that has lost the lead must not overwrite its successor's snapshots:
+
+1. The coordinator of epoch 4 stalls; that of epoch 5 takes the lead and writes snapshots.
+2. The coordinator of epoch 4 resumes. It reads the first line of the file, sees a later epoch, and never writes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.errors import ConfigError
+from txtopo.records import DAMAGE, from_json, to_json
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.core.story import Story
+
+logger = logging.getLogger("txtopo")
+
+_PROC = Path("/proc")
+_START_TIME_FIELD = 19
+"""The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
+
+
+@attrs.frozen
+class TransactionSnapshot:
+    """One begun, uncommitted transaction.
+
+    Args:
+        txid: the transaction.
+        status: the value of its :class:`txtopo.transactional.core.transitions.Status`.
+        progress_ms: the last progress of its live attempt, on the coordinator's clock.
+        component: the component whose code is running for it, in the driver or for a while on an executor; None if
+            none is known.
+        story: its abridged story.
+    """
+
+    txid: int
+    status: str
+    progress_ms: int
+    component: str | None
+    story: Story
+
+
+@attrs.frozen
+class Snapshot:
+    """The state of a run.
+
+    Args:
+        now_ms: the time on the coordinator's clock.
+        timeout_ms: how long an attempt may make no progress.
+        committed: the last committed transaction.
+        last_begun: the last transaction that has begun.
+        tries_max: tries of a transaction; None for no bound.
+        skips: whether a transaction that has used them up goes to the dead letters.
+        transactions: the lowest uncommitted ones.
+        ended: why the run ended; empty while it runs.
+        failed_txid: the transaction of the error that ended it.
+        failed_component: the component of that error.
+    """
+
+    now_ms: int
+    timeout_ms: int
+    committed: int
+    last_begun: int
+    tries_max: int | None
+    skips: bool
+    transactions: tuple[TransactionSnapshot, ...]
+    ended: str = ""
+    failed_txid: int | None = None
+    failed_component: str | None = None
+
+
+@attrs.frozen
+class Writer:
+    """The writer of a snapshot, and the time.
+
+    Args:
+        epoch: its lead's epoch.
+        incarnation: the topology's incarnation.
+        host: the name of its machine.
+        pid: its process id.
+        process_start: the start time of that process, in clock ticks since boot; None if the system does not tell.
+        written_secs: the time of writing, in seconds since 1970.
+    """
+
+    epoch: int
+    incarnation: str
+    host: str
+    pid: int
+    process_start: int | None
+    written_secs: float
+
+    @property
+    def is_alive(self) -> bool | None:
+        """Whether its process is still running; None if it is on another machine and therefore unknown."""
+        if self.host != socket.gethostname():
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's process, so it exists
+        return self.process_start is None or self.process_start == _start_of(self.pid)  # the pid may have been reused
+
+
+class SnapshotWriter:
+    """Writes the snapshots of one run.
+
+    Args:
+        path: the file.
+        epoch: the run's epoch.
+        incarnation: the topology's incarnation.
+    """
+
+    def __init__(self, path: Path, epoch: int, incarnation: str) -> None:
+        self._path = path
+        self._epoch = epoch
+        self._incarnation = incarnation
+        self._process_start = _start_of(os.getpid())
+        self._has_begun = False
+        self._is_over = False
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Replace the file; do nothing if it can't be written."""
+        if self._is_over:
+            return
+        draft = self._path.with_suffix(f".{self._epoch}.draft")  # a name that no other coordinator uses
+        try:
+            if self._has_begun and self._is_succeeded():
+                self._is_over = True
+                return
+            writer = Writer(
+                self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
+            )
+            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot)))}\n"
+            draft.write_text(content, encoding="utf-8")
+            draft.replace(self._path)
+            self._has_begun = True
+        except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
+            logger.debug("a snapshot of the run could not be written: %s", error)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    def _is_succeeded(self) -> bool:
+        """Return whether a later coordinator has written a snapshot."""
+        with contextlib.suppress(OSError, *DAMAGE), self._path.open("rb") as file:
+            writer = from_json(json.loads(file.readline()), Writer)
+            return writer.incarnation == self._incarnation and writer.epoch > self._epoch
+        return False
+
+
+def _discreet(content: Any) -> Any:
+    """Return JSON without secrets: its texts, which may quote settings, are for anybody to read."""
+    match content:
+        case str():
+            return without_secrets(content)
+        case dict():
+            return {name: _discreet(value) for name, value in content.items()}
+        case list() | tuple():
+            return [_discreet(value) for value in content]
+        case _:
+            return content
+
+
+def snapshot_path(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the file of a topology's snapshots."""
+    return metadata_dir / f"run-{urllib.parse.quote(topology_id, safe='')}.json"
+
+
+def topologies_with_snapshot(metadata_dir: Path) -> tuple[str, ...]:
+    """Return the ids of the topologies whose runs have left a snapshot in a metadata directory, sorted."""
+    names = (path.name.removeprefix("run-").removesuffix(".json") for path in metadata_dir.glob("run-*.json"))
+    return tuple(sorted(map(urllib.parse.unquote, names)))
+
+
+def read_snapshot(path: Path) -> tuple[Writer, Snapshot] | None:
+    """Return the last snapshot and its writer; None if there is none.
+
+    Raises:
+        ConfigError: the file is not a snapshot of this version.
+    """
+    try:
+        first, second = path.read_text(encoding="utf-8").splitlines()
+        return from_json(json.loads(first), Writer), from_json(json.loads(second), Snapshot)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, *DAMAGE) as error:
+        raise ConfigError(f"the snapshot {path} can't be read ({error}); remove it: nothing depends on it") from error
+
+
+def _start_of(pid: int) -> int | None:
+    """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[_START_TIME_FIELD])
+    return None

@@ -1,0 +1,180 @@
+"""The source: asks the spout's coordinator for transactions, in its own thread.
+
+The coordinator is created before the lead is taken, so that bad input is reported before anything is written; it gets
+its place in the store later, from :meth:`Source.open_store`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from txtopo.api.copying import copied_json
+from txtopo.api.optional import call_if_there
+from txtopo.api.store import Change, Lead, Store
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import FailedException, StopError, TxtopoError
+from txtopo.failpoints import durable_step
+from txtopo.topology.output import ended
+from txtopo.topology.spout_semantics import SpoutSemantics
+from txtopo.transactional.core.actions import CreateMetadata
+from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
+from txtopo.transactional.recovery.coordinator_state import as_json
+from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.transactional.tasks.failures import FailureLog
+
+WAITING_SHARE = 10
+"""After a source has reported that it waits, it is not asked again for 10x the time that its answer took."""
+
+
+class Source:
+    """Begins transactions as the spout's coordinator decides.
+
+    Args:
+        spout_id: the spout, for errors.
+        coordinator: the user's coordinator.
+        semantics: the semantics of the spout's kind.
+        now_secs: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        spout_id: str,
+        coordinator: Any,
+        semantics: SpoutSemantics,
+        now_secs: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spout_id = spout_id
+        self._semantics = semantics
+        self._coordinator = coordinator
+        self._now_secs = now_secs
+        self._has_resumed = False
+        self._failures = FailureLog()
+        self._ask_again_secs = 0.0
+        self._store: tuple[Store, Lead, str] | None = None
+        self._committed = -1
+        self.total: int | None = None
+        """The approximate txid of the last transaction; None if the coordinator does not know it."""
+        self.lag: int | None = None
+        """The records of the source that no transaction has taken; None if the coordinator does not know them."""
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
+        self._store = store, _KeepingLead(lead), root
+
+    def create(self, action: CreateMetadata, committed: int) -> Event:
+        """Begin up to the requested number of transactions, and report the source's status.
+
+        A waiting source that takes long to answer is asked less often.
+
+        Args:
+            action: the request.
+            committed: the last committed txid.
+
+        Raises:
+            StopError: the spout's coordinator found that the lead is lost.
+        """
+        started = self._now_secs()
+        if started < self._ask_again_secs:
+            return MetadataCreated((), SourceStatus.WAITING)
+        event = self._create(action, committed)
+        if event == MetadataCreated((), SourceStatus.WAITING):
+            now = self._now_secs()
+            self._ask_again_secs = now + WAITING_SHARE * (now - started)
+        return event
+
+    def _create(self, action: CreateMetadata, committed: int) -> Event:
+        begun: list[TransactionMetadata] = []
+        previous = action.previous_metadata
+        attempt = TransactionAttempt(action.first_txid, 0)
+        try:
+            with user_code(self._spout_id, attempt):
+                self._resume(action.first_txid - 1, previous)
+                self._clean_up(committed)
+            for txid in range(action.first_txid, action.first_txid + action.count):
+                attempt = TransactionAttempt(txid, 0)
+                with user_code(self._spout_id, attempt):
+                    status = self._status()
+                    if status is not SourceStatus.READY:
+                        self._failures.source_answered()
+                        self._look_ahead(txid - 1, previous)
+                        return MetadataCreated(tuple(begun), status)
+                    previous = as_json(self._semantics.begin(self._coordinator, txid, previous))
+                begun.append(TransactionMetadata(txid, previous))
+                ended(attempt)
+            with user_code(self._spout_id, attempt):
+                self._look_ahead(action.first_txid + len(begun) - 1, previous)
+                status = self._status()
+            self._failures.source_answered()
+            return MetadataCreated(tuple(begun), status)
+        except FailedException as error:
+            self._failures.source_failed(error)
+            return MetadataCreated(tuple(begun), SourceStatus.WAITING)
+        except StopError:
+            raise
+        except TxtopoError as error:
+            return RuleBroken(error)
+        finally:
+            ended(attempt)
+
+    def finish(self, committed: int) -> None:
+        """Tell the user's coordinator what is committed at the end of a run, before it is closed.
+
+        Args:
+            committed: the last committed txid.
+        """
+        if self._has_resumed:
+            with contextlib.suppress(FailedException, StopError), user_code(self._spout_id, None):
+                self._clean_up(committed)
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        with user_code(self._spout_id, None):
+            call_if_there(self._coordinator, "close")
+
+    def _resume(self, txid: int, metadata: Any) -> None:
+        """Pass the last transaction to the spout's coordinator."""
+        if not self._has_resumed and self._store is not None:
+            call_if_there(self._coordinator, "open_store", *self._store)
+        self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
+        self._has_resumed = True
+
+    def _clean_up(self, committed: int) -> None:
+        if committed > self._committed:
+            call_if_there(self._coordinator, "cleanup_before", committed + 1)
+            self._committed = committed
+
+    def _look_ahead(self, txid: int, metadata: Any) -> None:
+        """Ask how much is left, for displays and metrics."""
+        remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
+        self.total = None if remaining is None else txid + remaining
+        self.lag = call_if_there(self._coordinator, "lag")
+
+    def _status(self) -> SourceStatus:
+        if call_if_there(self._coordinator, "is_exhausted", default=False):
+            return SourceStatus.EXHAUSTED
+        is_ready = call_if_there(self._coordinator, "is_ready", default=True)
+        return SourceStatus.READY if is_ready else SourceStatus.WAITING
+
+
+class _KeepingLead(Lead):
+    """A lead for the spout's coordinator, whose writes are a failpoint's durable step."""
+
+    def __init__(self, lead: Lead) -> None:
+        self._lead = lead
+
+    @property
+    def epoch(self) -> int:
+        return self._lead.epoch
+
+    def write(self, changes: Sequence[Change]) -> None:
+        with durable_step("spout.keep"):
+            self._lead.write(changes)
+
+    def is_held(self) -> bool:
+        return self._lead.is_held()
+
+    def release(self) -> None:
+        self._lead.release()

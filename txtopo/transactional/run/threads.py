@@ -1,0 +1,204 @@
+"""The threads and the clock of the run loop, behind an interface that a simulator can implement too."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from txtopo.errors import InternalError, StalledCommit
+from txtopo.transactional.core.events import Event, Fenced
+
+
+class Role(enum.Enum):
+    """The kind of work."""
+
+    SOURCE = "source"
+    """Asks the spout; one at a time, in order."""
+    JOB = "job"
+    """Runs a job; several at a time."""
+    COMMIT = "commit"
+    """Commits groups; one at a time, in order."""
+
+
+class Threads(ABC):
+    """Runs work in threads and passes events to the run loop.
+
+    *An implementation* runs each piece of work to its end, or not at all. *The run loop* posts events from any thread,
+    and takes them in one.
+    """
+
+    @abstractmethod
+    def now_secs(self) -> float:
+        """Return seconds of a clock that never goes back."""
+
+    @abstractmethod
+    def sleep(self, duration_secs: float) -> None:
+        """Pause the calling work."""
+
+    @abstractmethod
+    def submit(self, role: Role, work: Callable[[], None]) -> None:
+        """Queue work of a role."""
+
+    @abstractmethod
+    def post(self, events: tuple[Event, ...]) -> None:
+        """Queue events for the run loop; safe in a signal handler."""
+
+    @abstractmethod
+    def take(self, timeout_secs: float) -> tuple[Event, ...]:
+        """Return the next events that were posted together; an empty tuple if there are none within the timeout."""
+
+    @abstractmethod
+    def commit_phases(self) -> AbstractContextManager[object]:
+        """Return the context for a group's commit phases; it raises StalledCommit at its end if it was abandoned."""
+
+    @abstractmethod
+    def abandon_commit(self) -> int | None:
+        """Abandon the running commit phases: their work will end without a write, or never end.
+
+        Returns:
+            The identity of their thread; None if no commit phases are running, and nothing was done.
+        """
+
+    @abstractmethod
+    def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
+        """Wait for the commit work unless it was abandoned, cancel the jobs, and wait for them."""
+
+
+class ThreadPools(Threads):
+    """The threads of a real run.
+
+    Args:
+        jobs_max: maximum number of jobs in flight.
+    """
+
+    def __init__(self, jobs_max: int) -> None:
+        self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
+        self._commit = _CommitThread()
+        self._threads = {
+            Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
+            Role.JOB: ThreadPoolExecutor(jobs_max + 1, "txtopo-job"),
+        }
+
+    def now_secs(self) -> float:
+        """Return seconds of the system's monotonic clock."""
+        return time.monotonic()
+
+    def sleep(self, duration_secs: float) -> None:
+        """Pause the calling thread."""
+        time.sleep(duration_secs)
+
+    def submit(self, role: Role, work: Callable[[], None]) -> None:
+        """Queue work for one of the role's threads."""
+        thread = self._commit if role is Role.COMMIT else self._threads[role]
+        thread.submit(lambda: self._in_thread(work))
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        """Do work; an exception that would end the thread silently stops the run with an error."""
+        try:
+            work()
+        except BaseException as error:
+            bug = InternalError(f"a thread of the run ended with {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            self.post((Fenced(bug),))
+            raise
+
+    def post(self, events: tuple[Event, ...]) -> None:
+        """Queue events for the run loop."""
+        self._events.put(events)
+
+    def take(self, timeout_secs: float) -> tuple[Event, ...]:
+        """Return the next events that were posted together; an empty tuple after the timeout."""
+        with contextlib.suppress(queue.Empty):
+            return self._events.get(timeout=timeout_secs)
+        return ()
+
+    @contextlib.contextmanager
+    def commit_phases(self) -> Iterator[None]:
+        """Return the context for commit phases in the commit thread."""
+        self._commit.enter()
+        try:
+            yield
+        finally:
+            self._commit.leave()
+
+    def abandon_commit(self) -> int | None:
+        """Abandon the commit phases that are running in the commit thread."""
+        return self._commit.abandon()
+
+    def shut_down(self, cancel_jobs: Callable[[], None]) -> None:
+        """End all threads."""
+        for pool in self._threads.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._commit.shut_down()
+        cancel_jobs()
+        for pool in self._threads.values():
+            pool.shutdown(wait=True)
+
+
+class _CommitThread:
+    """The thread that commits groups.
+
+    A commit phase may never return: then it is abandoned, and its thread outlives the run. So it is a daemon thread and
+    not one of a ThreadPoolExecutor, whose threads Python joins when the process ends.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_in_phases = False
+        self._is_abandoned = False
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Queue work; it runs in order."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="txtopo-commit", daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def enter(self) -> None:
+        """Begin commit phases."""
+        with self._lock:
+            self._is_in_phases = True
+
+    def leave(self) -> None:
+        """End commit phases.
+
+        Raises:
+            StalledCommit: they were abandoned in the meantime.
+        """
+        with self._lock:
+            self._is_in_phases = False
+            if self._is_abandoned:
+                raise StalledCommit("these commit phases were abandoned")
+
+    def abandon(self) -> int | None:
+        """Abandon the running commit phases; return the thread's identity, or None if none are running."""
+        with self._lock:
+            if not self._is_in_phases or self._thread is None:
+                return None
+            self._is_abandoned = True
+            return self._thread.ident
+
+    def shut_down(self) -> None:
+        """Wait for the current work unless it was abandoned; drop queued work."""
+        self._is_over = True
+        self._work.put(None)
+        if self._thread is not None and not self._is_abandoned:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            if work is None or self._is_over:
+                return
+            with contextlib.suppress(BaseException):  # the run loop has been informed
+                work()

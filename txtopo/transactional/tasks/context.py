@@ -1,0 +1,64 @@
+"""The context of a task: its place in the topology, and the states that it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txtopo.api.context import TopologyContext
+from txtopo.api.state import MapState
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import StateAccessError
+from txtopo.topology.plan import Phase, Plan, PlannedComponent
+from txtopo.transactional.tasks.objects import Local, LocalReference
+from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView
+
+StateViews = Mapping[str, StateView]
+"""One transaction's views of the states, by name."""
+
+CONTEXT = LocalReference("context")
+
+
+class TaskContext(TopologyContext, Local):
+    """The context of one task."""
+
+    def __init__(
+        self, plan: Plan, component: PlannedComponent, task: int, views: StateViews | None, staging_dir: str = ""
+    ) -> None:
+        self.staging_dir = staging_dir
+        self.topology_id = plan.topology_id
+        self.this_component_id = component.id
+        self.this_task_index = task
+        self.local_reference = CONTEXT
+        self._plan = plan
+        self._phase = component.phase
+        self._views = views
+        self._handles: list[StateHandle] = []
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Return the task indices of a component."""
+        return list(range(self._plan.by_id[component].tasks))
+
+    def state(self, name: str) -> MapState:
+        """Return the state with this name."""
+        if self._phase is not Phase.COMMIT:
+            raise StateAccessError(
+                f"state {name!r} was requested by a bolt of the processing phase; make it a "
+                "committer, or move it below one",
+                component=self.this_component_id,
+            )
+        if name not in self._plan.states:
+            known = ", ".join(repr(each) for each in self._plan.states) or "none"
+            raise StateAccessError(
+                f"there is no state {name!r}; add builder.set_state({name!r}, …); states that are set: {known}",
+                component=self.this_component_id,
+            )
+        view = None if self._views is None else self._views[name]
+        plan = self._plan
+        handle = StateHandle(self.this_component_id, name, view, plan.row_tables.get(name), plan.fitting.get(name))
+        self._handles.append(handle)
+        return handle
+
+    def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
+        """Release the states, because the batch of ``attempt`` is over."""
+        for handle in self._handles:
+            handle.end(attempt, note_late)

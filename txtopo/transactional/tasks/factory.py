@@ -1,0 +1,152 @@
+"""The task factory: creates the parts of tasks, in one process, for one run of a topology."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from txtopo.api.copying import UNCHANGEABLE, copied
+from txtopo.api.optional import call_if_there
+from txtopo.errors import RuleError
+from txtopo.topology.plan import Plan, PlannedComponent
+from txtopo.transactional.tasks.context import CONTEXT, TaskContext
+from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
+from txtopo.transactional.tasks.state_handle import NoteLate
+
+COLLECTOR = LocalReference("collector")
+CONFIGURATION = LocalReference("configuration")
+
+
+@attrs.frozen(eq=False)
+class _Configured:
+    """A component's configuration, and the names of its mutable values, which each task gets a copy of."""
+
+    values: dict[str, Any]
+    changeable: tuple[str, ...]
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> _Configured:
+        """Return a configuration with copies of its mutable values."""
+        own, changeable = dict(given), []
+        for name, value in given.items():
+            if type(value) not in UNCHANGEABLE:
+                own[name] = copied(value)
+                if own[name] is not value:
+                    changeable.append(name)
+        return _Configured(own, tuple(changeable))
+
+
+class Configuration(dict[str, Any], Local):
+    """A task's own copy of its component's configuration, which it may change.
+
+    Every task gets an equal copy, so a bolt that is pickled for another task includes it only if it has changed it.
+    """
+
+    def __init__(self, configured: _Configured) -> None:
+        super().__init__(configured.values)
+        for name in configured.changeable:
+            self[name] = copied(self[name])
+        self._configured = configured
+
+    @property
+    def local_reference(self) -> LocalReference | None:  # type: ignore[override]
+        """A reference to another task's equal copy; None once this one was changed."""
+        return CONFIGURATION if self == self._configured.values else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a dictionary."""
+        return dict, (dict(self),)
+
+
+@attrs.define(eq=False)
+class TaskFactory:
+    """Creates contexts and components' objects, in one process, for one run of a topology.
+
+    Args:
+        plan: the topology.
+        config: the configuration by dotted names.
+        prototypes: each bolt's pickled object, by component id.
+    """
+
+    plan: Plan
+    config: Mapping[str, Any]
+    prototypes: Mapping[str, bytes]
+    staging_dir: str = ""
+    """The current job's folder for files that are read in the commit phase."""
+    tell_late: NoteLate | None = None
+    """Reports a late action to the driver at once, because this process may not run another task."""
+    _late: deque[RuleError] = attrs.field(factory=deque, init=False)
+    _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
+    _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
+
+    def configuration(self, component: PlannedComponent) -> Configuration:
+        """Return a new copy of a component's configuration, which its task may change."""
+        found = self._configurations.get(component.id)
+        if found is None:
+            own = component.configuration
+            found = _Configured.of({**self._of_all.values, **own}) if own else self._of_all
+            self._configurations[component.id] = found
+        return Configuration(found)
+
+    @functools.cached_property
+    def _of_all(self) -> _Configured:
+        """The configuration of components without their own settings."""
+        return _Configured.of(dict(self.config.items()))
+
+    def fresh(self, component: PlannedComponent) -> Any:
+        """Return a new copy of a declared bolt."""
+        return maker_of(component.component.__class__, self.prototypes[component.id])()
+
+    def emitter(self, task: int) -> Any:
+        """Return the emitter of a spout task; created once in each process."""
+        if task not in self._emitters:
+            spout = self.plan.spout
+            context = TaskContext(self.plan, spout, task, None)
+            self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
+        return self._emitters[task]
+
+    def note_late(self, error: RuleError) -> None:
+        """Record something that a component did after its batch was over; may be called in any thread."""
+        self._late.append(error)
+        if self.tell_late is not None:
+            self.tell_late(error)
+
+    def take_late(self) -> RuleError | None:
+        """Remove and return the oldest error recorded by :meth:`note_late`; None if there is none."""
+        return self._late.popleft() if self._late else None
+
+    def cleanup_before(self, txid: int) -> None:
+        """Call ``cleanup_before`` of every emitter in this process."""
+        for emitter in self._emitters.values():
+            call_if_there(emitter, "cleanup_before", txid)
+
+    def close(self) -> None:
+        """Close the emitters."""
+        while self._emitters:
+            call_if_there(self._emitters.popitem()[1], "close")
+
+
+def prototypes_of(plan: Plan) -> dict[str, bytes]:
+    """Return each bolt's pickled object, by component id.
+
+    Raises:
+        UserCodeError: a spout or bolt does not pickle.
+    """
+    frozen = {component.id: dump_object(component.component) for component in plan.components}
+    del frozen[plan.spout.id]  # the plan has it already, with all rows that an in-memory spout may hold
+    return frozen
+
+
+class TaskBindings(dict[LocalReference, Any]):
+    """The targets of references in a task of the commit phase; states are looked up on access."""
+
+    def __init__(self, context: TaskContext, collector: Any, configuration: Configuration) -> None:
+        super().__init__({COLLECTOR: collector, CONTEXT: context, CONFIGURATION: configuration})
+        self._context = context
+
+    def __missing__(self, reference: LocalReference) -> Any:
+        return self._context.state(reference.name)

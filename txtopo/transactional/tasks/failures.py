@@ -1,0 +1,73 @@
+"""Repeated failures: counted, logged with their reason at growing intervals, and kept for the display."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import FailedException, ReportedFailedException
+from txtopo.transactional.core.events import Failed
+from txtopo.transactional.core.transactions import FailedAttempt
+
+logger = logging.getLogger("txtopo")
+
+
+def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any = None) -> Failed:
+    """Return the event of a failed attempt; log it at once unless it is a plain FailedException.
+
+    A plain FailedException is normal operation, so :class:`FailureLog` logs it at growing intervals.
+    """
+    is_loud = type(failure) is not FailedException
+    if is_loud:
+        level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
+        logger.log(level, "%s", failure)
+    return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component)
+
+
+def is_logged(times: int) -> bool:
+    """Return whether to log a failure that happened for the ``times``-th time: the 1st, 2nd, 4th, 8th and so on."""
+    return times & (times - 1) == 0
+
+
+@attrs.define(eq=False)
+class FailureLog:
+    """The failures of a run, of attempts and of the spout's coordinator.
+
+    A first failure is normal operation and is logged at INFO, a repeated one at WARNING.
+    """
+
+    failures: int = 0
+    """The number of failed attempts."""
+    last: FailedAttempt | None = None
+    """The last failed attempt."""
+    _source_failures: int = 0
+
+    def note(self, failures: Iterable[FailedAttempt]) -> None:
+        """Count failed attempts, and log those that are due."""
+        for failure in failures:
+            self.failures += 1
+            self.last = failure
+            if is_logged(failure.times):
+                level = logging.INFO if failure.times == 1 else logging.WARNING
+                reason = "" if failure.is_logged else f": {failure.error.strip()}"
+                txid, times = failure.attempt.txid, _times(failure.times)
+                logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
+
+    def source_failed(self, error: Exception) -> None:
+        """Log that the spout could not begin a transaction, if this failure in a row is due."""
+        self._source_failures += 1
+        if is_logged(self._source_failures):
+            times = _times(self._source_failures)
+            logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, error)
+
+    def source_answered(self) -> None:
+        """Reset the count of the spout's failures in a row."""
+        self._source_failures = 0
+
+
+def _times(times: int) -> str:
+    return "once" if times == 1 else f"{times:,} times"
