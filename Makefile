@@ -55,7 +55,7 @@ $(PARTS):
 
 compat: export SPARK_SUBMIT_OPTS := $(QUICK_JVM)
 compat:
-	$(BIN)python -m tests.compat --quick 3.5.1 4.3.0
+	$(BIN)python -m tests.harness.compat --quick 3.5.1 4.3.0
 
 lint:
 	$(BIN)ruff check .
@@ -68,4 +68,4 @@ docs:
 	$(BIN)python -m tests.docs.site build/site
 
 bench:
-	$(BIN)python -m tests.benchmarks small
+	$(BIN)python -m tests.harness.benchmarks small

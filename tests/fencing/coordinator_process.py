@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from tests.fencing.deadline import DEADLINE_SECS
-from tests.soak.processes import java_of, kill_session
+from tests.harness.soak.processes import java_of, kill_session
 
 TARGET = "tests.fencing.topologies:words"
 

@@ -11,7 +11,7 @@ import attrs
 
 from tests.cluster.nimbuses import next_root
 from tests.cluster.supervisors import DriverCluster
-from tests.spark_cluster.standalone import running_cluster
+from tests.harness.spark_cluster.standalone import running_cluster
 
 
 @attrs.frozen

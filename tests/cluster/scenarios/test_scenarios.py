@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.scenarios import closed_nodes, failing_starts, lost_zookeeper, rolling_restart, standalone_spark
-from tests.spark_cluster.standalone import why_not
+from tests.harness.spark_cluster.standalone import why_not
 from txtopo.testing import ZooKeeperServer, running_ensemble
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

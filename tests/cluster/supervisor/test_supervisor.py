@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.cluster.nimbuses import QUICK, next_root, wait_for
-from tests.soak.processes import members
+from tests.harness.soak.processes import members
 from txtopo.cluster.code import describe
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology

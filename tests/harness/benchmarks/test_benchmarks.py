@@ -1,0 +1,80 @@
+"""Benchmarks: totals are checked, outcomes are kept, ratios say what they mean. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tests.harness.benchmarks.bench import Bench
+from tests.harness.benchmarks.inputs.checking import WrongTotalsError, check_totals
+from tests.harness.benchmarks.inputs.rows import DrawnWords, LargeRows, Rows, TouchedKeys
+from tests.harness.benchmarks.json_file import write_json
+from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit
+from tests.harness.benchmarks.table import print_outcome
+from tests.harness.benchmarks.workloads.small import small
+
+LINES = (
+    Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
+    Line("slow", Role.PEER, "", (2.0,)),
+    Line("quick", Role.PEER, "", (10.0,)),
+)
+
+
+def test_small(spark: SparkSession, tmp_path: Path) -> None:
+    """A tiny run checks its totals, prints a table, and writes every figure; no path of this machine is in it."""
+    console = Console(record=True, width=120)
+    work = tmp_path / "work"
+    bench = Bench(spark, work, console, rounds=1, scale=0.0015, has_delta_jars=False, has_warm_up=False)
+    outcome = small(bench)
+    print_outcome(console, outcome)
+    text = write_json(tmp_path / "out", outcome, bench).read_text(encoding="utf-8")
+    document = json.loads(text)
+    contenders = ["txtopo", "txtopo, ReduceCommitter", "foreachBatch + delta-rs"]
+    assert [line["contender"] for line in document["lines"]] == contenders
+    assert all(len(line["rounds"]) == 1 and line["rounds"][0] > 0 for line in document["lines"])
+    assert document["settings"]["transactions"] == 6
+    assert document["machine"]["cores"] > 0
+    assert str(tmp_path) not in text
+    assert "foreachBatch + delta-rs" in console.export_text()
+
+
+@pytest.mark.parametrize("rows", [DrawnWords(100, 10), DrawnWords(7, 10, 3), LargeRows(100, 10), TouchedKeys(60, 5, 3)])
+def test_totals(rows: Rows) -> None:
+    """What the rows are said to add up to is what they add up to; one more, or one twice, is found."""
+    transactions = 5
+    every = pa.concat_tables([rows.batch(txid) for txid in range(1, transactions + 1)])
+    sums = every.group_by("word").aggregate([("n", "sum")]).rename_columns(["word", "n"])
+    totals = rows.totals(transactions)
+    check_totals("test", sums, totals)
+    assert totals.sum() == sum(every["n"].to_pylist())
+    with pytest.raises(WrongTotalsError, match="1 wrong totals"):
+        check_totals("test", sums, totals + np.eye(1, len(totals), dtype=np.int64)[0])
+    with pytest.raises(WrongTotalsError, match="instead of"):
+        check_totals("test", pa.concat_tables([sums, sums.slice(0, 1)]), totals)
+
+
+def test_higher_is_better() -> None:
+    """A ratio says how many times better; the best peer is the quickest one."""
+    targets = (Target("txtopo", "slow", 50, 200), Target("txtopo", "quick", 50), Target("txtopo", "absent", 1))
+    outcome = Outcome("w", "t", Unit("transactions/s"), LINES, targets)
+    assert [verdict.ratio for verdict in outcome.verdicts()] == [100, 20]
+    assert [verdict.is_reached for verdict in outcome.verdicts()] == [True, False]
+    assert not any(verdict.is_aim_reached for verdict in outcome.verdicts())
+    assert outcome.best(LINES[0], Role.PEER) == LINES[2]
+    assert outcome.best(LINES[0], Role.LIMIT) is None
+
+
+def test_lower_is_better() -> None:
+    """Of times the lowest is best; a ratio that must not rise is figure by figure."""
+    targets = (Target("quick", "txtopo", 10), Target("quick", "slow", 4, is_at_most=True))
+    outcome = Outcome("w", "t", Unit("ms", is_lower_better=True), LINES, targets)
+    assert [verdict.ratio for verdict in outcome.verdicts()] == [20, 5]
+    assert [verdict.is_reached for verdict in outcome.verdicts()] == [True, False]
+    assert outcome.best(LINES[0], Role.PEER) == attrs.evolve(LINES[1])

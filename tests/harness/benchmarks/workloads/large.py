@@ -1,0 +1,93 @@
+"""Large transactions: a million rows each from Parquet files, reduced natively."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.harness.benchmarks.bench import Bench
+from tests.harness.benchmarks.inputs.files import write_files
+from tests.harness.benchmarks.inputs.rows import LargeRows
+from tests.harness.benchmarks.measuring import Contender, measure
+from tests.harness.benchmarks.outcome import Outcome, Target, Unit
+from tests.harness.benchmarks.peers.delta_rs import DeltaRsPeer
+from tests.harness.benchmarks.peers.limit import LIMIT, limit_contender
+from tests.harness.benchmarks.peers.merge import MergePeer
+from tests.harness.benchmarks.peers.stream import stream_contender
+from tests.harness.benchmarks.topologies import from_files, from_files_by_arrow
+from tests.harness.benchmarks.txtopo_contender import TXTOPO, rate_contender
+from tests.harness.benchmarks.word_spouts import FileSpout
+from txtopo import Config, Topology
+
+ROWS = 1_000_000
+KEYS = 100_000
+TRANSACTIONS = 24
+"""In a row, so that processing and commit phases overlap."""
+BATCHES = 8
+FILES = 2
+"""Files of a transaction: one a core of a small machine, for txtopo and the peers alike."""
+
+WARM_UP = 1
+"""A whole round: Spark's planner, which a transaction calls and the limit does not, is compiled for a minute and more."""
+
+WITHOUT_FRAME = f"{TXTOPO}, no DataFrameBolt"
+BY_ARROW = f"{TXTOPO}, FilesTransactionalSpout"
+
+
+def large(bench: Bench) -> Outcome:
+    """Measure large transactions beside both peers and the limit."""
+    measured = measure(_contenders, bench, WARM_UP)
+    rows = _rows(bench)
+    return Outcome(
+        workload="large",
+        title=f"{rows.rows:,} rows, {rows.keys:,} keys, Parquet",
+        unit=Unit("transactions/s"),
+        lines=measured.lines,
+        targets=(Target(TXTOPO, MergePeer.name, 5), Target(TXTOPO, LIMIT, 0.7, 0.9)),
+        phases=measured.phases,
+        notes=(
+            f"{TXTOPO} reads by a DataFrameSpout, as the peers and the limit do; {BY_ARROW} by Arrow, past Spark SQL",
+            "txtopo's and the limit's figures are for all transactions from start to stop, a peer's from its third batch on",
+            "the limit reads all files in one job, keeps no state and writes Parquet once",
+        ),
+        settings={
+            "transactions": _transactions(bench),
+            "rows": rows.rows,
+            "keys": rows.keys,
+            "files": FILES,
+            "peer_batches": _batches(bench),
+        },
+    )
+
+
+def _contenders(bench: Bench) -> Sequence[Contender]:
+    rows, transactions, batches = _rows(bench), _transactions(bench), _batches(bench)
+    source = write_files(bench.work / "inputs", rows, transactions, FILES)
+    peers_source = write_files(bench.work / "inputs", rows, batches, FILES)
+
+    def ours(label: str, make_topology: Callable[[Path], Topology]) -> Contender:
+        return rate_contender(bench.spark, label, make_topology, Config(), rows, transactions)
+
+    def by_spark(folder: Path, *, has_frame_bolt: bool) -> Topology:
+        return from_files(folder, FileSpout(source, transactions, FILES), has_frame_bolt=has_frame_bolt)
+
+    return [
+        ours(TXTOPO, lambda folder: by_spark(folder, has_frame_bolt=True)),
+        ours(WITHOUT_FRAME, lambda folder: by_spark(folder, has_frame_bolt=False)),
+        ours(BY_ARROW, lambda folder: from_files_by_arrow(folder, source, FILES)),
+        stream_contender(bench.spark, MergePeer(), peers_source, rows, batches, FILES),
+        stream_contender(bench.spark, DeltaRsPeer(), peers_source, rows, batches, FILES),
+        limit_contender(bench.spark, source, rows, transactions),
+    ]
+
+
+def _rows(bench: Bench) -> LargeRows:
+    return LargeRows(bench.times(ROWS, 1_000), bench.times(KEYS, 100))
+
+
+def _transactions(bench: Bench) -> int:
+    return TRANSACTIONS if bench.scale >= 1 else bench.times(TRANSACTIONS, 4)
+
+
+def _batches(bench: Bench) -> int:
+    return min(BATCHES, _transactions(bench))

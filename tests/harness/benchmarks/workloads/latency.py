@@ -1,0 +1,159 @@
+"""Latency: one small transaction every 200 ms, from available to visible in Delta."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.harness.benchmarks.bench import Bench
+from tests.harness.benchmarks.inputs.checking import check_delta
+from tests.harness.benchmarks.inputs.files import file_names, write_files
+from tests.harness.benchmarks.inputs.rows import DrawnWords
+from tests.harness.benchmarks.log_times import log_times, visible_at
+from tests.harness.benchmarks.measuring import Contender, Sample, measure
+from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
+from tests.harness.benchmarks.peers.delta_rs import DeltaRsPeer
+from tests.harness.benchmarks.peers.merge import MergePeer
+from tests.harness.benchmarks.peers.stream import Peer, start_stream
+from tests.harness.benchmarks.topologies import STATE, application, fused
+from tests.harness.benchmarks.txtopo_contender import TXTOPO, run_checked
+from tests.harness.benchmarks.word_spouts import WordSpout
+from txtopo import Config
+
+WORDS = DrawnWords(tuples=1_000)
+INTERVAL_SECS = 0.2
+TRANSACTIONS = 150
+SETTLING = 10
+"""The first transactions, that are left out: a stream or topology that starts."""
+DEADLINE_SECS = 120
+"""How long a peer may take for what is left when the last file has arrived."""
+
+
+def latency(bench: Bench) -> Outcome:
+    """Measure how long a transaction takes to become visible when the source is slow."""
+    measured = measure(latency_contenders, bench)
+    return Outcome(
+        workload="latency",
+        title=f"{WORDS.tuples:,} tuples every {INTERVAL_SECS * 1000:.0f} ms, available → visible in Delta",
+        unit=Unit("ms", is_lower_better=True),
+        lines=measured.lines,
+        targets=(Target(f"{TXTOPO} p50", f"{MergePeer.name} p50", 10, 20),),
+        phases=measured.phases,
+        notes=(
+            "visible is, for everyone, when the version's file in the Delta log was written",
+            f"the first {SETTLING} transactions are left out",
+            "a peer takes all files there are as soon as it has merged the last ones; each file counts",
+        ),
+        settings={
+            "transactions": arrivals_of(bench),
+            "tuples": WORDS.tuples,
+            "keys": WORDS.keys,
+            "interval_secs": INTERVAL_SECS,
+        },
+        series={
+            name: [list(sample.series["latency_ms"]) for sample in samples]
+            for name, samples in measured.samples.items()
+        },
+    )
+
+
+def latency_contenders(bench: Bench) -> Sequence[Contender]:
+    """Return txtopo and its peers."""
+    transactions = arrivals_of(bench)
+    prepared = write_files(bench.work / "inputs", WORDS, transactions)
+
+    def ours(folder: Path) -> Sample:
+        spout = WordSpout(WORDS, transactions, INTERVAL_SECS)
+        topology = fused(folder, spout)
+        report = run_checked(bench.spark, topology, Config(), folder, WORDS, transactions)
+        available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
+        visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
+        sample = latency_sample(available, visible)
+        return Sample(sample.figures, report, sample.series)
+
+    def of(peer: Peer) -> Contender:
+        return Contender(
+            peer.name, Role.PEER, lambda folder: _run_peer(bench, peer, prepared, folder), peer.needs_delta_jars
+        )
+
+    return [Contender(TXTOPO, Role.TXTOPO, ours), of(MergePeer()), of(DeltaRsPeer())]
+
+
+def _run_peer(bench: Bench, peer: Peer, prepared: Path, folder: Path) -> Sample:
+    transactions = arrivals_of(bench)
+    source, checkpoint, table = folder / "source", folder / "checkpoint", folder / "words"
+    source.mkdir()
+    peer.create(bench.spark, table)
+    query = start_stream(bench.spark, peer, source, checkpoint)
+    try:
+        available = _let_files_arrive(prepared, source, transactions)
+        _await_batches(query, checkpoint, table, transactions)
+    finally:
+        query.stop()
+    check_delta(peer.name, table, WORDS.totals(transactions))
+    batch_of_file = _batches_by_file(checkpoint)
+    visible_of_batch = {each.version - 1: each.at_secs for each in log_times(table)}  # version 0 is the empty table
+    visible = [visible_of_batch[batch_of_file[file_names(txid, 1)[0]]] for txid in range(1, transactions + 1)]
+    return latency_sample(np.array(available), np.array(visible))
+
+
+def _let_files_arrive(prepared: Path, source: Path, transactions: int) -> list[float]:
+    """Let a file arrive at each interval, whole at once, and return when each did."""
+    arrived: list[float] = []
+    start = time.time()
+    pause = threading.Event()
+    for txid in range(1, transactions + 1):
+        (name,) = file_names(txid, 1)
+        draft = source / f"_{name}"  # Spark passes such names over
+        draft.write_bytes((prepared / name).read_bytes())
+        pause.wait(max(0.0, start + txid * INTERVAL_SECS - time.time()))
+        draft.rename(source / name)
+        arrived.append(time.time())
+    return arrived
+
+
+def _await_batches(query: StreamingQuery, checkpoint: Path, table: Path, transactions: int) -> None:
+    """Wait until every file is in a batch, and every batch in the table."""
+    deadline = time.monotonic() + DEADLINE_SECS
+    pause = threading.Event()
+    while True:
+        batches = _batches_by_file(checkpoint)
+        if len(batches) == transactions and len(log_times(table)) > max(batches.values()) + 1:
+            return
+        error = query.exception()
+        if error is not None:
+            raise error
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"a peer has taken {len(batches)} of {transactions} files {DEADLINE_SECS} s after the last"
+            )
+        pause.wait(0.1)
+
+
+def _batches_by_file(checkpoint: Path) -> dict[str, int]:
+    """Return which batch took each file, as the stream's own log of its source says."""
+    batches: dict[str, int] = {}
+    for path in (checkpoint / "sources" / "0").glob("[0-9]*"):
+        for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+            entry = json.loads(line)
+            batches[entry["path"].rpartition("/")[2]] = entry["batchId"]
+    return batches
+
+
+def latency_sample(available: np.ndarray, visible: np.ndarray) -> Sample:
+    latencies = np.round((visible - available)[SETTLING:] * 1000, 2)
+    return Sample(
+        {"p50": float(np.percentile(latencies, 50)), "p99": float(np.percentile(latencies, 99))},
+        series={"latency_ms": latencies.tolist()},
+    )
+
+
+def arrivals_of(bench: Bench) -> int:
+    """Return how many transactions, or arrivals, there are."""
+    return bench.times(TRANSACTIONS, 2 * SETTLING)

@@ -1,0 +1,41 @@
+"""Runs the simulator until it finds something: ``python -m tests.harness.mutants.catch SEEDS SUBJECT …``.
+
+Prints one line of JSON for each subject: the seeds it took, and the violation, or null.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tests.harness.mutants.bugs import TANGLE
+from tests.plain.loop.test_races import tangle
+from tests.simulation.test_schedules import case
+from txtopo.testing.simulation.plain.world import PlainSubject
+from txtopo.testing.simulation.schedules import Simulated, make_subject, run_schedules
+
+
+def main() -> None:
+    seeds, *names = sys.argv[1:]
+    for name in names:
+        violation, needed = None, 0
+        try:
+            result = run_schedules(subject_of(name), range(1, int(seeds) + 1))
+            if result.failures:
+                violation, needed = result.failures[0].violation.splitlines()[0], result.failures[0].seed
+        except Exception as error:  # noqa: BLE001 - it does not even run once
+            violation = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(json.dumps({"subject": name, "seeds": needed, "violation": violation}), flush=True)
+        if violation is not None:
+            return
+
+
+def subject_of(name: str) -> Simulated:
+    """Return what the simulator runs under a name."""
+    if name == TANGLE:
+        return PlainSubject(tangle(), roots=20)
+    return make_subject(case(name).topology, invariant=case(name).invariant)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The bugs of ``python -m tests.harness.mutants`` fit the sources of today, and are caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.mutants.__main__ import judge
+from tests.harness.mutants.bugs import BUGS, Bug
+
+ROOT = Path(__file__).resolve().parents[3]
+CAUGHT_IN_CI = (
+    "cleanup one too far",
+    "a pack whose failure fails its neighbours",
+    "an ack that names a dead epoch accepted",
+)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_up_to_date(bug: Bug) -> None:
+    """Its text is in its file, once; so it can be put in."""
+    assert (ROOT / bug.path).read_text().count(bug.old) == 1
+    assert bug.subjects or bug.tests, "somebody looks for it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAUGHT_IN_CI)
+def test_a_bug_is_caught(name: str) -> None:
+    """The command finds all of them; three stand for the rest here."""
+    (bug,) = (each for each in BUGS if each.name == name)
+    verdict = judge(bug, seeds=500)
+    assert verdict.catcher == "simulator", verdict.detail
