@@ -116,6 +116,22 @@ class FileWrites(PreparedWrites):
     version: int | None
     _read: Callable[[pa.Table], Mapping[Any, Any]]
 
+    def note(self) -> dict[str, Any]:
+        """Return what is staged of it, as JSON."""
+        return {
+            "added": [attrs.asdict(file) for file in self.added],
+            "removed": [attrs.asdict(file) for file in self.removed],
+            "touched": self.rows_put,
+            "first_txid": self.first_txid,
+            "version": self.version,
+        }
+
+    @staticmethod
+    def of_note(folder: str, note: Mapping[str, Any], read: Callable[[pa.Table], Mapping[Any, Any]]) -> FileWrites:
+        """Return the write that a note tells of."""
+        added, removed = ([DataFile(**file) for file in note[name]] for name in ("added", "removed"))
+        return FileWrites(folder, added, removed, note["touched"], note["first_txid"], note.get("version"), read)
+
     def mapping(self) -> Mapping[Any, Any]:
         """Read the new value of each key from the files."""
         rows = pa.concat_tables(pq.read_table(os.path.join(self.folder, file.path)) for file in self.added)  # noqa: PTH118
