@@ -14,7 +14,7 @@ from state.delta.keyed.buckets import fold_on_executors, put_files
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.past import PastDeltaState
-from state.delta.keyed.writing import TableWrite, put_rows
+from state.delta.keyed.writing import RowWrites, put_rows
 from state.delta.log.data_files import FileWrites
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
@@ -25,7 +25,7 @@ from state.delta.upkeep import Upkeep, compact
 from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
+from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Executors, FoldsRows, KeyedWrites, StagedWrite, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_file import read_rows_file, schema_of
@@ -170,7 +170,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         if new is None:
             return None
         folded = self._writer.reading(lambda: self._folded(new, parts[0].txid, reduction))
-        return None if folded is None else RowWrites(folded, self._rows.read_writes)
+        return None if folded is None else RowWrites(folded)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Reduction
@@ -235,11 +235,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         for version in self._writer.tries(staged.txid):
             with self._writer.failing(f"{staged.location} cannot be read", staged.txid):
                 found = self._staging.read(staged)
-            writes: RowWrites | FileWrites
-            if isinstance(found, pa.Table):
-                writes = RowWrites(found, self._rows.read_writes)
-            else:
-                writes = FileWrites.of_note(str(self._location.folder), found, self._rows.read_writes)
+            writes = RowWrites(found) if isinstance(found, pa.Table) else FileWrites.of_note(found)
             self._put(version, staged.txid, writes)
 
     def _fitted(self, txid: int, values: Writes) -> RowWrites | FileWrites:
@@ -250,20 +246,20 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
                 fitted = self._rows.fit(txid, by_key(values))
             case _:
                 assert_never(values)
-        kept = fitted.values if self._cache.keeps_writes else None
-        return RowWrites(fitted.table, self._rows.read_writes, values=kept)
+        return RowWrites(fitted.table, fitted.values if self._cache.keeps_writes else None)
 
     def _put(self, version: NextVersion, txid: int, writes: RowWrites | FileWrites) -> None:
         table, fence = self._writer.table, self._writer.fence
-        after: pa.Table | None = None
+        rows: pa.Table | None = None
+        values: Mapping[Key, StateValue | None] | None = None
         with version:
             if isinstance(writes, FileWrites):
-                put_files(table, fence, txid, writes, self._rows)
+                put_files(table, fence, txid, writes, self._rows, self._location)
             else:
-                after = self._cache.after(table, writes.rows)
-                after = put_rows(table, fence, txid, TableWrite(writes.rows, list(self._rows.key), after))
+                values, after = writes.values, self._cache.after(table, writes.rows)
+                rows = put_rows(table, fence, txid, writes.rows, list(self._rows.key), after)
         if version.has_landed:
-            self._cache.written(version.before, self._writer.table.version(), writes, after)
+            self._cache.written(version.before, self._writer.table.version(), values, rows)
 
     def _compact(self) -> bool:
         table = self._writer.table
@@ -272,5 +268,5 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows):
         before = table.version()
         compact(table, self._writer.fence)
         table.update_incremental()
-        self._cache.written(before, table.version(), None)
+        self._cache.written(before, table.version(), {})
         return True

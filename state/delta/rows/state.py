@@ -22,7 +22,7 @@ from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep import Upkeep
 from state.delta.writer import NextVersion
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, RowsToWrite
+from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import StagedWrite, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
@@ -118,7 +118,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
         KeylessRows.__init__(self, declared.form(fence.state))
         self._folder = DataFolder(location)
 
-    def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions to data files that are not in a version of the table yet.
 
         Raises:

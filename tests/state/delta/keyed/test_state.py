@@ -171,7 +171,7 @@ def test_staging_in_an_object_store_is_refused():
     rows = pa.table({"word": ["a"], "n": [1], "txid": [1]})
     remote = Staging(NAME, 1, Location.resolve("s3://bucket/counts/", None))
     with pytest.raises(ConfigError, match="object store"):
-        remote.stage(1, rows)
+        remote.stage_rows(1, rows)
 
 
 # The cache
