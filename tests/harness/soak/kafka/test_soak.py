@@ -1,4 +1,4 @@
-"""Short soaks; ``python -m tests.harness.kafka_soak`` and ``python -m tests.harness.kafka_soak.memory`` are the long ones."""
+"""Short soaks; ``python -m tests.harness.soak kafka`` is a long one, ``tests.harness.soak.kafka.memory`` another."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.harness.kafka_soak.__main__ import soak_manual, soak_subscribed
-from tests.harness.kafka_soak.memory import TENTHS, measure
+from tests.harness.soak.kafka.command import soak_manual, soak_subscribed
+from tests.harness.soak.kafka.memory import TENTHS, measure
 from txtopo.testing.kafka import KafkaBroker
 
 

@@ -1,4 +1,4 @@
-"""The soak of KafkaSpout: ``python -m tests.harness.kafka_soak --records 200000``.
+"""The soak of KafkaSpout: ``python -m tests.harness.soak kafka --records 200000``.
 
 Topics are read by processes of their own, and 5 % of the tuples fail at random. The *manual* one is shared by two
 tasks of one process, which is killed three times; after the first kill it has three tasks. The *subscribed* one is read
@@ -90,8 +90,8 @@ class Soak:
         """Start a process."""
         kind = "spark" if self._spark else "inline"
         arguments = [self._broker.servers, self._topic, str(self._folder), name, str(tasks), mode, kind]
-        command = [sys.executable, "-m", "tests.harness.kafka_soak.member", *arguments]
-        member = subprocess.Popen(command, cwd=Path(__file__).parents[3], start_new_session=True)
+        command = [sys.executable, "-m", "tests.harness.soak.kafka.member", *arguments]
+        member = subprocess.Popen(command, cwd=Path(__file__).parents[4], start_new_session=True)
         self._members.append(member)
         return member
 

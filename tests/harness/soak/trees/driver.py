@@ -1,4 +1,4 @@
-"""The driver of a soak, a process of its own: ``python -m tests.harness.acked_soak.driver HOST PORT FOLDER [MASTER]``."""
+"""The driver of a soak: ``python -m tests.harness.soak.trees.driver HOST PORT FOLDER [MASTER]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
-from tests.harness.acked_soak.topology import WORKERS, soak_topology
+from tests.harness.soak.trees.topology import WORKERS, soak_topology
 from txtopo import Config, run
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from state import read_table
-from tests.harness.soak.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
-from tests.harness.soak.oracle import differences, oracle_of, rows_of
 from tests.harness.soak.processes import members
-from tests.harness.soak.rounds import Round
-from tests.harness.soak.topology import Setup, batches_of, config_of, fill_topic, topology_of
+from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Leftover, Victim, step_of
+from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
+from tests.harness.soak.transactions.rounds import Round
+from tests.harness.soak.transactions.topology import Setup, batches_of, config_of, fill_topic, topology_of
 from txtopo.failpoints import FAILPOINTS
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
@@ -59,7 +59,7 @@ def soaked(tmp_path: Path) -> Iterator[Round]:
     """A round without Spark; its processes are gone at the end."""
     round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, inline=True))
     yield round_
-    round_.write_dead_letter()
+    round_.kill_orphans()
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids="+".join)
@@ -133,7 +133,18 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
 
 def test_short_soak(tmp_path: Path) -> None:
     """The command kills real Spark and resumes it, says how, and leaves no process and no file behind."""
-    command = [sys.executable, "-m", "tests.harness.soak", "--kills", "2", "--seed", "12", "--transactions", "120"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.harness.soak",
+        "transactions",
+        "--kills",
+        "2",
+        "--seed",
+        "12",
+        "--transactions",
+        "120",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         [*command, "--output", str(tmp_path / "soak")],
@@ -149,6 +160,6 @@ def test_short_soak(tmp_path: Path) -> None:
         process.wait()
     assert process.returncode == 0, said
     assert "2/2" in said
-    assert f"again: {' '.join(['python', *command[1:5]])} --seed 12" in said
+    assert f"again: {' '.join(['python', *command[1:6]])} --seed 12" in said
     assert not members(process.pid)
     assert not (tmp_path / "soak").exists()

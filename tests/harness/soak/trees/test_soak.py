@@ -1,10 +1,10 @@
-"""A short soak of plain topologies; ``python -m tests.harness.acked_soak`` is the long one."""
+"""A short soak of plain topologies; ``python -m tests.harness.soak trees`` is the long one."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.harness.acked_soak.__main__ import Place, soak
+from tests.harness.soak.trees.command import Place, soak
 
 
 @pytest.mark.slow

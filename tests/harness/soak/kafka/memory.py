@@ -1,4 +1,4 @@
-"""Is the driver's memory flat? ``python -m tests.harness.kafka_soak.memory --transactions 10000``.
+"""Is the driver's memory flat? ``python -m tests.harness.soak.kafka.memory --transactions 10000``.
 
 A topology counts the keys of a backlog in Kafka, in many small transactions, on Spark. At each tenth of them the memory
 of the driver is printed: what its Python process holds, and what is alive on the heap of its JVM.

@@ -1,4 +1,4 @@
-"""A process that reads a topic: ``python -m tests.harness.kafka_soak.member SERVERS TOPIC FOLDER NAME TASKS MODE KIND``.
+"""A process that reads a topic: ``python -m tests.harness.soak.kafka.member SERVERS TOPIC FOLDER NAME TASKS MODE KIND``.
 
 It runs until SIGTERM, and then stops in an orderly way.
 """

@@ -1,4 +1,4 @@
-"""The soak of plain topologies: ``python -m tests.harness.acked_soak --messages 1000000 --kills 200``.
+"""The soak of plain topologies: ``python -m tests.harness.soak trees --messages 1000000 --kills 200``.
 
 Runs a word count over a queue of messages, in a driver process of its own, and kills workers, the driver and, on a
 cluster (``--on local-cluster`` or ``--on standalone``), executors at random. In the end every message must be
@@ -22,8 +22,8 @@ from pathlib import Path
 import attrs
 import click
 
-from tests.harness.acked_soak.topology import WORDS, WORKERS
 from tests.harness.soak.processes import Member, members, pause
+from tests.harness.soak.trees.topology import WORDS, WORKERS
 from tests.harness.spark_cluster.standalone import StandaloneCluster, running_cluster
 from txtopo.testing.redelivering_queue import RedeliveringQueue
 
@@ -168,9 +168,9 @@ class _Soak:
     def start_driver(self) -> None:
         """Start a driver, in a session of its own."""
         host, port = self._queue.address
-        command = [sys.executable, "-m", "tests.harness.acked_soak.driver", host, str(port), str(self._folder)]
+        command = [sys.executable, "-m", "tests.harness.soak.trees.driver", host, str(port), str(self._folder)]
         command += [self._place.master] if self._place.master else []
-        root = Path(__file__).parents[3]
+        root = Path(__file__).parents[4]
         self._drivers.append(subprocess.Popen(command, cwd=root, start_new_session=True))
 
     def stop_driver(self) -> None:

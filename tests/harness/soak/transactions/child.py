@@ -1,4 +1,4 @@
-"""A process of the topology: ``python -m tests.harness.soak.child SETUP``, the setup being JSON.
+"""A process of the topology: ``python -m tests.harness.soak.transactions.child SETUP``, the setup being JSON.
 
 It says on standard output when a job is lost because a Python worker died.
 """
@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 
-from tests.harness.soak.topology import Setup, config_of, topology_of
+from tests.harness.soak.transactions.topology import Setup, config_of, topology_of
 from txtopo import run
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.core.events import JobLost

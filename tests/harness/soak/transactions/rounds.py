@@ -13,11 +13,11 @@ from pathlib import Path
 
 import attrs
 
-from tests.harness.soak.child import DIED
-from tests.harness.soak.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
-from tests.harness.soak.oracle import Judge
 from tests.harness.soak.processes import java_of, kill_process, kill_session, pause, workers_of
-from tests.harness.soak.topology import TOPOLOGY_ID, Setup, config_of, topology_of
+from tests.harness.soak.transactions.child import DIED
+from tests.harness.soak.transactions.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
+from tests.harness.soak.transactions.oracle import Judge
+from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
 from txtopo.engine.runner import make_store
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.testing.checkers import Violation
@@ -84,13 +84,13 @@ class Round:
         try:
             death = incarnation.run()
         except BaseException:
-            self.write_dead_letter()
+            self.kill_orphans()
             raise
         finally:  # what an earlier driver has left alone has had the time of this incarnation
             for session in earlier:
                 kill_session(session)
         if not incarnation.spares_others:
-            self.write_dead_letter()
+            self.kill_orphans()
         self.judge.check_view()
         self.leftover = self._leftover(death)
         return death
@@ -105,7 +105,7 @@ class Round:
             store.close()
         return self.judge.check_end(committed)
 
-    def write_dead_letter(self) -> None:
+    def kill_orphans(self) -> None:
         """Kill all processes that are left of earlier lives."""
         while self._orphans:
             kill_session(self._orphans.pop())
@@ -158,7 +158,7 @@ class _Life:
         self._epoch_before = 0 if end is None else end.header.epoch
         self._moment_from: int | None = None
         self.log = owner.folder / f"life-{owner.lives:03d}.log"
-        command = [sys.executable, "-m", "tests.harness.soak.child", json.dumps(attrs.asdict(setup))]
+        command = [sys.executable, "-m", "tests.harness.soak.transactions.child", json.dumps(attrs.asdict(setup))]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
