@@ -554,6 +554,14 @@ BUGS = (
         tests=("tests/transactional/recovery/test_power_loss.py",),
     ),
     Bug(
+        "bounds of a text in a form that delta-rs reads wrongly",
+        "state/delta/log/data_files.py",
+        "json.dumps(stats_of(rows), ensure_ascii=False)",
+        "json.dumps(stats_of(rows))",
+        subjects=(),
+        tests=("tests/state/delta/keyed/test_buckets.py",),
+    ),
+    Bug(
         "data files whose names are not synced before their note",
         "state/delta/staging.py",
         "            sync_path(folder / DATA_FOLDER)\n",
