@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, is_reducible, reduced
-from txtopo.api.state import pairs_of
 from txtopo.api.tuples import TupleSource
 
 ROWS_WAITING_MAX = 1_000_000

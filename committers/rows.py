@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.map_state import MapState
 from txtopo.api.reduction import Rows
-from txtopo.api.state import MapState
 
 TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
         RotatingTransactionalState as RotatingTransactionalState,
         TransactionalState as TransactionalState,
     )
-    from state.values import (
-        NonTransactionalValue as NonTransactionalValue,
-        OpaqueValue as OpaqueValue,
-        TransactionalValue as TransactionalValue,
-    )
     from txtopo.api.state import (
         MapState as MapState,
         StateKind as StateKind,
+    )
+    from txtopo.api.values import (
+        NonTransactionalValue as NonTransactionalValue,
+        OpaqueValue as OpaqueValue,
+        TransactionalValue as TransactionalValue,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -68,7 +68,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "RotatingTransactionalState",
             "TransactionalState",
         ),
-        "state.values": (
+        "txtopo.api.values": (
             "NonTransactionalValue",
             "OpaqueValue",
             "TransactionalValue",

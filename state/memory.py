@@ -15,20 +15,11 @@ import attrs
 import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
-from state.keyed_rows import KeyedRows
-from state.values import KeptValue
-from txtopo.api.capabilities import StagesWrites
 from txtopo.api.copying import copying_of_value
 from txtopo.api.fields import Fields
-from txtopo.api.state import (
-    Key,
-    StagedWrite,
-    State,
-    StateKind,
-    StateValue,
-    Writes,
-    by_key,
-)
+from txtopo.api.map_state import Key
+from txtopo.api.state import KeyedWrites, OpenedState, StagedWrite, StagesWrites, State, Writes, by_key
+from txtopo.api.values import StateKind, StateValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 __all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
@@ -50,7 +41,7 @@ class _Owner:
 
 @attrs.frozen
 class _Row:
-    kept: KeptValue
+    kept: StateValue
     txid: int
 
 
@@ -73,7 +64,7 @@ class _Table:
     last_txid: int | None = None
     rows: dict[Key, _Row] = attrs.field(factory=dict)
     undo: deque[_Undo] = attrs.field(factory=lambda: deque(maxlen=SNAPSHOT_WRITES_MAX))
-    staged: dict[str, dict[Key, KeptValue | None]] = attrs.field(factory=dict)
+    staged: dict[str, dict[Key, StateValue | None]] = attrs.field(factory=dict)
 
 
 class MemoryState(State):
@@ -106,7 +97,11 @@ class MemoryState(State):
         Raises:
             FieldsError: the key or the value does not fit its field.
         """
-        return RowFormat(name, self.key, self.value, self.kind).fitted(key, value)
+        return self.format(name).fitted(key, value)
+
+    def format(self, name: str) -> RowFormat:
+        """Return the format of the rows of the state with this name."""
+        return RowFormat(name, self.key, self.value, self.kind)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedMemoryState:
         """Open the state for writing, and fence every coordinator of an earlier epoch.
@@ -125,7 +120,7 @@ class MemoryState(State):
                 f"{table.last_txid}; make a new MemoryState",
                 txid=table.last_txid,
             )
-        opened = OpenedMemoryState(table, RowFormat(name, self.key, self.value, self.kind), owner, epoch)
+        opened = OpenedMemoryState(self, table, owner, epoch)
         opened.check_fence()
         table.owner = owner
         table.epoch = epoch
@@ -134,19 +129,18 @@ class MemoryState(State):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
         owner = self._table.owner or _Owner("", "", "")
-        rows = RowFormat(owner.state, self.key, self.value, self.kind)
-        return OpenedMemoryState(self._table, rows, owner, self._table.epoch).snapshot(txid)
+        return OpenedMemoryState(self, self._table, owner, self._table.epoch).snapshot(txid)
 
-    def get(self, key: Key) -> KeptValue | None:
+    def get(self, key: Key) -> StateValue | None:
         """Return the kept value of ``key``, or None."""
         row = self._table.rows.get(key)
         return None if row is None else self._handed(row.kept)
 
-    def items(self) -> dict[Key, KeptValue]:
+    def items(self) -> dict[Key, StateValue]:
         """Return the kept value of each key, as of the last write."""
         return {key: self._handed(row.kept) for key, row in self._table.rows.items()}
 
-    def _handed(self, kept: KeptValue) -> KeptValue:
+    def _handed(self, kept: StateValue) -> StateValue:
         copying = copying_of_value(self.value)
         return kept if copying is None or copying.handed is None else kept.copied(copying.handed)
 
@@ -158,11 +152,12 @@ class MemoryState(State):
         return f"MemoryState(key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedMemoryState(KeyedRows, StagesWrites):
+class OpenedMemoryState(OpenedState, StagesWrites):
     """A MemoryState opened by one coordinator; made by :meth:`MemoryState.open`."""
 
-    def __init__(self, table: _Table, rows: RowFormat, owner: _Owner, epoch: int) -> None:
-        super().__init__(rows)
+    def __init__(self, declared: MemoryState, table: _Table, owner: _Owner, epoch: int) -> None:
+        self.declared = declared
+        self._rows = declared.format(owner.state)
         self._table = table
         self._owner = owner
         self._epoch = epoch
@@ -185,6 +180,10 @@ class OpenedMemoryState(KeyedRows, StagesWrites):
                 f"coordinator of epoch {self._table.epoch}; this one has epoch {self._epoch} "
                 "and writes nothing more",
             )
+
+    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+        """Raise a ``FieldsError`` if a key or value does not fit."""
+        self._rows.check(values, new_keys)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key, None where there is none.

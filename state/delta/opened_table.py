@@ -30,8 +30,16 @@ from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.staging import Staging
 from state.delta.table import kept_handle
 from state.delta.upkeep import Upkeep, vacuum, vacuum_data_folder
-from txtopo.api.capabilities import CanBeRepaired, StagesWrites, UsesExecutors
-from txtopo.api.state import Executors, OpenedState, StagedWrite, StateKind, Writes
+from txtopo.api.state import (
+    CanBeRepaired,
+    Executors,
+    OpenedState,
+    StagedWrite,
+    StagesWrites,
+    State,
+    UsesExecutors,
+    Writes,
+)
 from txtopo.errors import DivergenceError, FailedException, StateAccessError, StateFailure
 from txtopo.failpoints import reach
 
@@ -48,11 +56,11 @@ W = TypeVar("W")
 class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, Generic[W]):
     """A Delta table opened by one coordinator."""
 
-    def __init__(self, location: Location, table: DeltaTable, fence: Fence, kind: StateKind, upkeep: Upkeep) -> None:
+    def __init__(self, declared: State, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep) -> None:
+        self.declared = declared
         self._location = location
         self._table = table
         self._fence = fence
-        self._kind = kind
         self._upkeep = upkeep
         self._executors: Executors | None = None
         self._driver_rows_max = 0
@@ -199,7 +207,7 @@ class OpenedDeltaTable(OpenedState, StagesWrites, UsesExecutors, CanBeRepaired, 
             StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
         """
         application = state_application(self._fence.topology_id, self._fence.state)
-        return read_snapshot(self._location, application, shown_schema(self._table, self._kind), txid)
+        return read_snapshot(self._location, application, shown_schema(self._table, self.declared.kind), txid)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.

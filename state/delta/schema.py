@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,17 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import Column, column_values, find_misfit, fit_column, is_key_type
-from state.values import (
-    KeptValue,
-    NonTransactionalValue,
-    OpaqueValue,
-    TransactionalValue,
-    transactional_values,
-)
 from txtopo.api.fields import Fields
-from txtopo.api.state import Key, KeyedWrites, StateKind, StateValue, joined_columns
+from txtopo.api.map_state import Key, joined_columns
+from txtopo.api.state import KeyedWrites
 from txtopo.api.types import ddl_name
-from txtopo.backend.layer import Layer
+from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.errors import FieldsError
 
 __all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields"]
@@ -36,14 +31,8 @@ TXID_FIELD = "txid"
 PREVIOUS_PREFIX = "previous_"
 """The prefix of the columns with an opaque state's previous values."""
 
-_VALUE_CLASSES: dict[StateKind, type[KeptValue]] = {
-    StateKind.TRANSACTIONAL: TransactionalValue,
-    StateKind.OPAQUE: OpaqueValue,
-    StateKind.NON_TRANSACTIONAL: NonTransactionalValue,
-}
 
-
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class FittedRows:
     """Values that fit their fields.
 
@@ -53,17 +42,14 @@ class FittedRows:
         table: the rows in Arrow; None if a field has no type.
     """
 
-    make_values: Callable[[], dict[Key, KeptValue | None]]
+    make_values: Callable[[], dict[Key, StateValue | None]]
     txids: Sequence[int | None]
     table: Any
-    _values: dict[Key, KeptValue | None] | None = attrs.field(default=None, init=False)
 
-    @property
-    def values(self) -> dict[Key, KeptValue | None]:
-        """The kept value of each key, as it will be read back; None for a key that is removed."""
-        if self._values is None:
-            self._values = self.make_values()
-        return self._values
+    @functools.cached_property
+    def values(self) -> dict[Key, StateValue | None]:
+        """The stored value of each key, as it will be read back; None for a key that is removed."""
+        return self.make_values()
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
@@ -135,7 +121,7 @@ class RowFormat:
             ],
         )
 
-    def fit(self, txid: int, values: KeyedWrites) -> FittedRows:
+    def fit(self, txid: int, values: Mapping[Key, StateValue | None]) -> FittedRows:
         """Return ``values`` as rows; a row without txid and value removes its key.
 
         Args:
@@ -145,122 +131,75 @@ class RowFormat:
         Raises:
             FieldsError: the first key or value that does not fit.
         """
-        if isinstance(values, Layer) and values.bare and not values.kept:
-            return self._fit_bare(values)
-        removed = [key for key, each in values.items() if each is None]
-        fitted = self._fit_kept(txid, {key: each for key, each in values.items() if each is not None})
-        return self._with_removed(fitted, removed) if removed else fitted
-
-    def _fit_bare(self, layer: Layer) -> FittedRows:
-        """Return a layer's bare values as rows, column by column."""
-        assert self.kind is StateKind.TRANSACTIONAL, "only transactional values can be bare"
-        keys, values, txids = list(layer.bare), list(layer.bare.values()), layer.bare_txids()
-        key_columns, value_columns = self._key_columns(keys), self._value_columns(values, keys)
-        if any(column.is_changed for column in key_columns):
-            keys = list(_joined(key_columns))
-        if any(column.is_changed for column in value_columns) or len(self.value) > 1:
-            values = list(_joined(value_columns))
-        if any(column.is_changed for column in key_columns) and len(set(keys)) != len(keys):
+        writes = KeyedWrites.of(self.kind, txid, values)
+        key_columns = self._key_columns(writes.keys_put)
+        value_columns = self._value_columns(writes.values_put, writes.keys_put)
+        previous_columns = self._previous_columns(writes.previous, writes.keys_put)
+        removed = self.fit_keys(writes.removed)
+        keys = _joined(key_columns)
+        if (writes.removed or any(column.is_changed for column in key_columns)) and len({*keys, *removed.keys}) < len(
+            writes
+        ):
             raise self._same_keys()
+        txids = [txid] * len(keys) if self.kind is StateKind.NON_TRANSACTIONAL else writes.txids
         table = None
         if self.is_typed:
-            arrays = [column.array for column in (*key_columns, *value_columns)]
+            arrays = [column.array for column in (*key_columns, *value_columns, *previous_columns)]
             table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
-        return FittedRows(lambda: dict(zip(keys, transactional_values(txids, values), strict=True)), txids, table)
+            if writes.removed:
+                table = pa.concat_tables([table, removed.table], promote_options="default").cast(self.schema())
 
-    def _fit_kept(self, txid: int, values: Mapping[Key, StateValue]) -> FittedRows:
-        keys = list(values)
-        kept = self._own(values.values())
-        key_columns = self._key_columns(keys)
-        value_columns = self._value_columns([each.value for each in kept], keys)
-        columns = [*key_columns, *value_columns]
-        txids = _txids(kept, txid)
-        if self._previous:
-            previous_columns = self._previous_columns(kept, keys)
-            columns += previous_columns
-        fitted_keys = _joined(key_columns) if any(column.is_changed for column in key_columns) else keys
-        if self._is_rebuilt(kept, columns[len(key_columns) :]):
-            previous = _joined_previous(previous_columns) if self._previous else None
-            kept = self._kept(txids, _joined(value_columns), previous)
-        fitted: dict[Key, KeptValue | None] = dict(zip(fitted_keys, kept, strict=True))
-        if len(fitted) != len(keys):
-            raise self._same_keys()
-        table = None
-        if self.is_typed:
-            arrays = [column.array for column in columns]
-            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
-        return FittedRows(lambda: fitted, txids, table)
+        def values_by_key() -> dict[Key, StateValue | None]:
+            previous = _zipped_previous([column.values for column in previous_columns])
+            stored = stored_values(self.kind, txids, _joined(value_columns), previous)
+            return {**dict(zip(keys, stored, strict=True)), **dict.fromkeys(removed.keys)}
+
+        return FittedRows(values_by_key, [*txids, *(None for _ in removed.keys)], table)
 
     def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
         """Check the values as :meth:`fit` would.
 
         Args:
             values: the new value of each key; None to remove the key.
-            new_keys: the keys to check if values are bare; None: all.
+            new_keys: the keys to check, if the others have been checked before; None: all.
 
         Raises:
             FieldsError: the first key or value that does not fit.
         """
-        if isinstance(values, Layer) and not values.kept:
-            keys, bare = values.columns()
-            self._check_keys(keys if new_keys is None or not self._has_text_keys else new_keys)
-            self._value_columns(bare, keys)
-            return
-        kept = [each for each in values.values() if each is not None]
-        keys = list(values) if len(kept) == len(values) else [key for key, each in values.items() if each is not None]
-        if len(kept) < len(values):
-            self.fit_keys([key for key, each in values.items() if each is None])
-        own = self._own(kept)
-        self._check_keys(keys)
-        self._value_columns([each.value for each in own], keys)
-        if self._previous:
-            self._previous_columns(own, keys)
-
-    def _check_keys(self, keys: Sequence[Key]) -> None:
-        key_columns = self._key_columns(keys)
-        if any(column.is_changed for column in key_columns) and len(set(_joined(key_columns))) < len(keys):
+        keys = new_keys if new_keys is not None and self._has_text_keys else list(values)
+        columns = self._key_columns(keys)
+        if any(column.is_changed for column in columns) and len(set(_joined(columns))) < len(keys):
             raise self._same_keys()
-
-    def _with_removed(self, fitted: FittedRows, removed: Sequence[Key]) -> FittedRows:
-        fitted_keys = self.fit_keys(removed)
-        values = {**fitted.values, **dict.fromkeys(fitted_keys.keys)}
-        if len(values) != len(fitted.values) + len(removed):
-            raise self._same_keys()
-        table = fitted.table
-        if table is not None:
-            table = pa.concat_tables([table, fitted_keys.table], promote_options="default").cast(self.schema())
-        return FittedRows(lambda: values, [*fitted.txids, *(None for _ in removed)], table)
+        self._value_columns(values.values_put, values.keys_put)
+        self._previous_columns(values.previous, values.keys_put)
 
     def _same_keys(self) -> FieldsError:
         return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
 
-    def read_writes(self, table: pa.Table) -> dict[Key, KeptValue | None]:
+    def read_writes(self, table: pa.Table) -> dict[Key, StateValue | None]:
         """Return the value of each key in a table of rows to write; None for keys to remove."""
         is_removed = pc.is_null(table[TXID_FIELD])
-        kept: dict[Key, KeptValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
+        kept: dict[Key, StateValue | None] = dict(self.read(table.filter(pc.invert(is_removed))))
         gone = table.filter(is_removed)
         return {**kept, **dict.fromkeys(joined_columns([column_values(gone[name]) for name in self.key]))}
 
-    def read(self, table: pa.Table) -> dict[Key, KeptValue]:
-        """Return the value of each key in ``table``, which has the columns of :meth:`schema`."""
-        lists = {name: column_values(table[name]) for name in table.column_names}
-        keys = joined_columns([lists[name] for name in self.key])
-        values = joined_columns([lists[name] for name in self.value])
-        previous = None
-        if self._previous:
-            previous = _zipped_previous([lists[name] for name in self._previous])
-        return dict(zip(keys, self._kept(lists[TXID_FIELD], values, previous), strict=True))
+    def read(self, table: pa.Table) -> dict[Key, StateValue]:
+        """Return the stored value of each key in ``table``, which has the columns of :meth:`schema`."""
+        keys = joined_columns([column_values(table[name]) for name in self.key])
+        return dict(zip(keys, self.read_values(table), strict=True))
 
-    def read_row(self, row: Sequence[Any]) -> KeptValue:
+    def read_values(self, table: pa.Table) -> Sequence[StateValue]:
+        """Return the stored value in each row of ``table``."""
+        txids, values = column_values(table[TXID_FIELD]), [column_values(table[name]) for name in self.value]
+        previous = _zipped_previous([column_values(table[name]) for name in self._previous])
+        return stored_values(self.kind, txids, joined_columns(values), previous)
+
+    def read_row(self, row: Sequence[Any]) -> StateValue:
         """Return the value in one row, given its columns in the order of :meth:`schema`."""
         first, width = len(self.key), len(self.value)
         values = joined_columns([[each] for each in row[first : first + width]])
-        previous = _zipped_previous([[each] for each in row[first + width : -1]]) if self._previous else None
-        return self._kept([row[-1]], values, previous)[0]
-
-    def values_of(self, table: pa.Table) -> Sequence[Any]:
-        """Return the bare value in each row of ``table``, which has the value columns."""
-        return joined_columns([column_values(table[name]) for name in self.value])
+        previous = _zipped_previous([[each] for each in row[first + width : -1]])
+        return stored_values(self.kind, [row[-1]], values, previous)[0]
 
     def fit_keys(self, keys: Sequence[Key]) -> FittedKeys:
         """Return keys in the form in which they are kept.
@@ -295,28 +234,6 @@ class RowFormat:
                 return FieldsError(f"state {self.state!r}: {key!r} cannot be a key of {self.key}{hint}")
         return None
 
-    def _is_rebuilt(self, kept: Sequence[KeptValue], columns: Sequence[Column]) -> bool:
-        """Whether values are read back differently from how they were given, for example a list as a tuple."""
-        if any(column.is_changed for column in columns):
-            return True
-        if len(self.value) == 1:
-            return False
-        given = [each.value for each in kept] + [each.previous for each in _opaque(kept)]
-        return not set(map(type, given)) <= {tuple, type(None)}
-
-    def _own(self, values: Iterable[StateValue]) -> list[KeptValue]:
-        own: list[Any] = list(values)
-        classes = set(map(type, own))
-        assert classes <= {_VALUE_CLASSES[self.kind]}, f"a {self.kind.value} state was given {classes}"
-        return own
-
-    def _kept(self, txids: Sequence[int], values: Sequence[Any], previous: Sequence[Any] | None) -> list[KeptValue]:
-        if self.kind is StateKind.TRANSACTIONAL:
-            return list(transactional_values(txids, values))
-        if previous is not None:
-            return list(map(OpaqueValue, txids, values, previous))
-        return list(map(NonTransactionalValue, values))
-
     def _key_columns(self, keys: Sequence[Key]) -> list[Column]:
         columns = []
         parts = self._split(keys, keys, self.key, "key")
@@ -335,9 +252,12 @@ class RowFormat:
             self._column(name, kind, part, keys) for (name, kind), part in zip(_pairs(self.value), parts, strict=True)
         ]
 
-    def _previous_columns(self, kept: Sequence[KeptValue], keys: Sequence[Key]) -> list[Column]:
+    def _previous_columns(self, previous: Sequence[Any], keys: Sequence[Key]) -> list[Column]:
+        """Return the columns of an opaque state's previous values; none for another kind."""
+        if not self._previous:
+            return []
         nothing = (None,) * len(self.value) if len(self.value) > 1 else None
-        previous = [nothing if each.previous is None else each.previous for each in _opaque(kept)]
+        previous = [nothing if each is None else each for each in previous]
         parts = self._split(previous, keys, self.value, "previous value")
         types = self.value.types
         return [
@@ -405,29 +325,14 @@ def _pairs(fields: Fields) -> list[tuple[str, pa.DataType | None]]:
     return list(zip(fields.names, fields.types, strict=True))
 
 
-def _txids(kept: Sequence[KeptValue], txid: int) -> list[int]:
-    """Return the last transaction in each value; ``txid`` if the kind keeps none."""
-    if kept and isinstance(kept[0], TransactionalValue):  # then all of them are
-        return [each.txid for each in kept if isinstance(each, TransactionalValue)]
-    return [txid if isinstance(each, NonTransactionalValue) else each.txid for each in kept]
-
-
-def _opaque(kept: Iterable[KeptValue]) -> list[OpaqueValue]:
-    return [each for each in kept if isinstance(each, OpaqueValue)]
-
-
 def _joined(columns: Sequence[Column]) -> Sequence[Any]:
     return joined_columns([column.values for column in columns])
 
 
-def _joined_previous(columns: Sequence[Column]) -> Sequence[Any]:
-    return _zipped_previous([column.values for column in columns])
-
-
 def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Return the previous values; None if every field is null."""
-    if len(columns) == 1:
-        return columns[0]
+    """Return the previous values, None if every field is null; nothing for a kind that keeps none."""
+    if len(columns) <= 1:
+        return columns[0] if columns else ()
     return [None if all(part is None for part in row) else row for row in zip(*columns, strict=True)]
 
 

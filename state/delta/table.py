@@ -1,4 +1,4 @@
-"""A state's Delta table, inspected without opening the state; see :mod:`txtopo.backend.table`."""
+"""A state's Delta table, inspected without opening the state; see :class:`txtopo.api.state.StateTable`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from state.delta.log.ownership import (
     state_application,
 )
 from state.delta.staging import staged_obstacle
-from txtopo.api.state import StateKind
-from txtopo.backend.table import StateTable, TableDescription
+from txtopo.api.state import StateKind, StateTable, TableDescription
 from txtopo.errors import ConfigError
 
 __all__ = ["DeltaStateTable", "kept_handle"]

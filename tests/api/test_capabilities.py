@@ -9,9 +9,17 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from txtopo.api.bolt import BatchBolt, ICommitter
-from txtopo.api.capabilities import CanBeRepaired, FoldsRows, StagesWrites, TakesRows, UsesExecutors
 from txtopo.api.fields import Fields
-from txtopo.api.state import OpenedState, State, StateKind
+from txtopo.api.state import (
+    CanBeRepaired,
+    FoldsRows,
+    OpenedState,
+    StagesWrites,
+    State,
+    StateKind,
+    TakesRows,
+    UsesExecutors,
+)
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 from txtopo.testing.inline import run_inline
@@ -41,6 +49,7 @@ class BareOpened(OpenedState):
 
     def __init__(self, inner: OpenedState) -> None:
         self._inner = inner
+        self.declared = inner.declared
 
     @property
     def identity(self):
@@ -49,9 +58,6 @@ class BareOpened(OpenedState):
     @property
     def last_txid(self):
         return self._inner.last_txid
-
-    def make_value(self, txid, value):
-        return self._inner.make_value(txid, value)
 
     def multi_get(self, keys):
         return self._inner.multi_get(keys)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
-from state import DeltaState
+from state import DeltaState, TransactionalValue
 from txtopo import Fields
 from txtopo.transactional.journal.journal import (
     FOLDER,
@@ -27,8 +27,8 @@ def table(tmp_path):
     """A table after two Delta writes: of transaction 3 and of transaction 7."""
     path = tmp_path / "out" / "words"
     state = DeltaState(path, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
-    state.write(3, {word: state.make_value(3, n) for word, n in (("dog", 1), ("cat", 2), ("ape", 3))})
-    state.write(7, {"cat": state.make_value(7, 20)})
+    state.write(3, {word: TransactionalValue(3, n) for word, n in (("dog", 1), ("cat", 2), ("ape", 3))})
+    state.write(7, {"cat": TransactionalValue(7, 20)})
     state.close()
     return str(path)
 
@@ -147,13 +147,13 @@ def topology_folder(tmp_path, table):
     """The table's folder with another table and a journal: both tables are at 7, and 8 is half written."""
     other = DeltaState(tmp_path / "out" / "total", key=Fields("name: string"), value=Fields("n: long"))
     total = other.open("t", "total", "life", 1)
-    total.write(7, {"all": total.make_value(7, 24)})
+    total.write(7, {"all": TransactionalValue(7, 24)})
     words = DeltaState(table, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
     tables = {"words": JournalTable("words", words.identity), "total": JournalTable("total", total.identity)}
     header = JournalHeader("t", "life", 1, "repeatable", 7, None, tables, {"words": 7, "total": 7})
     journal = JournalWriter(tmp_path / "out" / "_txtopo" / FOLDER, header, 1 << 20)
     journal.enter(JournalEntry({"words": (1, 0), "total": (1, 0)}, (JournalTransaction(8, 1, None, {}),)))
-    words.write(8, {"ape": words.make_value(8, 9)})
+    words.write(8, {"ape": TransactionalValue(8, 9)})
     return str(tmp_path / "out")
 
 

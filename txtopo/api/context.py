@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.state import MapState
+from txtopo.api.map_state import MapState
 from txtopo.api.tuples import Tuple
 from txtopo.errors import StateAccessError
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import decimal
+import functools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,6 +79,7 @@ def copied_json(value: Any) -> Any:
     return value
 
 
+@functools.lru_cache
 def copying_of_value(fields: Fields) -> Copying | None:
     """Return how to copy a state's values; None if they are immutable.
 

@@ -1,376 +1,70 @@
-"""State: keyed values that transactions read and write in the commit phase.
+"""What the author of a state must know; :mod:`txtopo.api.map_state` is what a bolt sees of it.
 
-It has three interfaces. A *bolt* uses a :class:`MapState`. A *topology* declares a :class:`State` with
-``builder.set_state``. The *commit phase* opens it as an :class:`OpenedState`, buffers the writes of a commit group's
-bolts, and makes them as one write.
+A *topology* declares a :class:`State` with ``builder.set_state``. The coordinator that leads opens it as an
+:class:`OpenedState`, and writes each commit group into it:
+
+1. The group's bolts read values with :meth:`OpenedState.multi_get`. What they put stays in txtopo's buffer, on top of
+   the durable values; :meth:`OpenedState.check` looks at it while the component that put it is known.
+2. If the topology has several states, :meth:`StagesWrites.stage` *prepares* each state's write: everything that is
+   needed to make it is durable, under a name that the coordinator state notes, and nobody sees it yet.
+3. :meth:`OpenedState.write` makes the write visible with its txid, in one atomic step. If the coordinator dies before
+   that, the next one *publishes* what was prepared with :meth:`StagesWrites.write_staged`. Both do nothing if the
+   transaction is visible already, so they may be repeated.
+
+A keyed state stores the values of its *kind*, whose rules are in :mod:`txtopo.api.values`, and returns them as they
+are. What comes after ``OpenedState`` is optional: a state that has the methods of a capability has the capability, and
+the tests in :mod:`txtopo.testing.conformance.state` find out which it has.
 """
 
 from __future__ import annotations
 
-import enum
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, assert_never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeGuard, assert_never, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
-from txtopo.api.copying import Copy, Copying, copied
 from txtopo.api.fields import Fields
+from txtopo.api.map_state import Key, MapState, takes_no_rows
 from txtopo.api.reduction import (
     PreparedWrites,
     Reducible,
+    Reduction,
     Rows,
     RowsFile,
+    RowsMode,
+    RowsToWrite,
+    TransactionRows,
 )
-from txtopo.backend.table import StateTable
-from txtopo.errors import InternalError, StateAccessError
-
-Key = Hashable
-"""A key: one value, or a tuple of values if the state has several key fields."""
-
-
-class StateKind(enum.Enum):
-    """What a state stores with each value, as in Trident."""
-
-    TRANSACTIONAL = "transactional"
-    """(txid, value): exact if a replay carries the same tuples."""
-    OPAQUE = "opaque"
-    """(txid, value, previous): exact even if a replay carries different tuples."""
-    NON_TRANSACTIONAL = "non-transactional"
-    """(value): as in Storm, a replay cannot be detected."""
-    ROWS = "rows"
-    """Rows without keys, each with the txid of its transaction. Only rows tables have this kind."""
-
-
-KEYED_KINDS = (StateKind.TRANSACTIONAL, StateKind.OPAQUE, StateKind.NON_TRANSACTIONAL)
-"""The kinds of keyed states."""
-
-
-class StateValue(Protocol):
-    """A stored value with the extra data of its kind. Immutable and pure."""
-
-    @property
-    def value(self) -> Any:
-        """The value after the last transaction that wrote it."""
-
-    def is_applied(self, txid: int) -> bool:
-        """Return whether the value contains transaction ``txid`` or a later one, so it must not be applied again."""
-
-    def value_before(self, txid: int) -> Any:
-        """Return the value that transaction ``txid`` starts from."""
-
-    def written(self, txid: int, value: Any) -> Self:
-        """Return the stored value after transaction ``txid`` puts ``value``."""
-
-    def copied(self, copy: Copy) -> Self:
-        """Return an equal stored value with a copy of each value in it."""
-
-
-class Executors(Protocol):
-    """Runs a function on several items at once, in other processes or in this one."""
-
-    slots: int
-    """The number of items that run at the same time."""
-
-    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return ``function(item)`` for each item, in order; function and items must pickle.
-
-        Raises:
-            FailedException: some of the work was lost; the caller may try again.
-        """
-
-
-class BulkRules(Protocol):
-    """A kind's rules for many stored values at once, so that they need not be called one by one."""
-
-    def befores(self, txid: int, stored: Sequence[Any]) -> Sequence[Any] | None:
-        """Return the value that transaction ``txid`` starts from, for each stored value (or None).
-
-        Returns None if one of the values contains the transaction already.
-        """
-
-
-Updater = Callable[[Any, Any], Any] | Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
-"""What ``multi_update`` computes new values with."""
-
-
-class MapState(ABC):
-    """A bolt's view of a state in the commit phase.
-
-    *You* compute a new value from the old one and the batch alone.
-
-    *txtopo* guarantees that each transaction counts once, that a later transaction sees the values that an earlier one
-    put, and that nothing of a failed attempt remains. Values that you get are copies: changing a list does not change
-    the state. Values that you put are copied too.
-
-    A bolt's own threads may use the state if ``finish_batch()`` waits for them. Each call, including the function that
-    it is given, completes before the next begins, so no :meth:`update` is lost; but between a :meth:`get` and a
-    :meth:`put`, another thread may write.
-
-    With several key fields a key is a tuple; with several value fields a value is a tuple.
-
-    A rows table has no keys. It takes rows with :meth:`append` and :meth:`replace_partitions`, and nothing else.
-    """
-
-    fields: Fields = Fields()
-    """The fields of a rows table; empty for a keyed state."""
-    partition_by: Sequence[str] = ()
-    """The fields that a rows table is partitioned by."""
-
-    @abstractmethod
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the stored value of each key, or None."""
-
-    @abstractmethod
-    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
-        """Put a value for each key, as of the running transaction.
-
-        Args:
-            values: a value for each key; or the keys, with their values in ``of_keys``.
-            of_keys: the values of the keys, if ``values`` is a sequence of keys.
-        """
-
-    @abstractmethod
-    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
-        """Replace each key's value by ``function(key, old)``, ``old`` being None for a new key; return the new values.
-
-        ``function`` may take ``old`` alone, or be a sequence of such functions, one for each key.
-        """
-
-    def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
-        """Fold each key's value into the stored one: ``function(old, value)``, or ``value`` if none is stored.
-
-        It is fastest for ``operator.add``, ``min`` and ``max`` on integers: these are folded as Arrow columns, for all
-        transactions of a commit group at once.
-
-        Args:
-            values: a value for each key; or a table whose columns are the key fields and then the value fields, with
-                any names, in which a key may appear several times.
-            function: combines two values; must be commutative and associative.
-        """
-        for key, value in pairs_of(values):
-            self.update(key, lambda old, value=value: value if old is None else function(old, value))  # type: ignore[misc]
-
-    @abstractmethod
-    def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove each key with its value; a missing key is ignored."""
-
-    @abstractmethod
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all durable rows (key fields, value fields, txid), as of transaction ``txid`` or the latest."""
-
-    def append(self, rows: Rows) -> None:
-        """Add rows to a rows table.
-
-        Args:
-            rows: an Arrow table whose columns are the table's fields, by name or in their order; tuples in that
-                order; or a file of such rows.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
-        """
-        raise takes_no_rows(self)
-
-    def replace_partitions(self, rows: Rows) -> None:
-        """Replace all rows of earlier transactions in the partitions that ``rows`` belong to.
-
-        Several calls in one transaction, also by several tasks, add up: all of their rows are kept.
-
-        Args:
-            rows: as for :meth:`append`.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key, or is not partitioned.
-        """
-        raise takes_no_rows(self)
-
-    def as_rows(self, rows: Rows) -> pa.Table:
-        """Return ``rows`` as an Arrow table with the columns of this rows table.
-
-        May be called in the processing phase, too.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-            StateAccessError: this state keeps values by key.
-        """
-        raise takes_no_rows(self)
-
-    def fitted(self, key: Key, value: Any) -> Key:
-        """Return a key in the form in which the state stores it; may be called in the processing phase, too.
-
-        Args:
-            key: the key.
-            value: a value for it, which is checked but not stored.
-
-        Raises:
-            FieldsError: the key or the value does not fit its field.
-        """
-        del value
-        return key
-
-    def get(self, key: Key) -> Any:
-        """Return the stored value of ``key`` (for example, a ``TransactionalValue``), or None."""
-        return self.multi_get([key])[0]
-
-    def put(self, key: Key, value: Any) -> None:
-        """Put ``value`` for ``key``, as of the running transaction."""
-        self.multi_put({key: value})
-
-    def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
-        """Replace the value of ``key`` by ``function(old)``, where ``old`` may be None; return the new value."""
-        return self.multi_update([key], [function])[0]
-
-    def remove(self, key: Key) -> None:
-        """Remove ``key`` with its value."""
-        self.multi_remove([key])
-
-
-KeyedWrites = Mapping[Key, StateValue | None]
-"""The new stored value of each key; None removes the key. Every keyed state can write these."""
-
-Writes = KeyedWrites | PreparedWrites
-"""What a commit group writes into a state: values by key, or a write that the state itself prepared from rows."""
-
-
-def by_key(writes: Writes) -> KeyedWrites:
-    """Return the values by key of a write, for a state that never prepares writes from rows."""
-    match writes:
-        case Mapping():
-            return writes
-        case PreparedWrites():
-            raise InternalError(f"a state was passed a {type(writes).__name__} that it did not prepare")
-        case _:
-            assert_never(writes)
-
-
-@attrs.frozen
-class StagedWrite:
-    """A write that is durable but not yet visible; recovery finishes a commit group of several tables from these."""
-
-    state: str
-    txid: int
-    location: str
-    """Where the write is stored; only the state that made it interprets this."""
-
-
-class OpenedState(ABC):
-    """A state opened by the coordinator that leads the topology. Not for bolts.
-
-    *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``. ``write`` must
-    refuse to write once a newer epoch is known, and do nothing if the table has the transaction already, because txtopo
-    repeats a failed write whose outcome is unknown. The implementation raises :class:`~txtopo.errors.StateFailure` if
-    the table cannot be read or written for external reasons; txtopo tries again a few times and then stops the run. Any
-    other FailedException counts as a StateFailure; any other exception is a bug and stops the run at once.
-
-    *txtopo* guarantees to call it from one thread at a time, with rising txids.
-
-    This is all that a state needs; :mod:`txtopo.api.capabilities` lists optional capabilities.
-    """
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """An id that differs from that of any other table ever created at the same place: Delta's table id, say."""
-
-    @property
-    @abstractmethod
-    def last_txid(self) -> int | None:
-        """The txid of the last write, read anew at each access; None before the first write."""
-
-    @property
-    def version(self) -> int | None:
-        """The last table version that this coordinator wrote; None if tables have no versions."""
-        return None
-
-    @abstractmethod
-    def make_value(self, txid: int, value: Any) -> StateValue:
-        """Return the stored value after transaction ``txid`` puts ``value`` for a new key."""
-
-    @property
-    def copying(self) -> Copying | None:
-        """How to copy values between the state and bolts; None if they are immutable.
-
-        By default every value is copied. An implementation that knows the types of its value fields returns
-        :func:`~txtopo.api.copying.copying_of_value` of them instead.
-        """
-        return Copying(copied, copied)
-
-    @property
-    def bulk(self) -> BulkRules | None:
-        """The rules for many values at once; None to call each value's own methods."""
-        return None
-
-    def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
-        """Return the bare value that transaction ``txid`` starts from, for each key; None to ask each stored value.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-        """
-        rules = self.bulk
-        return None if rules is None else rules.befores(txid, self.multi_get(keys))
-
-    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
-        """Return (key, value) for each row of an argument of :meth:`MapState.multi_reduce`."""
-        return pairs_of(rows)
-
-    @abstractmethod
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the durable value of each key, or None.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-            StateFailure: the table cannot be read at the moment; the message names what cannot be read. txtopo
-                retries, and stops the run if that does not help.
-        """
-
-    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
-        """Raise for values that :meth:`write` would refuse; called while the component that put them is known.
-
-        Args:
-            txid: the transaction.
-            values: the values that it puts.
-            new_keys: the keys among them that this commit group has not checked yet; None for all.
-
-        Raises:
-            FieldsError: a key or value does not fit the fields.
-        """
-
-    @abstractmethod
-    def write(self, txid: int, values: Writes) -> None:
-        """Insert, replace or remove the row of each key, as of transaction ``txid``, in one atomic step.
-
-        Raises:
-            FieldsError: a key or value does not fit the fields; nothing was written.
-            LostLead: a newer epoch has fenced this one; nothing was written.
-        """
-
-    @abstractmethod
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
-
-    def make_durable(self) -> None:
-        """Sync everything visible to disk, so that it survives a power failure. Does nothing by default.
-
-        *txtopo* calls this before it counts a group as committed whose writes another coordinator made.
-
-        Raises:
-            FailedException: the sync failed.
-        """
-
-    def maintain(self) -> None:
-        """Run table maintenance; called between writes, after the last one is committed. Does nothing by default.
-
-        Raises:
-            FailedException: it failed and the rows are unchanged. txtopo logs a warning and calls it again after a
-                later write; any other error stops the run.
-            LostLead: a newer epoch has fenced this one; nothing was done.
-        """
-
-    def close(self) -> None:
-        """Release resources. Does nothing by default."""
+from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_values
+from txtopo.errors import InternalError
+
+__all__ = [
+    "KEYED_KINDS",
+    "CanBeRepaired",
+    "Executors",
+    "FoldsRows",
+    "Key",
+    "KeyedWrites",
+    "MapState",
+    "OpenedState",
+    "StagedWrite",
+    "StagesWrites",
+    "State",
+    "StateKind",
+    "StateTable",
+    "StateValue",
+    "TableDescription",
+    "TakesRows",
+    "UsesExecutors",
+    "Writes",
+    "by_key",
+    "put_and_removed",
+    "stages_writes",
+    "uses_executors",
+]
 
 
 class State(ABC):
@@ -452,28 +146,388 @@ class State(ABC):
         return None
 
 
-def takes_no_rows(state: object) -> StateAccessError:
-    """Return the error for putting rows into a state that keeps values by key."""
-    return StateAccessError(
-        f"a {type(state).__name__} keeps values by key and takes no rows; declare the state as a rows table, "
-        "such as DeltaRows(path, fields)"
-    )
+@attrs.frozen(eq=False)
+class KeyedWrites(Mapping[Key, StateValue | None]):
+    """The new stored value of each key that a commit group writes; None removes the key.
 
-
-def pairs_of(values: Reducible, keys: int = 1) -> Iterable[tuple[Key, Any]]:
-    """Return (key, value) pairs of an argument of :meth:`MapState.multi_reduce`.
+    A simple state reads it as a mapping. A state that writes thousands of keys reads the columns, because making a
+    StateValue for each key would take half the time of the commit phase.
 
     Args:
-        values: a mapping, or a table whose first columns are the key fields.
-        keys: the number of key fields.
+        kind: the state's kind.
+        keys_put: the keys that are put, each once.
+        values_put: their values, in the same order.
+        txids: the last transaction that has put each.
+        previous: the value before that transaction, if the kind is opaque; otherwise empty.
+        removed: the keys that are removed.
     """
-    if isinstance(values, Mapping):
-        return values.items()
-    assert not isinstance(values, RowsFile), "the caller reads a file of rows first"
-    columns = [column.to_pylist(maps_as_pydicts="strict") for column in values.columns]
-    return zip(joined_columns(columns[:keys]), joined_columns(columns[keys:]), strict=True)
+
+    kind: StateKind
+    keys_put: Sequence[Key]
+    values_put: Sequence[Any]
+    txids: Sequence[int]
+    previous: Sequence[Any] = ()
+    removed: Sequence[Key] = ()
+
+    @staticmethod
+    def of(kind: StateKind, txid: int, values: Mapping[Key, StateValue | None]) -> KeyedWrites:
+        """Return a mapping of stored values as columns; ``txid`` is the transaction of values that store none."""
+        if isinstance(values, KeyedWrites):
+            return values
+        put = {key: value for key, value in values.items() if value is not None}
+        return KeyedWrites(
+            kind,
+            list(put),
+            [each.value for each in put.values()],
+            [getattr(each, "txid", txid) for each in put.values()],
+            [getattr(each, "previous", None) for each in put.values()] if kind is StateKind.OPAQUE else (),
+            [key for key, value in values.items() if value is None],
+        )
+
+    @functools.cached_property
+    def _by_key(self) -> dict[Key, StateValue | None]:
+        stored = stored_values(self.kind, self.txids, self.values_put, self.previous)
+        return {**dict(zip(self.keys_put, stored, strict=True)), **dict.fromkeys(self.removed)}
+
+    def __getitem__(self, key: Key) -> StateValue | None:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from self.keys_put
+        yield from self.removed
+
+    def __len__(self) -> int:
+        return len(self.keys_put) + len(self.removed)
 
 
-def joined_columns(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Return one value per row: the value itself for one column, a tuple for several."""
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+Writes = Mapping[Key, StateValue | None] | PreparedWrites
+"""What a commit group writes into a state: values by key, or a write that the state itself prepared from rows."""
+
+
+def by_key(writes: Writes) -> Mapping[Key, StateValue | None]:
+    """Return the values by key of a write, for a state that never prepares writes from rows."""
+    match writes:
+        case Mapping():
+            return writes
+        case PreparedWrites():
+            raise InternalError(f"a state was passed a {type(writes).__name__} that it did not prepare")
+        case _:
+            assert_never(writes)
+
+
+def put_and_removed(writes: Writes) -> tuple[int, int]:
+    """Return the number of keys or rows that a write puts, and the number that it removes."""
+    match writes:
+        case PreparedWrites():
+            return writes.rows_put, writes.rows_removed
+        case KeyedWrites():
+            return len(writes.keys_put), len(writes.removed)
+        case Mapping():
+            removed = sum(value is None for value in writes.values())
+            return len(writes) - removed, removed
+        case _:
+            assert_never(writes)
+
+
+class OpenedState(ABC):
+    """A state opened by the coordinator that leads the topology. Not for bolts.
+
+    *An implementation* must make :meth:`write` one atomic, durable step that carries ``(txid, epoch)``. ``write`` must
+    refuse to write once a newer epoch is known, and do nothing if the table has the transaction already, because txtopo
+    repeats a failed write whose outcome is unknown. The implementation raises :class:`~txtopo.errors.StateFailure` if
+    the table cannot be read or written for external reasons; txtopo tries again a few times and then stops the run. Any
+    other FailedException counts as a StateFailure; any other exception is a bug and stops the run at once.
+
+    *txtopo* guarantees to call it from one thread at a time, with rising txids.
+
+    This is all that a state needs; the capabilities below are optional.
+    """
+
+    declared: State
+    """The declared state: its kind decides what is stored with a value, its fields how values are copied for bolts."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """An id that differs from that of any other table ever created at the same place: Delta's table id, say."""
+
+    @property
+    @abstractmethod
+    def last_txid(self) -> int | None:
+        """The txid of the last write, read anew at each access; None before the first write."""
+
+    @property
+    def version(self) -> int | None:
+        """The last table version that this coordinator wrote; None if tables have no versions."""
+        return None
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the durable value of each key, or None.
+
+        Raises:
+            FieldsError: a key does not fit the key fields.
+            StateFailure: the table cannot be read at the moment; the message names what cannot be read. txtopo
+                retries, and stops the run if that does not help.
+        """
+
+    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+        """Raise for values that :meth:`write` would refuse; called while the component that put them is known.
+
+        Args:
+            values: what a transaction has put so far.
+            new_keys: the keys among them that no earlier transaction of the commit group has put; None for all.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields.
+        """
+
+    @abstractmethod
+    def write(self, txid: int, values: Writes) -> None:
+        """Insert, replace or remove the row of each key, as of transaction ``txid``, in one atomic step.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields; nothing was written.
+            LostLead: a newer epoch has fenced this one; nothing was written.
+        """
+
+    @abstractmethod
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
+
+    def make_durable(self) -> None:
+        """Sync everything visible to disk, so that it survives a power failure. Does nothing by default.
+
+        *txtopo* calls this before it counts a group as committed whose writes another coordinator made.
+
+        Raises:
+            FailedException: the sync failed.
+        """
+
+    def maintain(self) -> None:
+        """Run table maintenance; called between writes, after the last one is committed. Does nothing by default.
+
+        Raises:
+            FailedException: it failed and the rows are unchanged. txtopo logs a warning and calls it again after a
+                later write; any other error stops the run.
+            LostLead: a newer epoch has fenced this one; nothing was done.
+        """
+
+    def close(self) -> None:
+        """Release resources. Does nothing by default."""
+
+
+@attrs.frozen
+class StagedWrite:
+    """A write that is durable but not yet visible; recovery finishes a commit group of several tables from these."""
+
+    state: str
+    txid: int
+    location: str
+    """Where the write is stored; only the state that made it interprets this."""
+
+
+class Executors(Protocol):
+    """Runs a function on several items at once, in other processes or in this one."""
+
+    slots: int
+    """The number of items that run at the same time."""
+
+    def compute(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``function(item)`` for each item, in order; function and items must pickle.
+
+        Raises:
+            FailedException: some of the work was lost; the caller may try again.
+        """
+
+
+# Optional capabilities
+
+
+@runtime_checkable
+class StagesWrites(Protocol):
+    """Makes writes durable before they are visible. If a topology has several states, each must have this."""
+
+    def stage(self, txid: int, values: Writes) -> StagedWrite:
+        """Make a write durable without making it visible."""
+
+    def write_staged(self, staged: StagedWrite) -> None:
+        """Make a staged write visible, as ``write()`` would; do nothing if it is visible already."""
+
+    def discard_staged(self) -> None:
+        """Remove all staged writes; txtopo calls this when no recovery can need them any more."""
+
+
+@runtime_checkable
+class FoldsRows(Protocol):
+    """Folds the rows of a whole commit group at once, instead of key by key."""
+
+    def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:
+        """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
+
+    def fold(self, parts: Sequence[TransactionRows], reduction: Reduction) -> Writes | None:
+        """Fold the rows of consecutive transactions into the durable values; return the write.
+
+        Args:
+            parts: the rows of each transaction, in txid order, as :meth:`reducible_rows` returned them.
+            reduction: the function to fold with.
+
+        Returns:
+            The write; None if a result does not fit its field or a stored value already contains one of the
+            transactions. The caller then folds key by key.
+        """
+
+
+@runtime_checkable
+class TakesRows(Protocol):
+    """Is a rows table: takes rows without keys, by appending them or replacing partitions."""
+
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
+        """Return rows in the form that :meth:`write_rows` takes.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: the table cannot be written in this mode.
+        """
+
+    def write_rows(self, parts: Sequence[RowsToWrite]) -> Writes:
+        """Return the write that puts the rows of several transactions into the table, in txid order.
+
+        It leaves out the rows of transactions that the table already contains.
+
+        Args:
+            parts: the rows of each task of each transaction, in txid order, as :meth:`rows_to_write` returned them.
+
+        Raises:
+            FailedException: some of the work was lost; the caller may try again.
+        """
+
+
+@runtime_checkable
+class UsesExecutors(Protocol):
+    """Delegates work that is too large for the driver to executors."""
+
+    def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
+        """Set the executors, and the maximum number of rows that the driver may fold itself."""
+
+
+@runtime_checkable
+class CanBeRepaired(Protocol):
+    """Can return to an earlier transaction and adopt other writers' changes, for ``txtopo repair``."""
+
+    def roll_back(self, txid: int | None) -> None:
+        """Restore the table to its content after the write of transaction ``txid``, in one atomic step.
+
+        Afterwards its last txid is ``txid``, or 0 if ``txid`` is None (before any write). Does nothing if the table
+        is in that state already.
+
+        Raises:
+            StateAccessError: the table no longer keeps that version.
+            LostLead: a newer epoch has opened the table; nothing was written.
+        """
+
+    def adopt(self) -> None:
+        """Accept other writers' changes as this state's own, as of its last transaction.
+
+        Raises:
+            LostLead: a newer epoch has opened the table; nothing was written.
+        """
+
+
+def stages_writes(state: OpenedState) -> TypeGuard[StagesWrites]:
+    """Return whether a state is a :class:`StagesWrites`. Cached, because ``isinstance`` takes 7 µs in every group."""
+    return _has_capability(type(state), StagesWrites)
+
+
+def uses_executors(state: OpenedState) -> TypeGuard[UsesExecutors]:
+    """Return whether a state is a :class:`UsesExecutors`."""
+    return _has_capability(type(state), UsesExecutors)
+
+
+@functools.cache
+def _has_capability(kind: type[OpenedState], capability: type[object]) -> bool:
+    return issubclass(kind, capability)
+
+
+# The table, inspected without opening the state
+
+
+@attrs.frozen
+class TableDescription:
+    """The properties stored in a table."""
+
+    topology_id: str
+    """The topology that it was created for."""
+    state: str
+    """The state's name in that topology."""
+    incarnation: str
+    """The topology's incarnation that created it."""
+    identity: str
+    """An id that differs from that of any other table ever created at the same place."""
+    last_txid: int | None
+    """The txid of the last write; None before the first."""
+    epoch: int
+    """The newest epoch that has opened it; 0 if none has."""
+    version: int
+    """Its version, counted from 0."""
+    misfit: str | None
+    """How its columns or its kind differ from the topology's declaration, in words; None if they don't."""
+    damage: str | None = None
+    """A problem with its files that does not prevent reading it, in words; None if there is none."""
+
+
+class StateTable(ABC):
+    """The table of a state that outlives its process.
+
+    *An implementation* must change nothing in any method but :meth:`set_aside`. *txtopo* guarantees to call
+    :meth:`set_aside` only while it holds the lead and nobody has the state open.
+    """
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The table's path or URL, for messages."""
+
+    @abstractmethod
+    def look(self) -> TableDescription | None:
+        """Return the table's description, read anew; None if there is no table.
+
+        Raises:
+            DivergenceError: something other than a table of a txtopo state is at this place.
+            FailedException: the table cannot be reached.
+        """
+
+    @abstractmethod
+    def foreign_change(self, since: int | None) -> str | None:
+        """Describe changes by other writers; None if there are none.
+
+        Args:
+            since: the last version that the coordinator state records; this version and all later ones are checked.
+                None, or a version above the table's, means the version of the coordinator's last write.
+        """
+
+    @abstractmethod
+    def staged_obstacle(self, location: str) -> str | None:
+        """Describe why a staged write can't be finished any more, as a relative clause; None if it can.
+
+        Args:
+            location: the staged write's location.
+        """
+
+    @abstractmethod
+    def is_kept(self, txid: int | None) -> bool:
+        """Return whether the version after the write of transaction ``txid`` (None: before any) is still complete."""
+
+    @abstractmethod
+    def asides(self) -> list[int]:
+        """Return the numbers under which tables were set aside here before."""
+
+    @abstractmethod
+    def set_aside(self, number: int) -> None:
+        """Move the table to a name that ends in ``.before-repair-<number>``.
+
+        Does nothing if it is there already, or if there is no table.
+
+        Raises:
+            ConfigError: the table cannot be moved; the message explains how to do it by hand.
+        """

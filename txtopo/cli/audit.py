@@ -13,7 +13,7 @@ from rich.text import Text
 from state.delta.read.audit import read_histories
 from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
-from txtopo.backend.table_history import TableHistory
+from txtopo.api.table_history import TableHistory
 from txtopo.cli.command import Command
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, Target, takes_folder_or_target

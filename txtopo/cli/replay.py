@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from txtopo.attempts import attempt_words
-from txtopo.backend.replay_report import ReplayReport
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import Target, takes_target
@@ -18,7 +17,7 @@ from txtopo.config import Config
 from txtopo.engine.runner import metadata_dir_of
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
-from txtopo.transactional.audit.replay import Replay
+from txtopo.transactional.audit.replay import Replay, ReplayReport
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.journal.ending import metadata_dir_with_journal

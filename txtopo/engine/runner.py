@@ -20,10 +20,9 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryStore
 from state.stores.sqlite import SqliteStore
-from txtopo.api.capabilities import uses_executors
 from txtopo.api.fields import Fields
 from txtopo.api.optional import call_if_there
-from txtopo.api.state import State
+from txtopo.api.state import State, uses_executors
 from txtopo.api.store import Store
 from txtopo.config import Config, TopologyKind
 from txtopo.engine.control import RunControl

@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 
 from txtopo.api.copying import copied
-from txtopo.api.state import Key, StateValue
+from txtopo.api.map_state import Key
+from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.transactional.core.coordinator import Coordinator
@@ -266,7 +267,7 @@ class TableChecker:
 def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
     """Check that an opaque value's previous value is the one before the single transaction between two versions."""
     for key, row in rows.items():
-        if getattr(row, "txid", None) == txid and hasattr(row, "previous"):
+        if isinstance(row, OpaqueValue) and row.txid == txid:
             known = before.get(key)
             expected = None if known is None else known.value
             require(

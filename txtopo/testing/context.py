@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from txtopo.api.context import TopologyContext
-from txtopo.api.state import MapState
+from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 
 

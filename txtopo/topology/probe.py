@@ -11,8 +11,9 @@ import pyarrow as pa
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.copying import copied
-from txtopo.api.state import Key, MapState, StateValue, Updater
+from txtopo.api.map_state import Key, MapState, Updater
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.values import StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent

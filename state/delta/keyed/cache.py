@@ -24,10 +24,10 @@ from deltalake import DeltaTable
 from state.delta.log.data_files import FileWrites
 from state.delta.read.reading import key_mask, read_rows, row_count, rows_of
 from state.delta.schema import TXID_FIELD, RowFormat, without_removed
-from state.values import KeptValue
 from txtopo.api.fields import Fields
+from txtopo.api.map_state import Key
 from txtopo.api.reduction import RowWrites
-from txtopo.api.state import Key
+from txtopo.api.values import StateValue
 from txtopo.columnar.hashing import Hashes, hash_columns, stable_hash
 
 __all__ = ["ROWS_PER_KEY", "KeyIndex", "TableCache"]
@@ -65,7 +65,7 @@ class TableCache:
         self._forget_rows()
 
     def _forget_values(self) -> None:
-        self._values: dict[Key, KeptValue | None] = {}
+        self._values: dict[Key, StateValue | None] = {}
         self._version: int | None = None
         self._is_complete = False
         self._finds_rows = False
@@ -74,7 +74,7 @@ class TableCache:
     def _forget_rows(self) -> None:
         self._held = self._next = self._held_version = None
 
-    def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
+    def multi_get(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key in the handle's version, None for missing keys.
 
         Raises:
@@ -88,6 +88,12 @@ class TableCache:
                 return found if all(found) else self._found_again(keys, found)
             if len(keys) == 1 and self._finds_rows:
                 return [self._looked_up_alone(table, keys[0])]
+            if len(keys) >= COLUMNS_KEYS_MIN and self._finds_rows:
+                found_rows = self.found_among(table, self._rows.fit_keys(keys).table)
+                if found_rows is not None:
+                    is_there, rows = found_rows
+                    stored = iter(self._rows.read_values(rows))
+                    return [next(stored) if each else None for each in is_there.tolist()]
             return self._looked_up(table, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)
@@ -99,20 +105,6 @@ class TableCache:
     def keeps_writes(self) -> bool:
         """Whether written values are cached."""
         return self._is_complete or not self._finds_rows
-
-    def columns_of(self, table: DeltaTable, keys: Sequence[Key]) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
-        """Return for each key whether it exists, and the rows of the existing keys.
-
-        Returns None if each value must be asked for.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-        """
-        if self._version != table.version():
-            self._load(table)
-        if self._is_complete or not self._finds_rows or len(keys) < COLUMNS_KEYS_MIN:
-            return None
-        return self.found_among(table, self._rows.fit_keys(keys).table)
 
     def found_among(self, table: DeltaTable, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table] | None:
         """Return for each key whether it exists, and the rows of the existing keys, in the same order.
@@ -198,7 +190,7 @@ class TableCache:
             self._finds_rows = self._hold(table) is not None
         self._version = table.version()
 
-    def _found_again(self, keys: Sequence[Key], found: list[KeptValue | None]) -> list[KeptValue | None]:
+    def _found_again(self, keys: Sequence[Key], found: list[StateValue | None]) -> list[StateValue | None]:
         """Fit the keys that were not found, and look them up again."""
         missing = [position for position, value in enumerate(found) if value is None]
         fitted = self._rows.fit_keys([keys[position] for position in missing]).keys
@@ -206,7 +198,7 @@ class TableCache:
             found[position] = self._values.get(key)
         return found
 
-    def _looked_up_alone(self, table: DeltaTable, key: Key) -> KeptValue | None:
+    def _looked_up_alone(self, table: DeltaTable, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""
         if key in self._values:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
@@ -220,11 +212,11 @@ class TableCache:
         self._shrink()
         return value
 
-    def _looked_up(self, table: DeltaTable, keys: Sequence[Key]) -> list[KeptValue | None]:
+    def _looked_up(self, table: DeltaTable, keys: Sequence[Key]) -> list[StateValue | None]:
         missing = [key for key in keys if key not in self._values]
         fitted = dict(zip(missing, self._rows.fit_keys(missing).keys, strict=True))
         unknown = list(dict.fromkeys(key for key in fitted.values() if key not in self._values))
-        looked_up: dict[Key, KeptValue | None] = dict.fromkeys(unknown)
+        looked_up: dict[Key, StateValue | None] = dict.fromkeys(unknown)
         if unknown:
             wanted = self._rows.fit_keys(unknown).table
             looked_up.update(self._rows.read(self.rows_of(table, wanted)))
@@ -234,7 +226,7 @@ class TableCache:
         self._shrink()
         return answer
 
-    def _keep(self, values: Mapping[Key, KeptValue | None]) -> None:
+    def _keep(self, values: Mapping[Key, StateValue | None]) -> None:
         """Add values as the most recent ones."""
         for key, value in values.items():
             self._values.pop(key, None)

@@ -12,10 +12,10 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.read.history import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat
-from state.keyed_rows import KeyedRows
-from state.values import KeptValue, NonTransactionalValue
-from txtopo.api.state import Key, StateKind, StateValue, Writes, by_key
-from txtopo.backend.replay_report import StateComparison
+from txtopo.api.map_state import Key
+from txtopo.api.state import KeyedWrites, State, Writes, by_key
+from txtopo.api.table_history import StateComparison
+from txtopo.api.values import NonTransactionalValue, StateKind, StateValue
 
 __all__ = ["PastDeltaState"]
 
@@ -23,10 +23,11 @@ CACHED_KEYS_MAX = 1_000_000
 """The maximum number of keys in memory; of a larger table, those used last."""
 
 
-class PastDeltaState(KeyedRows, PastDeltaTable):
+class PastDeltaState(PastDeltaTable):
     """A table at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
+        declared: the declared state.
         topology_id: the topology that the table belongs to.
         location: its location.
         rows: the format of its rows, which names the state.
@@ -37,14 +38,18 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
         StateAccessError: that version is no longer kept.
     """
 
-    def __init__(self, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
-        PastDeltaTable.__init__(self, topology_id, location, rows.state, rows.kind, txid)
-        KeyedRows.__init__(self, rows)
+    def __init__(self, declared: State, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
+        super().__init__(declared, topology_id, location, rows.state, txid)
+        self._rows = rows
         self._cache = TableCache(rows, CACHED_KEYS_MAX, CACHED_KEYS_MAX)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value that each key had then, None for keys that were missing."""
         return list(self._multi_get(keys))
+
+    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+        """Raise a ``FieldsError`` if a key or value does not fit."""
+        self._rows.check(values, new_keys)
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare this table's values of a transaction with the values that a replay has put.
@@ -67,8 +72,8 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
     def _first_difference(
         self,
         txid: int,
-        then: dict[Key, KeptValue],
-        now: dict[Key, KeptValue | None],
+        then: dict[Key, StateValue],
+        now: dict[Key, StateValue | None],
         removed: Sequence[Key],
         *,
         may_be_removed: bool,
@@ -88,7 +93,7 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
                 return f"key {key!r} is removed now, but was {_shown(held)} then"
         return None
 
-    def _put_by(self, txid: int) -> dict[Key, KeptValue]:
+    def _put_by(self, txid: int) -> dict[Key, StateValue]:
         rows = self._read(self._rows.schema())
         return self._rows.read(rows.filter(pc.equal(rows[TXID_FIELD], txid)))
 
@@ -96,12 +101,12 @@ class PastDeltaState(KeyedRows, PastDeltaTable):
     def _is_of(value: Any, txid: int) -> bool:
         return isinstance(value, NonTransactionalValue) or (value is not None and value.txid == txid)
 
-    def _multi_get(self, keys: Sequence[Key]) -> list[KeptValue | None]:
+    def _multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         try:
             return self._cache.multi_get(self._table, keys)
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
 
 
-def _shown(value: KeptValue | None) -> str:
+def _shown(value: StateValue | None) -> str:
     return "gone" if value is None else repr(value.value)

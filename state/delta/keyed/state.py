@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -21,25 +20,17 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
-from state.delta.schema import RowFormat, checked_fields, reaches
+from state.delta.schema import RowFormat, checked_fields
 from state.delta.upkeep import Upkeep, compact
-from state.keyed_rows import KeyedRows
-from txtopo.api.capabilities import FoldsRows
 from txtopo.api.fields import Fields
+from txtopo.api.map_state import Key
 from txtopo.api.reduction import PreparedWrites, Reducible, Reduction, RowsFile, RowWrites, TransactionRows
-from txtopo.api.state import Executors, Key, StagedWrite, StateKind, StateValue, Writes, by_key
+from txtopo.api.state import Executors, FoldsRows, KeyedWrites, StagedWrite, Writes, by_key
+from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, StateFailure
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
-
-
-@attrs.frozen(kw_only=True)
-class _Options:
-    """The options of a table except its columns; see :class:`DeltaState`."""
-
-    cached_keys_max: int
-    upkeep: Upkeep
 
 
 class DeltaState(DeclaredDeltaTable):
@@ -91,7 +82,7 @@ class DeltaState(DeclaredDeltaTable):
         self.key = key
         self.value = value
         self.kind = StateKind(kind)
-        self._options = _Options(cached_keys_max=cached_keys_max, upkeep=self._upkeep)
+        self.cached_keys_max = cached_keys_max
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
         """Open the table as of a transaction, read-only and without fencing anybody.
@@ -105,8 +96,7 @@ class DeltaState(DeclaredDeltaTable):
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
         """
-        location = self._location()
-        return PastDeltaState(topology_id, location, self._format(name), txid)
+        return PastDeltaState(self, topology_id, self._location(), self.format(name), txid)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key in the form in which it is kept.
@@ -114,28 +104,31 @@ class DeltaState(DeclaredDeltaTable):
         Raises:
             FieldsError: the key or the value does not fit its field.
         """
-        return self._format(name).fitted(key, value)
+        return self.format(name).fitted(key, value)
 
     def _schema(self) -> pa.Schema:
-        return self._format("").schema()
+        return self.format("").schema()
 
     def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaState:
-        return OpenedDeltaState(location, table, fence, self._format(fence.state), self._options)
+        return OpenedDeltaState(self, location, table, fence, self._upkeep)
 
-    def _format(self, name: str) -> RowFormat:
+    def format(self, name: str) -> RowFormat:
+        """Return the format of the rows of the state with this name."""
         return RowFormat(name, self.key, self.value, self.kind)
 
     def __repr__(self) -> str:
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"
 
 
-class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
+class OpenedDeltaState(OpenedDeltaTable[RowWrites | FileWrites], FoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
-    def __init__(self, location: Location, table: DeltaTable, fence: Fence, rows: RowFormat, options: _Options) -> None:
-        OpenedDeltaTable.__init__(self, location, table, fence, rows.kind, options.upkeep)
-        KeyedRows.__init__(self, rows)
-        self._cache = TableCache(rows, options.cached_keys_max, options.cached_keys_max * ROWS_PER_KEY)
+    def __init__(
+        self, declared: DeltaState, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep
+    ) -> None:
+        super().__init__(declared, location, table, fence, upkeep)
+        self._rows = rows = declared.format(fence.state)
+        self._cache = TableCache(rows, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
         self._reducer = Reducer(rows)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -147,23 +140,9 @@ class OpenedDeltaState(KeyedRows, OpenedDeltaTable[RowWrites | FileWrites], Fold
         """
         return list(self._reading(lambda: self._cache.multi_get(self._table, keys)))
 
-    def befores(self, txid: int, keys: Sequence[Key]) -> Sequence[Any] | None:
-        """Return the bare value that transaction ``txid`` starts from, for each key; None if each value must be asked.
-
-        Raises:
-            FieldsError: a key does not fit the key fields.
-            FailedException: the table cannot be read.
-        """
-        if self.bulk is None:
-            return None
-        found = self._reading(lambda: self._cache.columns_of(self._table, keys))
-        if found is None:
-            return super().befores(txid, keys)
-        is_there, rows = found
-        if reaches(rows, txid):
-            return None
-        values = iter(self._rows.values_of(rows))
-        return [next(values) if each else None for each in is_there.tolist()]
+    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+        """Raise a ``FieldsError`` if a key or value does not fit."""
+        self._rows.check(values, new_keys)
 
     def reducible_rows(self, values: Reducible, reduction: Reduction) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows to fold if they are integers of a transactional state; otherwise None."""

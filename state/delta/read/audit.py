@@ -27,7 +27,7 @@ from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import StateKind
-from txtopo.backend.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
+from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable

@@ -33,7 +33,7 @@ from state.delta.log.location import LOG_FOLDER, Location, parent_of
 from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application, state_application
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import OpenedState, StateKind, Writes
+from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
 from txtopo.transactional.journal.journal import find_journal, read_journal
@@ -283,10 +283,10 @@ class PastDeltaTable(OpenedState):
     """A table at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
+        declared: the declared state.
         topology_id: the topology that the table belongs to.
         location: its location.
         state: the state's name.
-        kind: its kind.
         txid: the last transaction to see.
 
     Raises:
@@ -294,10 +294,10 @@ class PastDeltaTable(OpenedState):
         StateAccessError: that version is no longer kept.
     """
 
-    def __init__(self, topology_id: str, location: Location, state: str, kind: StateKind, txid: int) -> None:
+    def __init__(self, declared: State, topology_id: str, location: Location, state: str, txid: int) -> None:
+        self.declared = declared
         self._location = location
         self._state = state
-        self._kind = kind
         self._application = state_application(topology_id, state)
         latest = location.existing()
         if latest is None:
@@ -320,7 +320,7 @@ class PastDeltaTable(OpenedState):
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
-        schema = shown_schema(self._table, self._kind)
+        schema = shown_schema(self._table, self.declared.kind)
         if txid is not None and txid < self._txid:
             return read_snapshot(self._location, self._application, schema, txid)
         return self._read(schema)

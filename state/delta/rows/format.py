@@ -188,10 +188,6 @@ class KeylessRows(OpenedState):
     def __init__(self, form: RowsFormat) -> None:
         self._form = form
 
-    def make_value(self, txid: int, value: object) -> Never:  # noqa: ARG002 - refused
-        """Raise a ``StateAccessError``."""
-        raise no_keys(self._form.state)
-
     def multi_get(self, keys: Sequence[Key]) -> Never:  # noqa: ARG002 - refused
         """Raise a ``StateAccessError``."""
         raise no_keys(self._form.state)

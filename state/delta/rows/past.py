@@ -18,8 +18,8 @@ from state.delta.rows.format import KeylessRows, RowsFormat
 from state.delta.rows.group import rows_left
 from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import PreparedWrites, RowsToWrite
-from txtopo.api.state import StateKind, Writes
-from txtopo.backend.replay_report import StateComparison
+from txtopo.api.state import State, Writes
+from txtopo.api.table_history import StateComparison
 
 __all__ = ["PastDeltaRows"]
 
@@ -40,6 +40,7 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
     """A table of rows at the newest version whose txid is not above a wanted one, read-only.
 
     Args:
+        declared: the declared state.
         topology_id: the topology that the table belongs to.
         location: its location.
         form: the format of its rows, which names the state.
@@ -50,8 +51,8 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
         StateAccessError: that version is no longer kept.
     """
 
-    def __init__(self, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
-        PastDeltaTable.__init__(self, topology_id, location, form.state, StateKind.ROWS, txid)
+    def __init__(self, declared: State, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
+        PastDeltaTable.__init__(self, declared, topology_id, location, form.state, txid)
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> PastWrites:

@@ -20,10 +20,9 @@ from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep import Upkeep
-from txtopo.api.capabilities import TakesRows
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, RowsToWrite
-from txtopo.api.state import Key, KeyedWrites, StagedWrite, StateKind, Writes
+from txtopo.api.state import StagedWrite, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["DeltaRows", "OpenedDeltaRows"]
@@ -78,7 +77,7 @@ class DeltaRows(DeclaredDeltaTable):
         Raises:
             FieldsError: a value does not fit its field.
         """
-        return in_memory(fitted_rows(self._form(name), rows, RowsMode.APPEND))
+        return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
         """Open the table as of a transaction, read-only and without fencing anybody.
@@ -92,15 +91,16 @@ class DeltaRows(DeclaredDeltaTable):
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
         """
-        return PastDeltaRows(topology_id, self._location(), self._form(name), txid)
+        return PastDeltaRows(self, topology_id, self._location(), self.form(name), txid)
 
     def _schema(self) -> pa.Schema:
-        return self._form("").schema()
+        return self.form("").schema()
 
     def _opened(self, location: Location, table: DeltaTable, fence: Fence) -> OpenedDeltaRows:
-        return OpenedDeltaRows(location, table, fence, self._form(fence.state), self._upkeep)
+        return OpenedDeltaRows(self, location, table, fence, self._upkeep)
 
-    def _form(self, name: str) -> RowsFormat:
+    def form(self, name: str) -> RowsFormat:
+        """Return the format of the rows of the state with this name."""
         return RowsFormat(name, self.value, tuple(self.partition_by))
 
     def __repr__(self) -> str:
@@ -110,15 +110,12 @@ class DeltaRows(DeclaredDeltaTable):
 class OpenedDeltaRows(KeylessRows, OpenedDeltaTable[RowsWrites], TakesRows):
     """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
-    def __init__(self, location: Location, table: DeltaTable, fence: Fence, form: RowsFormat, upkeep: Upkeep) -> None:
-        OpenedDeltaTable.__init__(self, location, table, fence, StateKind.ROWS, upkeep)
-        KeylessRows.__init__(self, form)
+    def __init__(
+        self, declared: DeltaRows, location: Location, table: DeltaTable, fence: Fence, upkeep: Upkeep
+    ) -> None:
+        OpenedDeltaTable.__init__(self, declared, location, table, fence, upkeep)
+        KeylessRows.__init__(self, declared.form(fence.state))
         self._folder = DataFolder(location)
-
-    def check(self, txid: int, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:  # noqa: ARG002
-        """Raise a ``StateAccessError`` if there are values by key."""
-        if values:
-            raise no_keys(self._form.state)
 
     def write_rows(self, parts: Sequence[RowsToWrite]) -> RowsWrites:
         """Write the rows of some transactions to data files that are not in a version of the table yet.

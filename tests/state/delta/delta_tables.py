@@ -6,7 +6,7 @@ from pathlib import Path
 
 from state.delta.keyed import state as delta_opened, writing as delta_writing
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
-from state.values import TransactionalValue
+from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
 
 TOPOLOGY, NAME, INCARNATION = "counting", "counts", "first-life"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from txtopo.api.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.attempts import attempt_number
-from txtopo.backend.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.transactional.audit.checks import audit
 from txtopo.transactional.journal.journal import (
     JournalEntry,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import operator
+from typing import ClassVar
 
 import pytest
 from deltalake import DeltaTable
@@ -14,7 +15,7 @@ from tests.acceptance.topologies import CountTuples
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
-from txtopo.errors import ClusterError, FailedException, InternalError, RuleError, StopError
+from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.journal.journal import find_journal, read_journal
@@ -175,3 +176,53 @@ def test_an_error_that_nobody_expects_ends_the_run(tmp_path, step, error):
             assert caught.value is raised[0]
     place.run()
     place.check_totals()
+
+
+class Folds(BatchBolt, ICommitter):
+    """Folds each transaction's number into a count, and counts how often each batch is finished."""
+
+    FINISHED: ClassVar[list[int]] = []
+
+    def __init__(self, amounts):
+        self.amounts = amounts
+
+    def prepare(self, config, context, collector, attempt):
+        self.attempt = attempt
+        self.folded = context.state("folded")
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        self.FINISHED.append(self.attempt.txid)
+        self.folded.multi_reduce({"n": self.amounts[self.attempt.txid - 1]}, operator.add)
+
+
+def folding(tmp_path, amounts):
+    rows = {0: [[str(txid)] for txid in range(1, len(amounts) + 1)]}
+    builder = TransactionalTopologyBuilder("folds", "spout", MemoryTransactionalSpout(rows, Fields("word"), 1))
+    builder.set_committer_bolt("folds", Folds(amounts)).global_grouping("spout")
+    state = DeltaState(tmp_path / "folded", Fields("name: string"), Fields("n: long"))
+    builder.set_state("folded", state)
+    Folds.FINISHED.clear()
+    return builder.build(), state
+
+
+LARGEST = (1 << 63) - 1
+
+
+def test_a_group_that_must_fold_by_key_finishes_each_batch_once(tmp_path):
+    """Sums that may overflow are folded key by key from the rows that the bolts have given once."""
+    topology, state = folding(tmp_path, [LARGEST, -LARGEST, LARGEST - 5, 5])
+    run_inline(topology, Config(max_spout_pending=4))
+    assert state.snapshot()["n"].to_pylist() == [LARGEST]
+    assert sorted(Folds.FINISHED) == [1, 2, 3, 4]
+
+
+def test_a_folded_value_that_does_not_fit_fails_its_own_transaction(tmp_path):
+    """Promise 4: the error names the component, transaction and attempt that folded it; those before it are written."""
+    topology, state = folding(tmp_path, [LARGEST - 1, 1, 1])
+    with pytest.raises(FieldsError, match="does not fit") as raised:
+        run_inline(topology, Config(max_spout_pending=4))
+    assert (raised.value.component, raised.value.txid, raised.value.attempt is None) == ("folds", 3, False)
+    assert state.snapshot().to_pylist() == [{"name": "n", "n": LARGEST, "txid": 2}]

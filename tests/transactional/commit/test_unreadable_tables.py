@@ -106,32 +106,32 @@ def test_what_is_made_of_it_is_bounded_too(monkeypatch, committer, kind):
     """A bolt that raises a FailedException of its own for it does not make it endless, nor a state of somebody's own."""
     calls = []
 
-    def befores(_self, txid, keys):
-        calls.append(txid)
+    def multi_get(_self, keys):
+        calls.append(list(keys))
         raise kind("the disk is on fire")
 
-    monkeypatch.setattr(OpenedMemoryState, "befores", befores)
+    monkeypatch.setattr(OpenedMemoryState, "multi_get", multi_get)
     with pytest.raises(StopError, match="the disk is on fire"):
         run_inline(topology(MemoryState(Fields("name"), Fields("n")), committer), BOUNDED)
-    assert calls == [1] * 5
+    assert len(calls) == 5
 
 
 def test_what_finished_before_is_written(monkeypatch):
     """Of a group, the transactions before the one that could not read are committed; the others come again."""
     state = MemoryState(Fields("name"), Fields("n"))
-    befores, failing = OpenedMemoryState.befores, [True]
+    multi_get, failing = OpenedMemoryState.multi_get, [True]
 
-    def fail_once(self, txid, keys):
-        if txid == 3 and failing:
+    def fail_once(self, keys):
+        if "3" in keys and failing:
             failing.clear()
             raise StateFailure("once")
-        return befores(self, txid, keys)
+        return multi_get(self, keys)
 
     class ByOthers(CountTuples):
         def finish_batch(self):
             self.state.update(f"{self.attempt.txid}", lambda _: self.n)
 
-    monkeypatch.setattr(OpenedMemoryState, "befores", fail_once)
+    monkeypatch.setattr(OpenedMemoryState, "multi_get", fail_once)
     report = run_inline(topology(state, ByOthers()), Config(max_spout_pending=8))
     assert (report.failures, report.attempts, not failing) == (0, report.transactions, True)
     assert sum(kept.value for kept in state.items().values()) == sum(map(len, DATA.values()))

@@ -7,10 +7,11 @@ import operator
 
 import pytest
 
-from state import MemoryState
+from state import MemoryState, TransactionalValue
 from txtopo import Fields
 from txtopo.api.state import KEYED_KINDS, OpenedState, StateKind
-from txtopo.errors import StateAccessError
+from txtopo.api.values import stored_value
+from txtopo.errors import FieldsError, StateAccessError
 from txtopo.transactional.commit.write_buffer import GroupState
 
 
@@ -73,7 +74,7 @@ def test_failed_leaves_nothing() -> None:
 def test_twice_in_one_transaction(kind: StateKind) -> None:
     """Two updates of a key in one transaction, by two tasks for example, both count."""
     state = opened(kind)
-    state.write(1, {"a": state.make_value(1, 100)})
+    state.write(1, {"a": stored_value(kind, 1, 100)})
     view = GroupState(state).begin(2)
     view.update("a", add(1))
     assert view.update("a", add(1)) == 102
@@ -84,7 +85,7 @@ def test_twice_in_one_transaction(kind: StateKind) -> None:
 def test_applied_transaction_changes_nothing() -> None:
     """Promise 8: a replay of an applied transaction changes nothing, by update and by put."""
     state = opened()
-    state.write(5, {"a": state.make_value(5, 50)})
+    state.write(5, {"a": TransactionalValue(5, 50)})
     view = GroupState(state).begin(5)
     assert view.update("a", add(1)) == 50
     view.put("a", 99)
@@ -97,7 +98,7 @@ def test_applied_transaction_changes_nothing() -> None:
 def test_opaque_replay_starts_from_previous() -> None:
     """Promise 10: opaque state stays exact when a replay carries other tuples."""
     state = opened(StateKind.OPAQUE)
-    state.write(1, {"a": state.make_value(1, 10)})
+    state.write(1, {"a": TransactionalValue(1, 10)})
     group = GroupState(state)
     view = group.begin(2)
     view.update("a", add(5))
@@ -118,7 +119,7 @@ def test_use_after_the_end() -> None:
 def test_removed_key() -> None:
     """A key that is removed is gone for later transactions, and from the table; it can come back."""
     state = opened()
-    state.write(1, {"a": state.make_value(1, 10), "b": state.make_value(1, 20)})
+    state.write(1, {"a": TransactionalValue(1, 10), "b": TransactionalValue(1, 20)})
     group = GroupState(state)
     view = group.begin(2)
     view.remove("a")
@@ -197,8 +198,6 @@ def test_functions_of_key_and_old(function) -> None:
 
 def test_value_put_whole() -> None:
     """What get returns may be put back whole, as in Storm, in the same transaction."""
-    from state import TransactionalValue
-
     view = GroupState(opened()).begin(4)
     view.put("a", TransactionalValue(4, 9))
     assert view.get("a") == TransactionalValue(4, 9)
@@ -208,8 +207,6 @@ def test_value_put_whole() -> None:
 
 def test_misfit_is_told_while_its_owner_is_known() -> None:
     """A value that does not fit is refused when the component has finished, not when the group is written."""
-    from txtopo.errors import FieldsError
-
     state = MemoryState(Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
     view = GroupState(state).begin(1)
     view.put("a", "many")

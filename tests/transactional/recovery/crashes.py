@@ -105,6 +105,7 @@ class CrashingOpened(OpenedState):
     """An opened state whose writes burn the fuse."""
 
     def __init__(self, inner: OpenedState, fuse: Fuse) -> None:
+        self.declared = inner.declared
         self._inner = inner
         self._fuse = fuse
 
@@ -115,9 +116,6 @@ class CrashingOpened(OpenedState):
     @property
     def last_txid(self):
         return self._inner.last_txid
-
-    def make_value(self, txid, value):
-        return self._inner.make_value(txid, value)
 
     def multi_get(self, keys):
         return self._inner.multi_get(keys)

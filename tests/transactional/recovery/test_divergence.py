@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState, MemoryStore, SqliteStore, read_table
+from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
 from tests.acceptance.topologies import counts_of
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
@@ -373,7 +373,7 @@ def test_a_table_of_another_topology(place):
     shutil.rmtree(place.folder / "words")
     other = DeltaState(place.folder / "words", Fields("word: string"), Fields("n: long"))
     opened = other.open("another", "words", "its-life", 1)
-    opened.write(7, {"a": opened.make_value(7, 1)})
+    opened.write(7, {"a": TransactionalValue(7, 1)})
     refused(place, "topology 'another'", "is at transaction 7", "coordinator state is at transaction 3", "another path")
     diagnosis = place.diagnosis()
     assert (diagnosis.go_to, diagnosis.anew, diagnosis.adopt) == (None, None, None)
@@ -679,7 +679,7 @@ def test_where_a_table_may_be(recorded, is_same, group, last, expected):
     state = MemoryState()
     opened = state.open("t", "words", "i", 1)
     if last is not None:
-        opened.write(last, {"a": opened.make_value(last, 1)})
+        opened.write(last, {"a": TransactionalValue(last, 1)})
     mark = StateMark(opened.identity if is_same else "another", recorded)
     record = CoordinatorRecord("t", "i", 1, CommittedMark(4, None, {"words": mark}), group)
     assert [each.kind for each in find_misplaced(record, {"words": opened})] == [expected] * (expected is not None)

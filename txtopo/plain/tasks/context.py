@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from txtopo.api.context import TaskHook, TopologyContext
-from txtopo.api.state import MapState
+from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.topology.plain_plan import PlainComponent, PlainPlan

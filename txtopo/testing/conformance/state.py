@@ -20,10 +20,9 @@ from typing import Any
 
 import pytest
 
-from txtopo.api.capabilities import CanBeRepaired, StagesWrites
 from txtopo.api.fields import Fields
-from txtopo.api.state import KEYED_KINDS, Key, OpenedState, State, StateKind
-from txtopo.backend.table import StateTable
+from txtopo.api.state import KEYED_KINDS, CanBeRepaired, Key, OpenedState, StagesWrites, State, StateKind, StateTable
+from txtopo.api.values import StateValue, stored_value
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
 __all__ = ["COUNTS", "StateConformance", "StatePlace", "rows_of"]
@@ -98,11 +97,16 @@ def put(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> None:
     opened.write(txid, kept_after(opened, txid, values))
 
 
+def made(opened: OpenedState, txid: int, value: Any) -> StateValue:
+    """Return what the state stores for a new key that transaction ``txid`` puts."""
+    return stored_value(opened.declared.kind, txid, value)
+
+
 def kept_after(opened: OpenedState, txid: int, values: Mapping[Key, Any]) -> dict[Key, Any]:
     """Return the values to keep after transaction ``txid`` has put ``values``."""
     stored = dict(zip(values, opened.multi_get(list(values)), strict=True))
     return {
-        key: opened.make_value(txid, value) if old is None else old.written(txid, value)
+        key: made(opened, txid, value) if old is None else old.written(txid, value)
         for (key, value), old in zip(values.items(), stored.values(), strict=True)
     }
 
@@ -180,7 +184,7 @@ class StateConformance:
         opened = place.opened()
         put(opened, 0, {"a": 1})
         assert opened.last_txid == 0
-        opened.write(0, {"a": opened.make_value(0, 99)})
+        opened.write(0, {"a": made(opened, 0, 99)})
         assert values_of(opened, "a") == [1]
 
     @EVERY_KIND
@@ -191,8 +195,8 @@ class StateConformance:
         before = rows_of(opened)
         again = place.opened(kind=kind)
         for writer in (opened, again):
-            writer.write(2, {"a": writer.make_value(2, 5), "b": writer.make_value(2, 5)})
-            writer.write(1, {"a": writer.make_value(1, 6)})
+            writer.write(2, {"a": made(writer, 2, 5), "b": made(writer, 2, 5)})
+            writer.write(1, {"a": made(writer, 1, 6)})
         again = place.opened(kind=kind, epoch=2)
         assert rows_of(again) == before
         assert values_of(again, "a", "b") == [1, None]
@@ -261,7 +265,7 @@ class StateConformance:
     def test_a_staged_write_that_is_gone_stops_the_run(self, place: StatePlace) -> None:
         """A staged write that was discarded before it was written is an error, never a write of nothing."""
         opened = _that_stages(place.opened())
-        staged = opened.stage(1, {"a": opened.make_value(1, 1)})
+        staged = opened.stage(1, {"a": made(opened, 1, 1)})
         opened.discard_staged()
         with pytest.raises(DivergenceError, match="gone"):
             opened.write_staged(staged)
@@ -271,7 +275,7 @@ class StateConformance:
         """A coordinator that has lost its lead does not remove staged writes of the new one."""
         old = _that_stages(place.opened())
         new = _that_stages(place.opened(epoch=2))
-        staged = new.stage(1, {"a": new.make_value(1, 1)})
+        staged = new.stage(1, {"a": made(new, 1, 1)})
         old.discard_staged()
         new.write_staged(staged)
         assert values_of(new, "a") == [1]
@@ -280,8 +284,8 @@ class StateConformance:
         """After a newer epoch has opened the state, an older one can neither write nor open it."""
         old = place.opened(epoch=1)
         put(old, 1, {"a": 1})
-        staged = old.stage(2, {"a": old.make_value(2, 50)}) if isinstance(old, StagesWrites) else None
-        value = old.make_value(2, 60)
+        staged = old.stage(2, {"a": made(old, 2, 50)}) if isinstance(old, StagesWrites) else None
+        value = made(old, 2, 60)
         new = place.opened(epoch=2)
         for attempt in (
             lambda: old.write(2, {"a": value}),
@@ -362,10 +366,10 @@ class StateConformance:
     def test_a_value_that_does_not_fit_is_refused(self, place: StatePlace, fields: Fields, value: Any) -> None:
         """A misfit is refused before anything is written, and the error names state, key and value."""
         opened = place.opened(value=fields)
-        good: dict[Key, Any] = {"good": opened.make_value(1, None if len(fields) == 1 else (None,) * len(fields))}
+        good: dict[Key, Any] = {"good": made(opened, 1, None if len(fields) == 1 else (None,) * len(fields))}
         for write in (opened.write, opened.stage) if isinstance(opened, StagesWrites) else (opened.write,):
             with pytest.raises(FieldsError) as refusal:
-                write(1, {**good, "bad": opened.make_value(1, value)})
+                write(1, {**good, "bad": made(opened, 1, value)})
             assert NAME in refusal.value.message
             assert "'bad'" in refusal.value.message
         assert opened.last_txid is None
@@ -394,7 +398,7 @@ class StateConformance:
             opened.multi_get([key])
         if not isinstance(key, list):
             with pytest.raises(FieldsError, match=NAME):
-                opened.write(1, {key: opened.make_value(1, 1)})
+                opened.write(1, {key: made(opened, 1, 1)})
         assert opened.last_txid is None
 
     @EVERY_KIND

@@ -12,23 +12,19 @@ from typing import Any, Never, Protocol
 import attrs
 import pyarrow as pa
 
-from state.values import bulk_rules, first_value
-from txtopo.api.capabilities import FoldsRows, StagesWrites
-from txtopo.api.copying import Copying, copying_of_value
 from txtopo.api.fields import Fields
+from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Reducible, Reduction, Rows, RowsMode, RowsToWrite, TransactionRows
 from txtopo.api.state import (
-    BulkRules,
-    Key,
+    FoldsRows,
     OpenedState,
     StagedWrite,
+    StagesWrites,
     State,
-    StateKind,
-    StateValue,
     Writes,
     by_key,
-    pairs_of,
 )
+from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
@@ -101,7 +97,7 @@ class SimulatedState(State):
         opened = (
             OpenedSimulatedRows(self, name, table, epoch)
             if self.kind is StateKind.ROWS
-            else OpenedSimulatedState(table, self.kind, epoch, copying_of_value(self.value))
+            else OpenedSimulatedState(self, table, epoch)
         )
         opened.check_fence(table.newest)
         newest = table.newest
@@ -117,13 +113,11 @@ class SimulatedState(State):
 class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
     """A simulated table opened by one coordinator."""
 
-    def __init__(self, table: SimulatedTable, kind: StateKind, epoch: int, copying: Copying | None = None) -> None:
+    def __init__(self, declared: SimulatedState, table: SimulatedTable, epoch: int) -> None:
+        self.declared = declared
         self._table = table
-        self._copying = copying
         self._epoch = epoch
-        self._first_value = first_value
-        self._bulk: BulkRules | None = None if kind is StateKind.ROWS else bulk_rules(kind)
-        self._kind = kind
+        self._kind = declared.kind
 
     @property
     def identity(self) -> str:
@@ -145,21 +139,6 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
         if version.epoch > self._epoch:
             raise LostLead(f"state {self._table.name!r} was opened by epoch {version.epoch}, not {self._epoch}")
 
-    def make_value(self, txid: int, value: Any) -> StateValue:
-        """Return the value to keep when transaction ``txid`` is the first to put ``value``."""
-        made: StateValue = self._first_value(self._kind, txid, value)
-        return made
-
-    @property
-    def copying(self) -> Copying | None:
-        """How its values are copied before bolts receive them; None: they are immutable."""
-        return self._copying
-
-    @property
-    def bulk(self) -> BulkRules | None:
-        """The rules of its kind for many keys at once, if it has any."""
-        return self._bulk
-
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the newest value of each key."""
         rows = self._table.newest.rows
@@ -178,7 +157,7 @@ class OpenedSimulatedState(OpenedState, StagesWrites, FoldsRows):
             for key, value in pairs_of(part.rows):
                 stored = kept.get(key) or self._table.newest.rows.get(key)
                 if stored is None:
-                    kept[key] = self.make_value(part.txid, value)
+                    kept[key] = stored_value(self._kind, part.txid, value)
                 elif key not in kept and stored.is_applied(part.txid):
                     return None
                 else:
@@ -247,7 +226,7 @@ class OpenedSimulatedRows(OpenedSimulatedState):
     """A simulated table of rows opened by one coordinator: each row is a key, and its :class:`RowCount` the value."""
 
     def __init__(self, state: SimulatedState, name: str, table: SimulatedTable, epoch: int) -> None:
-        super().__init__(table, StateKind.ROWS, epoch)
+        super().__init__(state, table, epoch)
         self._state = state
         self._name = name
         self._partition_at = [state.value.index(field) for field in state.partition_by]

@@ -26,8 +26,8 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.table_history import TableHistory, TableVersion, rolled_back_from
 from txtopo.attempts import TransactionAttempt, attempt_words
-from txtopo.backend.table_history import TableHistory, TableVersion, rolled_back_from
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.transactional.journal.journal import (
     DEAD_LETTERS,

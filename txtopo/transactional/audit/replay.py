@@ -18,6 +18,7 @@ transaction before, and passes only the partitions that moved.
 
 from __future__ import annotations
 
+import enum
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,8 @@ import attrs
 
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import OpenedState, Writes
+from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
-from txtopo.backend.replay_report import Comparison, ComponentComparison, Difference, ReplayReport, StateComparison
 from txtopo.errors import ConfigError, DivergenceError, FailedException
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.plan import FRAMES, Phase, Plan, PlannedComponent
@@ -55,6 +56,49 @@ TRIES_MAX = 10
 
 NO_BOUND = 1 << 60
 """A limit for bytes in memory that is never reached, so nothing is spilled."""
+
+
+class Comparison(enum.Enum):
+    """How the tuples of a component were compared."""
+
+    CHECKSUM = "the checksum in the journal"
+    TWO_RUNS = "their number in the journal, and the checksums of two replays"
+    COUNT = "their number in the journal"
+
+
+@attrs.frozen
+class ComponentComparison:
+    """The tuples that a component emitted at the commit and in the replay."""
+
+    component: str
+    tuples_then: int
+    tuples_now: int
+    comparison: Comparison
+    is_same: bool
+
+
+@attrs.frozen
+class Difference:
+    """The first difference."""
+
+    text: str
+    component: str | None = None
+    """The component at fault; None if unknown."""
+
+
+@attrs.frozen
+class ReplayReport:
+    """The comparison of one transaction with its replay."""
+
+    txid: int
+    attempt: int
+    epoch: int
+    first: int
+    last: int
+    """Its commit group holds ``first`` to ``last``; the replay also runs the group's earlier transactions."""
+    components: tuple[ComponentComparison, ...]
+    states: tuple[StateComparison, ...]
+    difference: Difference | None
 
 
 class PastState(Protocol):

@@ -19,16 +19,14 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
-from txtopo.api.capabilities import stages_writes
 from txtopo.api.copying import copied, copied_json
-from txtopo.api.reduction import PreparedWrites
-from txtopo.api.state import OpenedState, StagedWrite, Writes
+from txtopo.api.state import OpenedState, StagedWrite, Writes, put_and_removed, stages_writes
+from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
-from txtopo.backend.layer import Layer
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
@@ -214,7 +212,7 @@ class GroupCommitter:
         state = self._states[self._dead_letters]
         txid = given_up.attempt.txid
         value = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), action.error)
-        writes: GroupWrites = {self._dead_letters: {txid: state.make_value(txid, value)}}
+        writes: GroupWrites = {self._dead_letters: {txid: stored_value(state.declared.kind, txid, value)}}
         return [*self._write_guarded((given_up,), writes, None), GroupEnded(action.group_id)]
 
     def _write_guarded(
@@ -265,7 +263,7 @@ class GroupCommitter:
             self._coordinator_state.commit(committed, first)
         self._committed = committed
         for name, values in writes.items():
-            self.rows_put[name] = self.rows_put.get(name, 0) + _put_and_removed(values)[0]
+            self.rows_put[name] = self.rows_put.get(name, 0) + put_and_removed(values)[0]
         if staged:
             with durable_step("group.clear"):
                 for name in writes:
@@ -307,7 +305,7 @@ class GroupCommitter:
                 )
             )
             previous = assigned.metadata
-        states = {name: _put_and_removed(values) for name, values in writes.items()}
+        states = {name: put_and_removed(values) for name, values in writes.items()}
         return JournalEntry(states, tuple(transactions))
 
     def _write_states(self, txid: int, writes: GroupWrites, is_staged: bool) -> None:  # noqa: FBT001 - private
@@ -404,20 +402,6 @@ def _gaps(
     for name, start, end in () if emitted is None else emitted.skipped:
         gaps[name] = (*gaps.get(name, ()), (start, end))
     return gaps
-
-
-def _put_and_removed(values: Writes) -> tuple[int, int]:
-    """Return the number of keys or rows that a write puts, and the number that it removes."""
-    match values:
-        case PreparedWrites():
-            return values.rows_put, values.rows_removed
-        case Layer():
-            return values.put_count, values.removed
-        case Mapping():
-            removed = sum(value is None for value in values.values())
-            return len(values) - removed, removed
-        case _:
-            assert_never(values)
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

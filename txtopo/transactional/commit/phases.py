@@ -13,10 +13,9 @@ import attrs
 
 from txtopo.api.state import OpenedState, Writes
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import TupleTreeFailure, TxtopoError
+from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase
-from txtopo.transactional.commit.copying_view import seen_by_bolts
 from txtopo.transactional.commit.write_buffer import GroupState
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.bolt_tasks import user_code
@@ -66,24 +65,17 @@ def run_commit_phases(
     """
     probe = probe or ProgressProbe()
     with probe.current():
-        outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=False)
-        if outcome is None:
-            outcome = _run_group(task_factory, states, attempts, load_carried, probe, by_key=True)
-    assert outcome is not None, "key by key, nothing has to be folded"
-    return outcome
+        return _run_group(task_factory, states, attempts, load_carried, probe)
 
 
-def _run_group(  # noqa: PLR0913 - the same parameters and a mode
+def _run_group(
     task_factory: TaskFactory,
     states: Mapping[str, OpenedState],
     attempts: Sequence[TransactionAttempt],
     load_carried: LoadCarried,
     probe: ProgressProbe,
-    *,
-    by_key: bool,
-) -> GroupOutcome | None:
-    """Run the commit phases; return None if a state can't fold the group's rows, so they must be put key by key."""
-    group = {name: GroupState(opened, by_key=by_key) for name, opened in states.items()}
+) -> GroupOutcome:
+    group = {name: GroupState(opened) for name, opened in states.items()}
     finished: list[TransactionAttempt] = []
     fingerprints: dict[TransactionAttempt, Fingerprints] = {}
     failed, failure = None, None
@@ -94,13 +86,16 @@ def _run_group(  # noqa: PLR0913 - the same parameters and a mode
             failed, failure = attempt, error
             break
         finished.append(attempt)
-    writes: dict[str, Writes] = {}
-    for name, state in group.items():
-        written = state.writes()
-        if written is None:
-            return None
-        if written:
-            writes[name] = written
+    try:
+        written = {name: state.writes() for name, state in group.items()}
+    except RuleError as error:
+        # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
+        # transactions before it run again without it, so that they are written as if it had failed at its turn.
+        at = next(at for at, attempt in enumerate(attempts) if attempt.txid == error.txid)
+        error.attempt = attempts[at].attempt
+        before = _run_group(task_factory, states, attempts[:at], load_carried, probe)
+        return attrs.evolve(before, failed=attempts[at], failure=error)
+    writes = {name: each for name, each in written.items() if each}
     return GroupOutcome(tuple(finished), writes, failed, failure, fingerprints)
 
 
@@ -115,7 +110,7 @@ def _run_commit_phase(
     run = BatchRun(
         task_factory,
         attempt,
-        views={name: seen_by_bolts(view) for name, view in views.items()},
+        views=views,
         carried={(bolt.component, bolt.task): bolt.state for bolt in carried},
         probe=probe,
     )
@@ -124,7 +119,7 @@ def _run_commit_phase(
             run.finish(component)
             with user_code(component.id, attempt):
                 for view in views.values():
-                    view.check()
+                    view.check(component.id)
         for edge, tally in run.tallies.items():
             if not tally.is_settled:
                 name = task_factory.plan.edges[edge].target

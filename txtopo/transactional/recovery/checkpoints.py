@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.backend.table import TableDescription
+from txtopo.api.state import TableDescription
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 

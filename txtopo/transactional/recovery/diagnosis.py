@@ -19,8 +19,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.state import State
-from txtopo.backend.table import StateTable, TableDescription
+from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal

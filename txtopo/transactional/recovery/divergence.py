@@ -19,8 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import OpenedState
-from txtopo.backend.table import StateTable, TableDescription
+from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import JournalPart
 from txtopo.transactional.recovery.checkpoints import departures_in

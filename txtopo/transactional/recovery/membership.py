@@ -20,8 +20,7 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
-from txtopo.api.state import OpenedState, State
-from txtopo.backend.table import StateTable, TableDescription
+from txtopo.api.state import OpenedState, State, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark

@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.capabilities import stages_writes
-from txtopo.api.state import OpenedState, State
+from txtopo.api.state import OpenedState, State, stages_writes
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata

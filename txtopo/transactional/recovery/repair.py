@@ -16,8 +16,7 @@ from typing import assert_never
 
 import attrs
 
-from txtopo.api.capabilities import CanBeRepaired
-from txtopo.api.state import OpenedState
+from txtopo.api.state import CanBeRepaired, OpenedState
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.journal.journal import (

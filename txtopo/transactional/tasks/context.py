@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txtopo.api.context import TopologyContext
-from txtopo.api.state import MapState
+from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent

@@ -1,19 +1,28 @@
-"""State handles: a bolt's reference to a state, which gives access to it in the commit phase only."""
+"""State handles: a bolt's reference to a state, which gives access to it in the commit phase only.
+
+A handle is the one place where values are copied between bolts and a state: what a bolt is given, and what it puts.
+Values of types that cannot be changed, such as numbers and strings, are passed on as they are.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from txtopo.api.copying import Copy, Copying
+from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Rows
-from txtopo.api.state import Key, MapState, State, StateValue, Updater
+from txtopo.api.state import State
+from txtopo.api.values import StateValue, is_stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 NoteWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""
@@ -37,13 +46,28 @@ NoteLate = Callable[[RuleError], None]
 
 
 class StateView(MapState):
-    """One transaction's view of a state.
+    """One transaction's view of a state, which keeps the very objects that it is given.
 
     Attributes:
         lock: callers must hold it if other threads may use the view at the same time.
+        probe: reports the progress of the commit phase, since copying may take long.
     """
 
     lock: threading.RLock
+    probe: ProgressProbe
+
+    @property
+    @abstractmethod
+    def copying(self) -> Copying | None:
+        """How to copy the state's values; None if they are immutable."""
+
+    @abstractmethod
+    def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
+        """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
+
+    @abstractmethod
+    def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
+        """Return (key, value) pairs of rows to fold."""
 
 
 class StateHandle(MapState, Local):
@@ -67,6 +91,10 @@ class StateHandle(MapState, Local):
         self._name = name
         self._view = view
         self._lock = threading.RLock() if view is None else view.lock
+        copying = None if view is None else view.copying
+        self._is_copied = copying is not None
+        self._taken = _same if copying is None else copying.taken
+        self._handed = _same if copying is None else copying.handed or _same
         self._over: tuple[TransactionAttempt, NoteLate] | None = None
 
     def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
@@ -78,37 +106,66 @@ class StateHandle(MapState, Local):
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the stored value of each key."""
         with self._lock:
-            return self._reach().multi_get(keys)
+            view = self._reach()
+            stored = view.multi_get(keys)
+            return self._each(view, stored, self._handed_whole) if self._is_copied else stored
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
         with self._lock:
-            self._reach_to_write().multi_put(values, of_keys)
+            view = self._reach_to_write()
+            values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
+            if self._is_copied:
+                values = dict(zip(values, self._each(view, values.values(), self._taken_whole), strict=True))
+            view.multi_put(values)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
         with self._lock:
-            return self._reach_to_write().multi_update(keys, function)
+            view = self._reach_to_write()
+            if not self._is_copied:
+                return view.multi_update(keys, function)
+            return self._update_copied(view, keys, of_key_and_old(keys, function))
 
     def get(self, key: Key) -> Any:
         """Return the stored value of ``key``."""
         with self._lock:
-            return self._reach().get(key)
+            view = self._reach()
+            if not self._is_copied:
+                return view.get(key)
+            view.probe.step()
+            return self._handed_whole(view.get(key))
 
     def put(self, key: Key, value: Any) -> None:
         """Put ``value`` for ``key``."""
         with self._lock:
-            self._reach_to_write().put(key, value)
+            view = self._reach_to_write()
+            if self._is_copied:
+                view.probe.step()
+                value = self._taken_whole(value)
+            view.put(key, value)
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of ``key`` by ``function(old)``."""
         with self._lock:
-            return self._reach_to_write().update(key, function)
+            view = self._reach_to_write()
+            if not self._is_copied:
+                return view.update(key, function)
+            view.probe.step()
+            taken, handed = self._taken, self._handed
+            return handed(view.update(key, lambda old: taken(function(handed(old)))))
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one."""
         with self._lock:
-            self._reach_to_write().multi_reduce(values, function)
+            view = self._reach_to_write()
+            if not self._is_copied:
+                view.multi_reduce(values, function)
+                return
+            if isinstance(values, Mapping):
+                values = dict(zip(values, self._each(view, values.values(), self._taken), strict=True))
+            if not view.fold_rows(values, function):
+                self._update_copied(view, *folded_by_key(view.pairs(values), function))
 
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table."""
@@ -138,6 +195,23 @@ class StateHandle(MapState, Local):
         with self._lock:
             return self._reach().snapshot(txid)
 
+    def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
+        taken, handed = self._taken, self._handed
+        results = view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
+        return self._each(view, results, handed)
+
+    @staticmethod
+    def _each(view: StateView, values: Collection[Any], copy: Copy) -> list[Any]:
+        with view.probe.in_sight(values) as in_sight:
+            return list(map(copy, in_sight))
+
+    def _handed_whole(self, stored: StateValue | None) -> StateValue | None:
+        return None if stored is None else stored.copied(self._handed)
+
+    def _taken_whole(self, value: Any) -> Any:
+        """Return a copy of a value to keep; bolts may put the stored value that ``get`` returned."""
+        return value.copied(self._taken) if is_stored_value(value) else self._taken(value)
+
     def _reach_to_write(self) -> StateView:
         if _note_write is not None:
             _note_write(self._component, self._name)
@@ -162,6 +236,10 @@ class StateHandle(MapState, Local):
         )
         note_late(error)
         return error
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def attempt_origin(component: str, attempt: TransactionAttempt) -> dict[str, Any]:

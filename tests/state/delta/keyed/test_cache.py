@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from state import DeltaState, read_table
+from state import DeltaState, TransactionalValue, read_table
 from state.delta.keyed import cache
 from state.delta.keyed.cache import KeyIndex
 from txtopo import Fields
@@ -67,7 +67,7 @@ def test_single_keys(tmp_path_factory, keys) -> None:
     path = tmp_path_factory.mktemp("index")
     state = DeltaState(path / "t", Fields("k: string", "j: long"), Fields("n: long", "m: string"), cached_keys_max=1)
     table = state.open("topology", "s", "life", 1)
-    table.write(1, {key: table.make_value(1, (n, str(n))) for n, key in enumerate(keys)})
+    table.write(1, {key: TransactionalValue(1, (n, str(n))) for n, key in enumerate(keys)})
     for n, key in enumerate(keys):
         assert table.multi_get([key]) == [(1, (n, str(n)))]
         assert table.multi_get([(key[0], 7)]) == [None]
@@ -77,7 +77,7 @@ def test_single_keys(tmp_path_factory, keys) -> None:
 def test_single_keys_become_recent(tmp_path, monkeypatch) -> None:
     """A single key that is read again stays in the cache; the one not read for the longest time leaves it."""
     table = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), cached_keys_max=2).open("t", "s", "l", 1)
-    table.write(1, {key: table.make_value(1, n) for n, key in enumerate("abcd")})
+    table.write(1, {key: TransactionalValue(1, n) for n, key in enumerate("abcd")})
     searched, row_of = [], cache._Held.row_of
     monkeypatch.setattr(cache._Held, "row_of", lambda held, key: (searched.append(key), row_of(held, key))[1])
     for key in "abacab":
@@ -127,7 +127,7 @@ def test_any_writes(tmp_path_factory, has_twins, groups) -> None:
         for txid, values in enumerate(groups, 1):
             asked = list("abcdefgh")[txid % 3 :: 2]
             assert [each and each.value for each in state.multi_get(asked)] == [model.get(key) for key in asked]
-            state.write(txid, {key: None if n is None else state.make_value(txid, n) for key, n in values.items()})
+            state.write(txid, {key: None if n is None else TransactionalValue(txid, n) for key, n in values.items()})
             model = {key: n for key, n in {**model, **values}.items() if n is not None}
             columns = read_table(path / "t").to_pydict()
             assert dict(zip(columns["word"], columns["n"], strict=True)) == model

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from state import DeltaState, MemoryState, read_table
+from state import DeltaState, MemoryState, TransactionalValue, read_table
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, RowWrites
@@ -159,7 +159,7 @@ def test_keys_and_then_rows_in_one_transaction(tmp_path) -> None:
 def test_several_transactions_had_folded_before(tmp_path, way) -> None:
     """Whatever ends the folding of rows, all that was folded before counts, each by its own function."""
     state = opened(tmp_path)
-    state.write(1, {key: state.make_value(1, n) for key, n in {"a": 10, "zero": 0}.items()})
+    state.write(1, {key: TransactionalValue(1, n) for key, n in {"a": 10, "zero": 0}.items()})
     group = GroupState(state)
     reduce_in(group, 2, {"a": 3, "b": 1})
     reduce_in(group, 3, {"a": 4, "b": 1}, {"a": 1})
@@ -191,13 +191,10 @@ def test_a_failed_transaction_leaves_no_rows(tmp_path) -> None:
 def test_applied_transactions_are_not_folded_again(tmp_path) -> None:
     """Promise 8: a transaction that is in a row already goes key by key, where it changes nothing."""
     state = opened(tmp_path)
-    state.write(5, {"a": state.make_value(5, 50)})
+    state.write(5, {"a": TransactionalValue(5, 50)})
     group = GroupState(state)
     reduce_in(group, 5, {"a": 1})
-    assert group.writes() is None
-    again = GroupState(state, by_key=True)
-    reduce_in(again, 5, {"a": 1})
-    assert again.writes() == {}
+    assert group.writes() == {}
 
 
 def test_no_sum_wraps_around(tmp_path) -> None:
@@ -205,9 +202,9 @@ def test_no_sum_wraps_around(tmp_path) -> None:
     state = opened(tmp_path)
     group = GroupState(state)
     reduce_in(group, 1, {"a": LARGEST}, {"a": 1})
-    assert group.writes() is None
-    with pytest.raises(FieldsError, match="'a'"):
-        reduce_in(GroupState(state, by_key=True), 1, {"a": LARGEST}, {"a": 1})
+    with pytest.raises(FieldsError, match="'a'") as refusal:
+        group.writes()
+    assert refusal.value.txid == 1
 
 
 @pytest.mark.parametrize(
@@ -352,13 +349,11 @@ def test_sum_of_stored_and_new_beyond_64_bits(tmp_path, stored, added) -> None:
     """What is in the table and what a group adds, each of which fits, are refused where their sum does not."""
     state = opened(tmp_path)
     for txid, values in ((1, {"a": stored, "b": 1}), (2, {"b": 1})):
-        group = GroupState(state, by_key=txid == 1)
+        group = GroupState(state)
         reduce_in(group, txid, values)
         state.write(txid, group.writes())
     group = GroupState(state)
     reduce_in(group, 3, {"a": added})
-    assert group.writes() is None
-    by_key = GroupState(state, by_key=True)
     with pytest.raises(FieldsError, match=r"n: bigint"):
-        reduce_in(by_key, 3, {"a": added})
+        group.writes()
     assert rows(tmp_path) == {"a": (stored, 1), "b": (2, 2)}

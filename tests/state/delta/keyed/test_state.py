@@ -19,10 +19,10 @@ from state.delta.keyed.state import DeltaState, read_table
 from state.delta.log.location import Location
 from state.delta.read.reading import key_mask
 from state.delta.staging import Staging
-from state.values import OpaqueValue, TransactionalValue
 from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, merge_always, opened
 from txtopo.api.fields import Fields
 from txtopo.api.state import StagedWrite, State, StateKind
+from txtopo.api.values import OpaqueValue, TransactionalValue
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
@@ -333,7 +333,7 @@ def test_vacuum_removes_old_files_and_leaves_staged_ones(path):
 _CRASHING = """
 import os, sys
 from state.delta.keyed.state import DeltaState
-from state.values import TransactionalValue
+from txtopo.api.values import TransactionalValue
 from txtopo.api.fields import Fields
 
 state = DeltaState(sys.argv[1], Fields("word: string"), Fields("n: long"))

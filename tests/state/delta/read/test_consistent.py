@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import state.delta.opened_table
-from state import DeltaState, read_table, read_tables
+from state import DeltaState, TransactionalValue, read_table, read_tables
 from state.delta.log.entries import log_entries
 from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import counts_of
@@ -158,7 +158,7 @@ class Tables:
 
     def write(self, name, txid):
         opened = self.opened[name]
-        opened.write(txid, {"k": opened.make_value(txid, txid)})
+        opened.write(txid, {"k": TransactionalValue(txid, txid)})
         opened.maintain()
 
     def seen(self, txid=None, **options):
@@ -302,7 +302,7 @@ def test_versions_are_found_wherever_they_are(tables):
     journal = tables.lead(1, 0)
     del journal
     for txid in range(2, 40, 3):
-        tables.opened["x"].write(txid, {"k": tables.opened["x"].make_value(txid, txid)})
+        tables.opened["x"].write(txid, {"k": TransactionalValue(txid, txid)})
     location = tables.opened["x"]._location
     latest = location.handle()
     for txid in range(42):
@@ -328,7 +328,7 @@ def four(tables):
         names = "x" if txid == 3 else "xy"
         tables.enter(journal, txid, txid, *names)
         for name in names:
-            tables.opened[name].write(txid, {"k": tables.opened[name].make_value(txid, txid)})
+            tables.opened[name].write(txid, {"k": TransactionalValue(txid, txid)})
     return tables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state import DeltaState, read_table
+from state import DeltaState, TransactionalValue, read_table
 from state.delta.read.consistent import read_tables
 from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
@@ -31,7 +31,7 @@ def counts(folder, txid, **options):
 
 def write(state, last, **words):
     """Write a group up to ``last``: the count and txid of each word, None for one that goes."""
-    state.write(last, {w: None if kept is None else state.make_value(kept[1], kept[0]) for w, kept in words.items()})
+    state.write(last, {w: None if kept is None else TransactionalValue(kept[1], kept[0]) for w, kept in words.items()})
 
 
 def enter(folder, state, *groups, removed=0):

@@ -9,8 +9,8 @@ import pytest
 from state import DeltaState, MemoryState
 from txtopo import Fields
 from txtopo.api.state import KEYED_KINDS, StateKind
-from txtopo.transactional.commit.copying_view import CopyingView, seen_by_bolts
-from txtopo.transactional.commit.write_buffer import GroupState, TransactionView
+from txtopo.transactional.commit.write_buffer import GroupState
+from txtopo.transactional.tasks.state_handle import StateHandle, writes_noted
 
 KEY, TAGS = Fields("key: string"), Fields("tags: array<string>")
 
@@ -23,6 +23,10 @@ def declared(request, tmp_path):
         return MemoryState(KEY, TAGS, kind) if request.param == "typed" else MemoryState(kind=kind)
 
     return declare
+
+
+def handle(view) -> StateHandle:
+    return StateHandle("bolt", "s", view, None)
 
 
 def extended(*more: str):
@@ -42,7 +46,7 @@ def test_failed_attempt(declared, kind) -> None:
         for is_last in (False, True):
             group = GroupState(opened)
             view = group.begin(txid)
-            seen = seen_by_bolts(view)
+            seen = handle(view)
             kept = seen.update("a", extended(str(txid)))
             kept.append("mine")
             stored = seen.get("a")
@@ -71,8 +75,9 @@ def test_values_that_are_reduced(declared) -> None:
     for _ in range(2):
         group = GroupState(opened)
         view = group.begin(1)
-        seen_by_bolts(view).multi_reduce(given, operator.iadd)
-        seen_by_bolts(view).multi_reduce(given, operator.iadd)
+        seen = handle(view)
+        seen.multi_reduce(given, operator.iadd)
+        seen.multi_reduce(given, operator.iadd)
         view.finish()
     assert given == {"a": ["1"]}
     assert group.written["a"].value == ["1", "1"]
@@ -82,22 +87,33 @@ def test_lists_for_several_fields() -> None:
     """Who gives a list where a tuple is meant, and changes it, changes nothing."""
     opened = MemoryState(KEY, Fields("x: long", "y: long")).open("topology", "s", "life", 1)
     group = GroupState(opened)
-    seen = seen_by_bolts(group.begin(1))
+    seen = handle(group.begin(1))
     given = [1, 2]
     seen.put("a", given)
     given[0] = 7
     assert seen.get("a").value == (1, 2)
 
 
-@pytest.mark.parametrize("kind", ["long", "string", "double", "timestamp", "decimal(5, 2)", "boolean", "date"])
-def test_plain_types_cost_nothing(kind) -> None:
-    """A state whose values can't be changed is seen as it is."""
-    opened = MemoryState(KEY, Fields(f"value: {kind}")).open("topology", "s", "life", 1)
-    assert isinstance(seen_by_bolts(GroupState(opened).begin(1)), TransactionView)
+CALLS = {
+    "get": ("key",),
+    "put": ("key", 1),
+    "update": ("key", lambda _: 1),
+    "multi_get": (["key"],),
+    "multi_put": ({"key": 1},),
+    "multi_update": (["key"], lambda _: 1),
+    "multi_reduce": ({"key": 1}, max),
+    "multi_remove": (["key"],),
+    "snapshot": (),
+}
 
 
-@pytest.mark.parametrize("kind", ["array<long>", "map<string, long>", "struct<x: long>", "binary"])
-def test_types_that_can_be_changed(kind) -> None:
-    """One whose values can be changed is seen through copies."""
-    opened = MemoryState(KEY, Fields(f"value: {kind}")).open("topology", "s", "life", 1)
-    assert isinstance(seen_by_bolts(GroupState(opened).begin(1)), CopyingView)
+@pytest.mark.parametrize("name", CALLS)
+def test_writes_are_noted(name: str) -> None:
+    """Who writes is noted where that is asked for, and only there."""
+    noted = []
+    view = GroupState(MemoryState().open("topology", "s", "life", 1)).begin(1)
+    call = getattr(StateHandle("bolt", "state", view, None), name)
+    with writes_noted(lambda component, state: noted.append((component, state))):
+        call(*CALLS[name])
+    call(*CALLS[name])
+    assert noted == ([] if name in {"get", "multi_get", "snapshot"} else [("bolt", "state")])

@@ -8,8 +8,15 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, strategies as st
 
-from state.values import KeptValue, NonTransactionalValue, OpaqueValue, TransactionalValue, first_value
-from txtopo.api.state import KEYED_KINDS, StateKind
+from txtopo.api.values import (
+    KEYED_KINDS,
+    NonTransactionalValue,
+    OpaqueValue,
+    StateKind,
+    StateValue,
+    TransactionalValue,
+    stored_value,
+)
 
 AMOUNTS = st.integers(-100, 100)
 SAME_REPLAYS = st.lists(st.tuples(AMOUNTS, st.integers(1, 4)), min_size=1, max_size=12)
@@ -18,10 +25,10 @@ OTHER_REPLAYS = st.lists(st.lists(AMOUNTS, min_size=1, max_size=4), min_size=1, 
 """For each transaction: what each try at it adds."""
 
 
-def added(kind: StateKind, kept: KeptValue | None, txid: int, amount: int) -> KeptValue:
+def added(kind: StateKind, kept: StateValue | None, txid: int, amount: int) -> StateValue:
     """Add as txtopo does: unless the transaction is in the value, from the value before it."""
     if kept is None:
-        return first_value(kind, txid, amount)
+        return stored_value(kind, txid, amount)
     if kept.is_applied(txid):
         return kept
     before = kept.value_before(txid)
@@ -83,7 +90,7 @@ def test_an_opaque_value_put_by_hand_keeps_what_was_before(puts):
 @pytest.mark.parametrize("kind", KEYED_KINDS)
 def test_values_are_frozen_and_pickle(kind):
     """A value cannot be changed in place, has no other attributes, and travels."""
-    kept = first_value(kind, 3, {"n": 1})
+    kept = stored_value(kind, 3, {"n": 1})
     with pytest.raises(AttributeError):
         kept.value = 2
     assert not hasattr(kept, "__dict__")

@@ -1,4 +1,4 @@
-"""The history of a state's table: facts about each version, without judgement."""
+"""What audit and replay learn from a state about its table: facts, without judgement."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ class TableHistory:
     def until(self, txid: int) -> TableHistory:
         """Return the history up to a transaction."""
         return attrs.evolve(self, versions=tuple(each for each in self.versions if (each.txid or 0) <= txid))
+
+
+@attrs.frozen
+class StateComparison:
+    """The rows written to a state at the commit and in the replay."""
+
+    state: str
+    rows: int
+    """The number of compared rows: those that the transaction put and no later one of its group replaced."""
+    difference: str | None
+    """The first row that differs, in words; None if none does."""
+    is_compared: bool = True
+    """Whether each row names its transaction, so that rows could be compared."""
 
 
 def rolled_back_from(versions: Sequence[TableVersion], txid: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The values that the three kinds of state keep, and Trident's rules for replays. Pure.
+"""The values that the three kinds of keyed state keep, and Trident's rules for replays. Pure.
 
 A transaction may be replayed after its write became durable, if its coordinator died before it could record that. The
 data kept beside a value distinguishes such a replay from a new transaction:
@@ -13,6 +13,7 @@ Source: Storm's ``TransactionalMap``, ``OpaqueMap`` and ``NonTransactionalMap``.
 
 from __future__ import annotations
 
+import enum
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -21,19 +22,24 @@ from typing import Any, NamedTuple, assert_never
 import attrs
 
 from txtopo.api.copying import Copy
-from txtopo.api.state import BulkRules, StateKind
 from txtopo.errors import StateAccessError
 
-__all__ = [
-    "KeptValue",
-    "NonTransactionalValue",
-    "OpaqueValue",
-    "TransactionalRules",
-    "TransactionalValue",
-    "bulk_rules",
-    "first_value",
-    "transactional_values",
-]
+
+class StateKind(enum.Enum):
+    """What a state stores with each value, as in Trident."""
+
+    TRANSACTIONAL = "transactional"
+    """(txid, value): exact if a replay carries the same tuples."""
+    OPAQUE = "opaque"
+    """(txid, value, previous): exact even if a replay carries different tuples."""
+    NON_TRANSACTIONAL = "non-transactional"
+    """(value): as in Storm, a replay cannot be detected."""
+    ROWS = "rows"
+    """Rows without keys, each with the txid of its transaction. Only rows tables have this kind."""
+
+
+KEYED_KINDS = (StateKind.TRANSACTIONAL, StateKind.OPAQUE, StateKind.NON_TRANSACTIONAL)
+"""The kinds of keyed states."""
 
 
 class TransactionalValue(NamedTuple):
@@ -54,7 +60,7 @@ class TransactionalValue(NamedTuple):
         """Whether this value already includes transaction ``txid`` or a later one."""
         return self.txid >= txid
 
-    def value_before(self, txid: int) -> Any:  # noqa: ARG002  the protocol's signature
+    def value_before(self, txid: int) -> Any:
         """Return the value that transaction ``txid`` starts from; check :meth:`is_applied` first."""
         return self.value
 
@@ -65,28 +71,6 @@ class TransactionalValue(NamedTuple):
     def copied(self, copy: Copy) -> TransactionalValue:
         """Return a copy whose value was passed through ``copy``."""
         return TransactionalValue(self.txid, copy(self.value))
-
-
-class TransactionalRules:
-    """The rules of transactional values, for many keys at once."""
-
-    def befores(self, txid: int, stored: Sequence[TransactionalValue | None]) -> Sequence[Any] | None:
-        """Return the value that each key starts from; None if one already includes ``txid`` or a later one."""
-        known = list(filter(None, stored))
-        if known and max(map(_TXID, known)) >= txid:
-            return None
-        if len(known) == len(stored):
-            return list(map(_VALUE, known))
-        return [None if each is None else each[1] for each in stored]
-
-
-_TXID, _VALUE = operator.itemgetter(0), operator.itemgetter(1)
-
-
-def transactional_values(txids: Iterable[int], values: Iterable[Any]) -> list[TransactionalValue]:
-    """Return a kept value for each pair of txid and value, without a Python-level call per value."""
-    new: Any = tuple.__new__
-    return list(map(new, itertools.repeat(TransactionalValue), zip(txids, values, strict=False)))
 
 
 @attrs.frozen
@@ -138,15 +122,15 @@ class NonTransactionalValue:
 
     value: Any
 
-    def is_applied(self, txid: int) -> bool:  # noqa: ARG002  the protocol's signature
+    def is_applied(self, txid: int) -> bool:
         """Return False, because a replay cannot be recognised."""
         return False
 
-    def value_before(self, txid: int) -> Any:  # noqa: ARG002  the protocol's signature
+    def value_before(self, txid: int) -> Any:
         """Return the value."""
         return self.value
 
-    def written(self, txid: int, value: Any) -> NonTransactionalValue:  # noqa: ARG002  the protocol's signature
+    def written(self, txid: int, value: Any) -> NonTransactionalValue:
         """Return the value to keep after any transaction has put ``value``."""
         return NonTransactionalValue(value)
 
@@ -155,20 +139,36 @@ class NonTransactionalValue:
         return NonTransactionalValue(copy(self.value))
 
 
-KeptValue = TransactionalValue | OpaqueValue | NonTransactionalValue
-"""A value that a state of this package keeps for a key."""
+StateValue = TransactionalValue | OpaqueValue | NonTransactionalValue
+"""What a keyed state stores for a key. Immutable."""
 
+_CLASSES = (TransactionalValue, OpaqueValue, NonTransactionalValue)
+
+
+def is_stored_value(value: object) -> bool:
+    """Return whether a bolt passes a whole stored value, as ``get`` returned it, and not a bare one."""
+    return isinstance(value, _CLASSES)
+
+
+_TXID, _VALUE = operator.itemgetter(0), operator.itemgetter(1)
 
 _new_tuple: Callable[[type[TransactionalValue], tuple[int, Any]], TransactionalValue] = tuple.__new__
 
 
-def first_value(kind: StateKind, txid: int, value: Any) -> KeptValue:
-    """Return the value that a state of ``kind`` keeps when transaction ``txid`` is the first to put ``value``."""
-    if kind is StateKind.TRANSACTIONAL:  # a fast path, because bolts that use get() by hand need one per key
-        return _new_tuple(TransactionalValue, (txid, value))
+def stored_value(kind: StateKind, txid: int, value: Any, previous: Any = None) -> StateValue:
+    """Return what a state of ``kind`` stores for a key after transaction ``txid``.
+
+    Args:
+        kind: the kind.
+        txid: the last transaction that has put the key.
+        value: the value after it.
+        previous: the value before it; only opaque states store it.
+    """
     match kind:
+        case StateKind.TRANSACTIONAL:
+            return _new_tuple(TransactionalValue, (txid, value))
         case StateKind.OPAQUE:
-            return OpaqueValue(txid, value, None)
+            return OpaqueValue(txid, value, previous)
         case StateKind.NON_TRANSACTIONAL:
             return NonTransactionalValue(value)
         case StateKind.ROWS:
@@ -177,6 +177,31 @@ def first_value(kind: StateKind, txid: int, value: Any) -> KeptValue:
             assert_never(kind)
 
 
-def bulk_rules(kind: StateKind) -> BulkRules | None:
-    """Return the rules of a kind for many keys at once; None if each value must be asked."""
-    return TransactionalRules() if kind is StateKind.TRANSACTIONAL else None
+def stored_values(
+    kind: StateKind, txids: Iterable[int], values: Iterable[Any], previous: Iterable[Any]
+) -> Sequence[StateValue]:
+    """Return :func:`stored_value` of each txid, value and (if the kind is opaque) previous value."""
+    if kind is StateKind.TRANSACTIONAL:  # without a Python-level call per value
+        new: Any = tuple.__new__
+        return list(map(new, itertools.repeat(TransactionalValue), zip(txids, values, strict=False)))
+    if kind is StateKind.OPAQUE:
+        return list(map(OpaqueValue, txids, values, previous))
+    return list(map(NonTransactionalValue, values))
+
+
+def values_before(txid: int, stored: Sequence[StateValue | None]) -> Sequence[Any] | None:
+    """Return the value that transaction ``txid`` starts from, for each stored value (or None).
+
+    Returns None if one of the values contains the transaction already.
+    """
+    known: list[Any] = [each for each in stored if each is not None]
+    if not known:
+        return stored
+    if type(known[0]) is TransactionalValue:  # then all of them are
+        if max(map(_TXID, known)) >= txid:
+            return None
+        if len(known) == len(stored):
+            return list(map(_VALUE, known))
+    elif any(each.is_applied(txid) for each in known):
+        return None
+    return [None if each is None else each.value_before(txid) for each in stored]
