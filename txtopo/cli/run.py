@@ -28,8 +28,8 @@ from txtopo.engine.runner import run as run_topology
 from txtopo.plain.run.runner import PlainReport
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.transactional.run.parts import Observer
 from txtopo.transactional.run.report import Progress
-from txtopo.transactional.run.run_loop import Observer
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

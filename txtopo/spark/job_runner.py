@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
+from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure, StopError, TxtopoError
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.progress import ProgressListener
-from txtopo.spark.session import DriverHost
+from txtopo.spark.session import DriverHost, spark_session
 from txtopo.spark.shipping import make_importable
 from txtopo.spark.sql.frame_code import error_of_function
 from txtopo.spark.sql.frame_session import FrameSession
@@ -193,3 +194,21 @@ def _spark_is_gone(error: Exception) -> StopError:
         "Spark is gone: its JVM has died, or its session was stopped; start the run again to continue where this one "
         f"stopped ({line_that_matters(str(error))})"
     )
+
+
+@contextlib.contextmanager
+def spark_job_runner(
+    plan: Plan,
+    config: Config,
+    prototypes: Mapping[str, bytes],
+    *,
+    spark: SparkSession | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Iterator[SparkJobRunner]:
+    """Return a context with a job runner on a session: the caller's, the active one, or a new one."""
+    if on_stage is not None:
+        on_stage("starting Spark")
+    with spark_session(config, plan.topology_id, spark, delta_users=plan.delta_users) as session:
+        runner = SparkJobRunner(session, plan, config, prototypes)
+        with contextlib.closing(runner):
+            yield runner

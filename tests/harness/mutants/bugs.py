@@ -1365,11 +1365,11 @@ BUGS = (
     ),
     Bug(
         "the times of two jobs lost when they are added up at once",
-        "txtopo/transactional/run/run_loop.py",
+        "txtopo/transactional/run/statistics.py",
         "        with self._lock:\n            self.processing_secs",
         "        if True:\n            self.processing_secs",
         subjects=(),
-        tests=("tests/transactional/run/test_run_loop.py",),
+        tests=("tests/transactional/run/test_statistics.py",),
     ),
     Bug(
         "a long text's upper bound cut short",

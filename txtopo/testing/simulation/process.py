@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from txtopo.config import Config
-from txtopo.engine.runner import Environment, assembled
 from txtopo.errors import JobFailure
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.memory import JobMemory, ListeningTaskFactory, Reaching
@@ -23,6 +22,7 @@ from txtopo.transactional.jobs.inline_runner import run_stages
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart
+from txtopo.transactional.run.assembly import Environment, assembled
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import World

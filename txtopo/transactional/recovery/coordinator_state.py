@@ -124,9 +124,9 @@ class CoordinatorState:
         return self._known_incarnation is not None
 
     @property
-    def source_path(self) -> str:
-        """The path below which the spout's coordinator may write."""
-        return self._path(_SOURCE)
+    def source_place(self) -> tuple[Store, Lead, str]:
+        """What the spout's coordinator writes with: the store, the lead, and the path below which it may write."""
+        return self._store, self._lead, self._path(_SOURCE)
 
     def begin(self) -> None:
         """Store the incarnation and the kind of the spout if missing; call before the first table is created.
