@@ -11,8 +11,9 @@ import click
 
 from txtopo.api.store import Store
 from txtopo.cli.command import Command, CommandLineError
-from txtopo.cli.target import Target, takes_target
+from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Adopt, Diagnosis, GoTo, RepairSubject, StartAnew, diagnose

@@ -13,8 +13,9 @@ from txtopo.attempts import attempt_words
 from txtopo.backend.replay_report import ReplayReport
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.display.wording import count_of
-from txtopo.cli.target import Target, takes_target
+from txtopo.cli.target import takes_target
 from txtopo.config import Config
+from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
 from txtopo.transactional.audit.replay import Replay
