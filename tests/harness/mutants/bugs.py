@@ -1349,8 +1349,8 @@ BUGS = (
     ),
     Bug(
         "what a thread does after its batch vanishes",
-        "txtopo/transactional/tasks/factory.py",
-        "        self._late.append(error)\n",
+        "txtopo/transactional/run/assembly.py",
+        "        task_factory.note_late = runner.note_late = parts.late.append\n",
         "",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),

@@ -67,6 +67,7 @@ class SimulatedRunner(JobRunner):
         self._memory = memory
         self._reaching = reaching
         self._task_factory = task_factory
+        task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
         self._cancelled: set[int] = set()
 
     def run(self, job: Job, on_progress: Callable[[], None]) -> Sequence[Report]:

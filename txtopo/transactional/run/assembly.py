@@ -174,10 +174,11 @@ def assembled(
             runner,
             committer,
             coordinator_state,
-            _snapshots(header, plan, config) if environment.make_journal is None else None,
-            environment.observer,
-            on_progress,
+            snapshots=_snapshots(header, plan, config) if environment.make_journal is None else None,
+            observer=environment.observer,
+            on_progress=on_progress,
         )
+        task_factory.note_late = runner.note_late = parts.late.append
         start = Recovered(
             coordinator_state.epoch,
             recovered.committed.txid,

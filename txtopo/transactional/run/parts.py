@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
 
+from txtopo.errors import RuleError
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.core.actions import Action
 from txtopo.transactional.core.coordinator import Coordinator
@@ -56,6 +58,8 @@ class Parts:
     runner: JobRunner
     committer: GroupCommitter
     coordinator_state: CoordinatorState
+    late: deque[RuleError] = attrs.field(factory=deque)
+    """What users' threads did after their batches were over, as they report it from wherever they run."""
     snapshots: SnapshotWriter | None = None
     """Writes snapshots of the run; None for no snapshots."""
     observer: Observer | None = None

@@ -263,7 +263,7 @@ class RunLoop:
 
     def _take_late(self) -> TxtopoError | None:
         """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
-        return self._parts.committer.take_late() or self._parts.runner.take_late()
+        return self._parts.late.popleft() if self._parts.late else None
 
     def _look_at_commit(self) -> None:
         """Report progress of the commit phases to the core, even progress within a chunk."""
