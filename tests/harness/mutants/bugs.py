@@ -1358,7 +1358,7 @@ BUGS = (
     Bug(
         "a KeyboardInterrupt of the user's code names nobody",
         "txtopo/transactional/tasks/bolt_tasks.py",
-        "        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):\n",
+        "        if error is None or isinstance(error, ProcessDeath):\n",
         "        if not isinstance(error, (Exception, SystemExit)):\n",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),

@@ -206,6 +206,8 @@ class RunLoop:
                 committed = self._core.committed
                 self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
             case SaveMetadata():
+                # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
+                # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
                 with durable_step("metadata.save"):
                     self._parts.coordinator_state.save_metadata(action.begun)
             case Process():
@@ -221,7 +223,7 @@ class RunLoop:
                 self._submit(Role.COMMIT, lambda: self._write_dead_letter(action))
             case AbandonCommit():
                 self._abandon_commit()
-            case CleanUp():
+            case CleanUp():  # what a crash leaves of it is in the run's own staging folder
                 self._drop_results(lambda attempt: attempt.txid <= action.txid)
                 self._parts.planner.clean_up(action.txid)
             case Stop():
