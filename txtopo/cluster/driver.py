@@ -37,7 +37,7 @@ import threading
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +57,7 @@ from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionErr
 from txtopo.plain.run.runner import PlainReport
 from txtopo.records import DAMAGE, from_json, to_json
 from txtopo.secrecy import without_secrets
+from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.report import Progress, RunReport
@@ -114,18 +115,6 @@ class DriverEnd:
 
     status: int
     error: str = ""
-
-
-@attrs.frozen
-class Loaded:
-    """A topology that was built from its code, and its configuration."""
-
-    topology: Topology
-    config: Config
-
-
-Load = Callable[[str, Mapping[str, str], Path], Loaded]
-"""Builds the topology ``MODULE:ATTRIBUTE`` with settings from the modules in a folder."""
 
 
 @attrs.frozen
@@ -225,7 +214,7 @@ class DriverFolder:
         draft.replace(self.path / name)
 
 
-def run_driver(folder: Path, load: Load) -> int:
+def run_driver(folder: Path) -> int:
     """Run the topology that ``launch.json`` in a folder names; return the exit status."""
     place = DriverFolder(folder)
     launch = place.launch()
@@ -234,22 +223,22 @@ def run_driver(folder: Path, load: Load) -> int:
         return DriverExit.ERROR
     place.write_pid()
     with driver_log(launch.log_format) as discretion:
-        end = _Driver(launch, place, load, discretion).run()
+        end = _Driver(launch, place, discretion).run()
     place.write_end(end)
     return end.status
 
 
-def build(code: Path, unpacked: Path, load: Load, settings: Mapping[str, str] | None = None) -> Loaded:
+def build(code: Path, unpacked: Path, settings: Mapping[str, str] | None = None) -> Target:
     """Unpack the code of a topology, and build it.
 
     Args:
         code: the folder with archive and description.
         unpacked: where to unpack it; it goes to the front of ``sys.path``.
-        load: builds it.
         settings: as in the topology's record; None: those that were submitted.
 
     Raises:
         RuleError: the archive is bad, or does not build the topology that was submitted.
+        LoadError: its module or its function fails, perhaps only on this machine.
     """
     submission = Submission.from_bytes((code / DESCRIPTION_NAME).read_bytes())
     check_archive(code / ARCHIVE_NAME)
@@ -257,11 +246,11 @@ def build(code: Path, unpacked: Path, load: Load, settings: Mapping[str, str] | 
     with zipfile.ZipFile(code / ARCHIVE_NAME) as archive:
         archive.extractall(unpacked)
     given = submission.settings if settings is None else settings
-    loaded = load(f"{submission.module}:{submission.attribute}", given, unpacked)
-    if loaded.topology.id != submission.topology_id:
-        raise SubmissionError(f"the code builds topology {loaded.topology.id!r}, not {submission.topology_id!r}")
-    loaded.config.of_kind(kind_of(loaded.topology))
-    return loaded
+    target = load_target(f"{submission.module}:{submission.attribute}", given, unpacked)
+    if target.topology.id != submission.topology_id:
+        raise SubmissionError(f"the code builds topology {target.topology.id!r}, not {submission.topology_id!r}")
+    target.config.of_kind(kind_of(target.topology))
+    return target
 
 
 def kind_of(topology: Topology) -> TopologyKind:
@@ -287,10 +276,9 @@ def driver_command(*arguments: str) -> list[str]:
 class _Driver:
     """One life of a driver."""
 
-    def __init__(self, launch: Launch, place: DriverFolder, load: Load, discretion: Discretion) -> None:
+    def __init__(self, launch: Launch, place: DriverFolder, discretion: Discretion) -> None:
         self._launch = launch
         self._place = place
-        self._load = load
         self._discretion = discretion
         self._control = RunControl()
 
@@ -323,13 +311,13 @@ class _Driver:
         _LOG.info("%s: driver %d begins, by assignment %d", record.id, os.getpid(), self._launch.assignment.number)
         pulse.entered("building the topology")
         try:
-            loaded = build(Path(self._launch.code), self._place.path / "code", self._load, record.settings)
-            config = _configured(loaded, self._launch)
+            target = build(Path(self._launch.code), self._place.path / "code", record.settings)
+            config = _configured(target, self._launch)
             self._discretion.settings = {**config.given, **record.settings}
         except (RuleError, DivergenceError) as error:
             _LOG.error("the topology cannot be built", exc_info=error)
             return DriverEnd(DriverExit.BROKEN_RULE, self._words(error))
-        topology: Any = loaded.topology
+        topology: Any = target.topology
         try:
             metrics = RunMetrics.of(topology, record.name)
             with written(metrics, self._place.metrics):
@@ -356,10 +344,10 @@ class _Driver:
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 
-def _configured(loaded: Loaded, launch: Launch) -> Config:
+def _configured(target: Target, launch: Launch) -> Config:
     """Return the configuration with the cluster's ZooKeeper as the store, unless it says otherwise."""
-    config = loaded.config
-    topology = loaded.topology
+    config = target.config
+    topology = target.topology
     if not isinstance(topology, TransactionalTopology) or "topology.state.store" in config.given:
         return config
     states = topology.plan.states.values()

@@ -17,10 +17,9 @@ from tests.cluster.nimbuses import next_root, wait_for
 from tests.cluster.relay import Relay
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, Loaded, _Pulse, build
+from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, _Pulse, build
 from txtopo.cluster.state import ClusterState, LeaderWrites
 from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
-from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.errors import SubmissionError
 from txtopo.testing import ZooKeeperServer
@@ -71,43 +70,44 @@ def test_end(tmp_path: Path) -> None:
     assert (folder.pid(), folder.end()) == (None, None)
 
 
+CODE = """
+from tests.cluster.submitted.counting import topology as counting
+
+def topology(a: str = "", b: str = ""):
+    return counting("out", name="global-count")
+"""
+
+
 def code_of(folder: Path, member: str = "words.py", **values: str) -> Path:
     """Write the code of a submission."""
     folder.mkdir()
     with zipfile.ZipFile(folder / ARCHIVE_NAME, "w") as archive:
-        archive.writestr(member, "")
+        archive.writestr(member, CODE)
     submission = Submission("words", values.get("topology_id", "global-count"), "words", settings={"a": "1"})
     (folder / DESCRIPTION_NAME).write_bytes(submission.to_bytes())
     return folder
 
 
-def test_build(tmp_path: Path) -> None:
+def test_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The archive is unpacked, and the topology built from there with the submitted settings, or others."""
-    from tests.cluster.submitted.counting import topology
-
-    asked = []
-
-    def load(text: str, settings: dict[str, str], folder: Path) -> Loaded:
-        asked.append((text, dict(settings), folder, (folder / "words.py").is_file()))
-        return Loaded(topology("out", name="global-count"), Config())
-
+    monkeypatch.setattr(sys, "path", list(sys.path))
     code = code_of(tmp_path / "code")
-    assert build(code, tmp_path / "one", load).topology.id == "global-count"
-    build(code, tmp_path / "two", load, {"b": "2"})
-    assert asked == [
-        ("words:topology", {"a": "1"}, tmp_path / "one", True),
-        ("words:topology", {"b": "2"}, tmp_path / "two", True),
-    ]
+    for name, settings, arguments in (("one", None, {"a": "1", "b": ""}), ("two", {"b": "2"}, {"a": "", "b": "2"})):
+        target = build(code, tmp_path / name, settings)
+        monkeypatch.delitem(sys.modules, "words")
+        assert (target.topology.id, target.arguments) == ("global-count", arguments)
+        assert target.module.__file__ == str(tmp_path / name / "words.py")
     other = code_of(tmp_path / "other", topology_id="another")
     with pytest.raises(SubmissionError, match="builds topology 'global-count', not 'another'"):
-        build(other, tmp_path / "three", load)
+        build(other, tmp_path / "three")
+    monkeypatch.delitem(sys.modules, "words")
 
 
 def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
     """It is refused before anything is unpacked."""
     code = code_of(tmp_path / "code", "../words.py")
     with pytest.raises(SubmissionError, match="leaves its folder"):
-        build(code, tmp_path / "unpacked", lambda *_: pytest.fail("it was built"))
+        build(code, tmp_path / "unpacked")
     assert not (tmp_path / "unpacked").exists()
     assert not (tmp_path / "words.py").exists()
 

@@ -1367,8 +1367,8 @@ BUGS = (
     ),
     Bug(
         "what a thread does after its batch vanishes",
-        "txtopo/transactional/tasks/factory.py",
-        "        self._late.append(error)\n",
+        "txtopo/transactional/run/assembly.py",
+        "        task_factory.note_late = runner.note_late = parts.late.append\n",
         "",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),
@@ -1376,18 +1376,18 @@ BUGS = (
     Bug(
         "a KeyboardInterrupt of the user's code names nobody",
         "txtopo/transactional/tasks/bolt_tasks.py",
-        "        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):\n",
+        "        if error is None or isinstance(error, ProcessDeath):\n",
         "        if not isinstance(error, (Exception, SystemExit)):\n",
         subjects=(),
         tests=("tests/acceptance/test_stops.py",),
     ),
     Bug(
         "the times of two jobs lost when they are added up at once",
-        "txtopo/transactional/run/run_loop.py",
+        "txtopo/transactional/run/statistics.py",
         "        with self._lock:\n            self.processing_secs",
         "        if True:\n            self.processing_secs",
         subjects=(),
-        tests=("tests/transactional/run/test_run_loop.py",),
+        tests=("tests/transactional/run/test_statistics.py",),
     ),
     Bug(
         "a long text's upper bound cut short",

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from txtopo.cli.command import Command, needs_extra
-from txtopo.cli.settings import parse_pairs
+from txtopo.cli.command import Command, needs_extra, parse_pairs
 from txtopo.errors import RuleError
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -17,8 +17,7 @@ import attrs
 import click
 
 from txtopo.cli.cluster.asking import COMMANDS_CONFIG, DEV_FOLDER
-from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra
-from txtopo.cli.settings import parse_pairs
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra, parse_pairs
 
 _LOOK_SECS = 0.2
 _AGAIN_SECS = 1.0

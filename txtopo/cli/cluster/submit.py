@@ -13,10 +13,9 @@ import attrs
 import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
-from txtopo.cli.command import Command, CommandLineError, needs_extra
-from txtopo.cli.settings import parse_pairs
-from txtopo.cli.target import DEFAULT_ATTRIBUTE, Target, load_target
+from txtopo.cli.command import Command, CommandLineError, needs_extra, parse_pairs
 from txtopo.errors import SubmissionError
+from txtopo.topology.loading import DEFAULT_ATTRIBUTE, Target, load_target
 
 _CHECK_SECS = 300.0
 
@@ -60,7 +59,7 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
             packed.target.topology.id,
             main,
             attribute or DEFAULT_ATTRIBUTE,
-            parse_pairs(pairs),
+            dict(packed.target.values),
             config.message_timeout_secs,
             not is_inactive,
             kind.value,
@@ -88,12 +87,12 @@ class _Packed:
 def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path) -> _Packed:
     from txtopo.cluster.packaging import modules_in, pack_folder, pack_modules, top_of  # noqa: PLC0415 - the extra
 
-    archive = folder / "code.zip"
+    archive, values = folder / "code.zip", parse_pairs(pairs)
     path = Path(what)
     if path.is_dir():
         text = module or top_of(modules_in(path), what)
         pack_folder(path, archive)
-        return _Packed(archive, text, load_target(text, pairs, path.absolute()))
+        return _Packed(archive, text, load_target(text, values, path.absolute()))
     if path.suffix in {".whl", ".zip"}:
         if not path.is_file():
             raise CommandLineError(f"there is no file {what}")
@@ -101,10 +100,10 @@ def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path)
         _unpack(path, unpacked)
         text = module or top_of(modules_in(unpacked), what)
         archive.write_bytes(path.read_bytes())
-        return _Packed(archive, text, load_target(text, pairs, unpacked))
+        return _Packed(archive, text, load_target(text, values, unpacked))
     if module is not None:
         raise CommandLineError("--module is for a WHEEL or FOLDER; a MODULE names itself")
-    target = load_target(what, pairs)
+    target = load_target(what, values)
     pack_modules(target.module.__name__, archive)
     return _Packed(archive, what, target)
 

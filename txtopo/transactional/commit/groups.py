@@ -201,10 +201,6 @@ class GroupCommitter:
             self._sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
-    def take_late(self) -> TxtopoError | None:
-        """Return an error of a component that acted after its commit phase was over; None if there is no new one."""
-        return self._task_factory.take_late()
-
     def write_dead_letter(self, action: DeadLetter) -> list[Event]:
         """Write a dead letter at its place in the commit order, and return the resulting events."""
         given_up = action.given_up

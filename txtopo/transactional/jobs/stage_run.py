@@ -205,9 +205,6 @@ class StageRun:
         carried: list[CarriedBolt] = []
         if run is not None and attempt not in self.failures:
             self._guard(attempt, lambda run: carried.extend(run.carry()))
-        late = self._task_factory.take_late()
-        if late is not None:  # its transaction may have been reported long ago; the error names it
-            self.failures.setdefault(attempt, late)
         failure = self.failures.get(attempt)
         staged = None
         if failure is None:

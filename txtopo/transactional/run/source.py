@@ -170,6 +170,8 @@ class _KeepingLead(Lead):
         return self._lead.epoch
 
     def write(self, changes: Sequence[Change]) -> None:
+        # The coordinator of a spout keeps what it needs for transactions that it is about to begin. A crash after this
+        # leaves values of a transaction that never began; a spout overwrites them when it begins that transaction.
         with durable_step("spout.keep"):
             self._lead.write(changes)
 

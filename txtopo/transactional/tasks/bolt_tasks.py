@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dis
-import signal
-import threading
 import traceback
 from abc import ABC, abstractmethod
 from sys import getrefcount
-from threading import get_ident
+from threading import current_thread, get_ident, main_thread
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +45,7 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
         FailedException: raised by the code; its origin is added.
         TxtopoError: any other error of txtopo; its origin is added.
         UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
-            A KeyboardInterrupt from Ctrl-C passes unchanged.
+            A KeyboardInterrupt in the main thread passes unchanged: it may be a Ctrl-C.
     """
 
     __slots__ = ("_before",)
@@ -70,8 +67,10 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
             OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
         else:
             OutputOrigin.running[get_ident()] = self._before
-        if error is None or isinstance(error, ProcessDeath) or _is_from_keyboard(error):
+        if error is None or isinstance(error, ProcessDeath):
             return
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            return  # only there does Python raise it for a Ctrl-C; a run's own threads get what the code raises
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
             origin = attempt_origin(self.component, self.attempt)
@@ -90,26 +89,6 @@ def _in_words(error: BaseException) -> str:
     """Return the name of an exception, and its message if it has one."""
     name, message = type(error).__name__, str(error)
     return f"{name}: {message}" if message else name
-
-
-def _is_from_keyboard(error: BaseException) -> bool:
-    """Return whether an error is a KeyboardInterrupt from a signal, not from a ``raise`` in user code.
-
-    Python raises it in the main thread, between any two instructions; so the instruction there is not a ``raise``.
-    """
-    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
-        return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return True
-    code = trace.tb_frame.f_code
-    handler = signal.getsignal(signal.SIGINT)
-    return code is getattr(handler, "__code__", None) or code.co_code[trace.tb_lasti] != _RAISE
-
-
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class BoltTask(ABC):

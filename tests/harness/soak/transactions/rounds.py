@@ -18,11 +18,11 @@ from tests.harness.soak.transactions.child import DIED
 from tests.harness.soak.transactions.kills import NOTED, UNSETTLED, Kill, Leftover, Victim
 from tests.harness.soak.transactions.oracle import Judge
 from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of, topology_of
-from txtopo.engine.runner import make_store
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.journal.ending import JournalEnd, read_end
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.run.storage import make_store
 
 STALL_SECS = 120.0
 """How long a process may make no progress."""

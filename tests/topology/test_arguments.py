@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.cli.command import CommandLineError
-from txtopo.cli.settings import convert, divide, parse_pairs
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.topology.arguments import convert, divide
 
 
 def make(input: str | None = None, parallelism: int = 4, rate: float = 1.0, *, strict: bool = False):
@@ -62,9 +61,13 @@ def test_a_text_that_does_not_fit_is_refused_with_the_type(text, annotation):
 
 def test_parameters_and_settings_are_told_apart():
     """A name that the function takes is its parameter, any other is a setting, and wins over defaults."""
-    values = parse_pairs(
-        ["parallelism=2", "strict=yes", "max_spout_pending=8", "spark.x.y=1", "topology.layout=spread"]
-    )
+    values = {
+        "parallelism": "2",
+        "strict": "yes",
+        "max_spout_pending": "8",
+        "spark.x.y": "1",
+        "topology.layout": "spread",
+    }
     given = divide(values, make, Config(max_spout_pending=32, jobs_in_flight_max=3))
     assert given.arguments == {"parallelism": 2, "strict": True}
     assert (given.config.max_spout_pending, given.config.jobs_in_flight_max) == (8, 3)
@@ -86,13 +89,6 @@ def test_a_parameter_without_default_must_be_given():
     """The message says how."""
     with pytest.raises(ConfigError, match="add --set table=…"):
         divide({}, lambda table: table, Config())
-
-
-def test_a_pair_needs_an_equals_sign_and_may_hold_more():
-    """Only the first ``=`` divides; the last one of a name counts."""
-    assert parse_pairs(["a=1", "a=b=c"]) == {"a": "b=c"}
-    with pytest.raises(CommandLineError, match="--set takes name=value, not 'a'"):
-        parse_pairs(["a"])
 
 
 class Color(enum.Enum):

@@ -1,11 +1,11 @@
-"""The run loop's own coordinator state."""
+"""The statistics of a run."""
 
 from __future__ import annotations
 
 import threading
 from typing import Self
 
-from txtopo.transactional.run.run_loop import _Counts
+from txtopo.transactional.run.statistics import Times
 
 BLOCKED_SECS = 0.2
 
@@ -26,8 +26,8 @@ class Meanwhile(float):
 
 def test_times_are_added_up_from_several_threads() -> None:
     """The jobs in flight, and the commit thread, each add the time they took, and none is lost."""
-    counts = _Counts()
-    other = threading.Thread(target=lambda: counts.add_secs(processing=1.0))
-    counts.add_secs(processing=Meanwhile(2.0, other))
+    times = Times()
+    other = threading.Thread(target=lambda: times.add(processing=1.0))
+    times.add(processing=Meanwhile(2.0, other))
     other.join()
-    assert counts.processing_secs == 3.0
+    assert times.processing_secs == 3.0

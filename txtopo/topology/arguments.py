@@ -1,4 +1,4 @@
-"""``--set name=value``: convert texts to parameters of a topology's function and to settings of its configuration."""
+"""Texts become parameters of the function that makes a topology, and settings of its configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 
 import attrs
 
-from txtopo.cli.command import CommandLineError
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 
@@ -25,25 +24,10 @@ _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, 
 
 @attrs.frozen
 class Given:
-    """The converted values of ``--set``: a function's arguments, and a configuration."""
+    """The converted values: a function's arguments, and a configuration."""
 
     arguments: dict[str, Any]
     config: Config
-
-
-def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Split each ``name=value``; if a name occurs twice, the last value counts.
-
-    Raises:
-        CommandLineError: a pair has no ``=`` or no name.
-    """
-    values = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise CommandLineError(f"--set takes name=value, not {pair!r}")
-        values[name.strip()] = value
-    return values
 
 
 def divide(values: Mapping[str, str], function: Callable[..., Any] | None, defaults: Config) -> Given:
