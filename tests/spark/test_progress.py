@@ -14,7 +14,7 @@ from txtopo.errors import UserCodeError
 from txtopo.spark.progress import ProgressListener, ProgressSender, send_late
 from txtopo.spark.user_lines import LinesAddress
 from txtopo.spark.worker import RunPackage, close_task_factories, pack_up, task_factory_of
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 

@@ -13,14 +13,14 @@ import pytest
 from txtopo.attempts import TransactionAttempt
 from txtopo.spark.user_lines import LineListener, LinesAddress, LineSender, lines_sent
 from txtopo.topology.output import PRINT, Line
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 KILLED = """
 import os, signal, sys
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 from txtopo.spark.user_lines import LinesAddress, lines_sent
 
 with lines_sent(LinesAddress("127.0.0.1", int(sys.argv[1]), 20), b"k" * 16):

@@ -34,6 +34,7 @@ from txtopo.plain.run.runner import PlainReport, start
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.coordinator import Coordinator
@@ -61,7 +62,6 @@ from txtopo.transactional.run.run_loop import Observer, Parts, RunLoop
 from txtopo.transactional.run.snapshot import SnapshotWriter, snapshot_path
 from txtopo.transactional.run.source import Source
 from txtopo.transactional.run.threads import ThreadPools, Threads
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
