@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.channel import framed
 from txtopo.spark.user_lines import LineListener, LinesAddress, LineSender, lines_sent
 from txtopo.topology.output import PRINT, Line
 from txtopo.topology.user_code import user_code
@@ -83,7 +84,7 @@ def test_silence_opens_no_connection():
 
 def test_strangers_are_not_listened_to(listener, taken):
     """Without the run's key, and with a frame beyond the bound, a connection is closed and nothing is taken."""
-    for hello in (OTHER + b"\0\0\0\2[]", b"GET / HTTP/1.1\r\n\r\n", KEY + b"\xff\xff\xff\xff"):
+    for hello in (framed(OTHER) + framed(b"[]"), b"GET / HTTP/1.1\r\n\r\n", framed(KEY) + b"\xff\xff\xff\xff"):
         with socket.create_connection(("127.0.0.1", listener.port), 30) as stranger:
             stranger.sendall(hello)
             stranger.settimeout(30)

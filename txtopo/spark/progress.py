@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.channel import address_family
 from txtopo.errors import RuleError, UserCodeError
-from txtopo.plain.transport.listener import address_family
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 

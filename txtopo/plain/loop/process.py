@@ -20,12 +20,12 @@ from typing import assert_never
 
 import attrs
 
+from txtopo.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError, TxtopoError
 from txtopo.plain.loop.body import Body
 from txtopo.plain.loop.roster import Arrival, Roster
 from txtopo.plain.loop.watcher import Watcher
 from txtopo.plain.transport import handshake
-from txtopo.plain.transport.channel import Backlog, Channel, ChannelClosed, WakeUp
 from txtopo.plain.transport.messages import (
     Address,
     Beat,

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import assert_never
 
+from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
 from txtopo.plain.loop import watcher
 from txtopo.plain.supervision.supervision import (
@@ -39,7 +40,6 @@ from txtopo.plain.supervision.supervision import (
     Ticked,
     Warn,
 )
-from txtopo.plain.transport.channel import Channel, ChannelClosed, WakeUp
 from txtopo.plain.transport.listener import Listener
 from txtopo.plain.transport.messages import Beat, Bye, Erred, Hello, Vitals, Watching, dump, load
 

@@ -8,17 +8,13 @@ import socket
 import threading
 from collections.abc import Callable
 
+from txtopo.channel import address_family
 from txtopo.plain.transport import handshake
 from txtopo.plain.transport.messages import Address
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 128
-
-
-def address_family(host: str) -> socket.AddressFamily:
-    """Return the family of an address: IPv6 if it contains a colon."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class Listener:

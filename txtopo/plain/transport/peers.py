@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import attrs
 
+from txtopo.channel import Channel
 from txtopo.plain.transport import handshake
-from txtopo.plain.transport.channel import Channel
 from txtopo.plain.transport.listener import Listener
 from txtopo.plain.transport.messages import Introduction, Peer, dump, load
 
