@@ -75,13 +75,13 @@ def run_plain_worker(package: WorkerPackage, number: int, job: int) -> None:
         collect_seldom()
 
         def make_body(welcome: Welcome, send: Callable[[int, bytes], None], mark: Callable[[int], None]) -> Worker:
-            epochs = {peer.worker: peer.epoch for peer in welcome.peers}
+            incarnations = {peer.worker: peer.incarnation for peer in welcome.peers}
             return Worker(
                 plan,
                 assignment,
                 number,
                 config,
-                {**epochs, number: welcome.epoch},
+                {**incarnations, number: welcome.incarnation},
                 make_object=lambda component: cloudpickle.loads(prototypes[component]),
                 send=send,
                 clock=time.monotonic,

@@ -1778,7 +1778,7 @@ BUGS = (
         subjects=PLAIN,
     ),
     Bug(
-        "an ack that names a dead epoch accepted",
+        "an ack that names a dead incarnation accepted",
         "txtopo/plain/trees/acker.py",
         "if not tree.value or mask & dead:",
         "if not tree.value:",
@@ -1801,7 +1801,7 @@ BUGS = (
         tests=("tests/plain/loop/test_roster.py",),
     ),
     Bug(
-        "a dead epoch forgotten by the ackers",
+        "a dead incarnation forgotten by the ackers",
         "txtopo/plain/trees/acker.py",
         "        self._dead |= bit\n",
         "        self._dead = bit\n",
@@ -1875,8 +1875,8 @@ BUGS = (
     Bug(
         "a run that ends while frames are on their way",
         "txtopo/plain/supervision/supervision.py",
-        "one.vitals.sent.get(other.worker.epoch, 0) == other.vitals.received.get(one.worker.epoch, 0)",
-        "one.vitals.sent is not None",
+        "if one != other and of_one.sent.get(other, 0) != of_other.received.get(one, 0):",
+        "if False:",
         subjects=(),
         tests=("tests/plain/supervision/test_supervision.py",),
     ),
@@ -1930,7 +1930,7 @@ BUGS = (
     Bug(
         "a frozen process taken for a busy one",
         "txtopo/plain/supervision/supervision.py",
-        "        if not held.is_working:\n            return\n",
+        "        if not stall.is_working:\n            return\n",
         "",
         subjects=(),
         tests=("tests/plain/supervision/test_supervision.py",),

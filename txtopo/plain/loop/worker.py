@@ -7,11 +7,11 @@ these duties:
    or as soon as there is something to receive.
 2. Give each frame that arrives from another worker to :meth:`Worker.receive`, in the order in which that worker sent
    them.
-3. Deliver what ``send`` is called with to that epoch of the worker, or to none. Losing frames is safe: their
+3. Deliver what ``send`` is called with to that incarnation of the worker, or to none. Losing frames is safe: their
    roots time out.
 4. Call :meth:`Worker.worker_replaced` when another worker has died, for all deaths in the order of the successors'
    numbers, and before any frame of the successor is received.
-5. If any method raises, end the process. Its tasks start afresh elsewhere, as another epoch.
+5. If any method raises, end the process. Its tasks start afresh elsewhere, as another incarnation.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class Worker:
         assignment: where its tasks are.
         worker: the number of this worker.
         config: the configuration, as it is for plain topologies.
-        epochs: of each worker, the number of its epoch, counted over the whole run. Lower numbers that are
-            not among them are of epochs that have died.
+        incarnations: of each worker, the number of its incarnation, counted over the whole run. Lower numbers that are
+            not among them are of incarnations that have died.
         make_object: makes a task's object, given the component's id.
         send: is called with the number of another worker and a frame for it.
         clock: tells the time, in seconds.
@@ -209,7 +209,7 @@ class Worker:
         assignment: Assignment,
         worker: int,
         config: Config,
-        epochs: Mapping[int, int],
+        incarnations: Mapping[int, int],
         *,
         make_object: Callable[[str], Any],
         send: Callable[[int, bytes], None],
@@ -251,9 +251,9 @@ class Worker:
         )
         self._watermark_bytes: int = config.worker_watermark_bytes
         self._spill_at = SPILL_FACTOR * self._watermark_bytes
-        self._known = max(epochs.values())
+        self._known = max(incarnations.values())
         self._not_yet: deque[Frame] = deque()
-        dead = sum(1 << each for each in {*range(self._known)} - {*epochs.values()})
+        dead = sum(1 << each for each in {*range(self._known)} - {*incarnations.values()})
         self._ackers = {number: Acker(dead) for number in assignment.ackers_of(worker)}
         self._acker_messages = 0
         """What the ackers here were told of, but acks: those of a pass reach them put together."""
@@ -269,7 +269,7 @@ class Worker:
         self._is_active = self._is_prepared = self._is_throttled = False
         self._timeout_secs = config.message_timeout_secs
         self._look_at = self._rotate_at = clock()
-        self._set_bits(epochs)
+        self._set_bits(incarnations)
 
     def set_active(self, *, is_active: bool) -> None:
         """Activate or deactivate the topology here. The first activation prepares the bolts and opens the spouts."""
@@ -303,13 +303,13 @@ class Worker:
         self._take_known()
 
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
-        """Learn that another worker died and that another epoch takes its place.
+        """Learn that another worker died and that another incarnation takes its place.
 
         What was gathered for it is dropped: the roots of these tuples fail with the others that it touched.
 
         Args:
             worker: its number.
-            dead: the epoch that died.
+            dead: the incarnation that died.
             successor: the one that follows.
         """
         self._outbox.drop(worker)
@@ -377,6 +377,10 @@ class Worker:
     def pending(self) -> int:
         """Return how many roots are pending."""
         return sum(len(task.pending) for task in self._spout_tasks.values())
+
+    def acked(self) -> int:
+        """Return how many roots were acked; 0 if nobody waits for acks."""
+        return sum(task.counts.acked for task in self._spout_tasks.values()) if self._is_acking else 0
 
     def queued_bytes(self) -> int:
         """Return about how many bytes the tuples that wait take, in memory and in files."""
@@ -448,11 +452,11 @@ class Worker:
             if every_secs is not None:
                 self._ticks.append(_Ticks(tasks, every_secs, now + every_secs, self._sources[-1]))
 
-    def _set_bits(self, epochs: Mapping[int, int]) -> None:
-        """Take note of the bits of epochs: as many as there are starts of workers; an int has room for all."""
+    def _set_bits(self, incarnations: Mapping[int, int]) -> None:
+        """Take note of the bits of incarnations: as many as there are starts of workers; an int has room for all."""
         for task, worker in self._worker_of.items():
-            if worker in epochs and worker != self.number:
-                self._outbox.bit_of[task] = 1 << epochs[worker]
+            if worker in incarnations and worker != self.number:
+                self._outbox.bit_of[task] = 1 << incarnations[worker]
 
     def _take_known(self) -> None:
         while self._not_yet and self._not_yet[0].known <= self._known:

@@ -55,7 +55,7 @@ class Acker:
     What follows from them is in :attr:`settled` until somebody takes it.
 
     Args:
-        dead: the bits of the epochs of workers that have died before.
+        dead: the bits of the incarnations of workers that have died before.
     """
 
     def __init__(self, dead: int = 0) -> None:
@@ -141,10 +141,10 @@ class Acker:
             self._known.pop(root, None)
 
     def worker_died(self, bit: int) -> None:
-        """Fail every tree that an epoch of a worker was sent a tuple of.
+        """Fail every tree that an incarnation of a worker was sent a tuple of.
 
         Args:
-            bit: the mask of that epoch. It is dead for ever: later messages that name it fail their trees.
+            bit: the mask of that incarnation. It is dead for ever: later messages that name it fail their trees.
         """
         self._dead |= bit
         for root, tree in [(root, tree) for root, tree in self._known.items() if tree.mask & bit]:
