@@ -23,7 +23,7 @@ from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.loop.watcher import NO_TASK
 from txtopo.plain.loop.worker import Worker
 from txtopo.plain.supervision.control import JobStarter
-from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.tasks.task import Observer
 from txtopo.plain.transport.messages import Address, Welcome
 from txtopo.spark.errors import error_of_python, line_that_matters
 from txtopo.spark.user_lines import LinesAddress, lines_sent

@@ -15,7 +15,7 @@ import pytest
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.plain.loop.process import WorkerJob, run_worker
 from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervision import StopAsked, Supervisor
+from txtopo.plain.supervision.supervisor import StopAsked, Supervisor
 from txtopo.plain.transport.handshake import Listener, new_secret
 from txtopo.plain.transport.messages import Welcome
 

@@ -15,7 +15,7 @@ import pytest
 from tests.plain.loop.holding import TASK
 from txtopo.errors import UserCodeError
 from txtopo.plain.supervision.control import ControlServer, JobStarter
-from txtopo.plain.supervision.supervision import SILENCE_SECS, StopAsked, Supervisor
+from txtopo.plain.supervision.supervisor import SILENCE_SECS, StopAsked, Supervisor
 from txtopo.plain.transport.handshake import Listener, new_secret
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here: nobody can watch")

@@ -31,9 +31,8 @@ from txtopo.plain.run.steering import (
     WorkersEnded,
 )
 from txtopo.plain.supervision.control import ControlServer
-from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked, Supervisor
-from txtopo.plain.tasks.latency import LatencyHistogram
-from txtopo.plain.tasks.metrics import Counts, by_component
+from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked, Supervisor
+from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
 from txtopo.plain.transport.handshake import Listener, new_secret
 from txtopo.plain.transport.messages import Health
 from txtopo.topology.assignment import assign

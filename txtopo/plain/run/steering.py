@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.plain.supervision.supervision import ActivationAsked, StopAsked
+from txtopo.plain.supervision.supervisor import ActivationAsked, StopAsked
 
 STOPPED = "stopped"
 EXHAUSTED = "every spout is exhausted"

@@ -20,7 +20,7 @@ from typing import assert_never
 from txtopo.channel import Channel, ChannelClosed, WakeUp
 from txtopo.errors import InternalError
 from txtopo.plain.loop import watcher
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
     CancelJob,
     ChannelLost,

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame
-from txtopo.plain.trees.ids import acker_of
+from txtopo.plain.trees.acker import acker_of
 from txtopo.plain.trees.tuples import TreeTuple
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, assert_never
 
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
     CancelJob,
     ChannelLost,

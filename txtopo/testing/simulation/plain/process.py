@@ -13,7 +13,7 @@ from txtopo.api.tuples import TupleSource
 from txtopo.errors import TxtopoError
 from txtopo.plain.loop.roster import Roster
 from txtopo.plain.loop.worker import Worker
-from txtopo.plain.supervision.supervision import Event, Received
+from txtopo.plain.supervision.supervisor import Event, Received
 from txtopo.plain.transport.messages import (
     Failed,
     Health,

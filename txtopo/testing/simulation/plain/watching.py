@@ -20,7 +20,7 @@ from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.offload import Offloading
-from txtopo.plain.tasks.tasks import Observer
+from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
 from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan

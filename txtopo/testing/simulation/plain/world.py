@@ -17,7 +17,7 @@ from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.plain.loop.roster import Arrival
 from txtopo.plain.loop.worker import LOOK_SECS
-from txtopo.plain.supervision.supervision import SILENCE_SECS, RunPhase, StopAsked, Ticked
+from txtopo.plain.supervision.supervisor import SILENCE_SECS, RunPhase, StopAsked, Ticked
 from txtopo.plain.transport.frames import decode
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
     ActivationAsked,
     CancelJob,
