@@ -17,7 +17,7 @@ from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, Topology, T
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 
 WORDS = [[f"word {number}"] for number in range(40)]
 DEADLINE_SECS = 20

@@ -17,7 +17,7 @@ from tests.spark.plain_topologies import SENTENCES, broken, holds, slow, word_co
 from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, UserCodeError
-from txtopo.plain.supervision.supervision import SAME_ERROR_MAX
+from txtopo.plain.supervision.supervisor import SAME_ERROR_MAX
 from txtopo.topology.output import PRINT, USER_LOGGER
 
 WAIT_SECS = 60.0

@@ -16,7 +16,7 @@ from txtopo.spark.progress import ProgressListener, ProgressSender
 from txtopo.spark.user_lines import LineListener, LinesAddress
 from txtopo.spark.worker import LATE, RunPackage, close_task_factories, pack_up, task_factory_of
 from txtopo.topology.output import Line
-from txtopo.transactional.tasks.bolt_tasks import user_code
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
 

@@ -38,13 +38,13 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, GroupMark
 from txtopo.transactional.recovery.recover import marks_after
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined

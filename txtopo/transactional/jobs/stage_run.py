@@ -21,9 +21,9 @@ from txtopo.errors import FailedException, RuleError, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.jobs.layout import Layout, SlotAssignment
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory

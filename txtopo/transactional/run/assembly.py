@@ -24,6 +24,7 @@ from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.coordinator import Coordinator
@@ -51,7 +52,6 @@ from txtopo.transactional.run.snapshot import SnapshotWriter, snapshot_path
 from txtopo.transactional.run.source import Source
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.transactional.run.threads import ThreadPools, Threads
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 

@@ -19,10 +19,10 @@ from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.topology.output import ended
 from txtopo.topology.spout_semantics import SpoutSemantics
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import as_json
-from txtopo.transactional.tasks.bolt_tasks import user_code
 from txtopo.transactional.tasks.failures import FailureLog
 
 WAITING_SHARE = 10

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from sys import getrefcount
-from threading import current_thread, get_ident, main_thread
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,78 +14,14 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
-from txtopo.errors import TxtopoError, UserCodeError
-from txtopo.failpoints import ProcessDeath, reach
-from txtopo.topology.output import OutputOrigin
+from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, PlannedComponent
+from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory
 from txtopo.transactional.tasks.objects import dump_object, load_object
 from txtopo.transactional.tasks.progress_probe import ProgressProbe
-from txtopo.transactional.tasks.state_handle import attempt_origin
-
-
-class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
-    """A context for user code: turns exceptions into txtopo's errors, with their origin.
-
-    Output that this thread prints or logs in the context is attributed to the component.
-
-    This is a class and not a generator because it is entered for every chunk.
-
-    Args:
-        component: the component that the code belongs to.
-        attempt: the attempt that it works for; None if it works for no particular one.
-        task: the index of its task; None if it has none.
-
-    Raises:
-        FailedException: raised by the code; its origin is added.
-        TxtopoError: any other error of txtopo; its origin is added.
-        UserCodeError: the code raised anything else, including KeyboardInterrupt and GeneratorExit; with the traceback.
-            A KeyboardInterrupt in the main thread passes unchanged: it may be a Ctrl-C.
-    """
-
-    __slots__ = ("_before",)
-
-    def __init__(self, component: str, attempt: TransactionAttempt | None, task: int | None = None) -> None:
-        self.component = component
-        self.attempt = attempt
-        self.task = task
-
-    def __enter__(self) -> None:
-        running, thread = OutputOrigin.running, get_ident()
-        self._before = running.get(thread)
-        running[thread] = self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before is None:
-            OutputOrigin.running.pop(get_ident(), None)  # delivering a line may have removed it
-        else:
-            OutputOrigin.running[get_ident()] = self._before
-        if error is None or isinstance(error, ProcessDeath):
-            return
-        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-            return  # only there does Python raise it for a Ctrl-C; a run's own threads get what the code raises
-        origin: dict[str, Any] = {"component": self.component}
-        if self.attempt is not None:
-            origin = attempt_origin(self.component, self.attempt)
-        if not isinstance(error, TxtopoError):
-            raise UserCodeError(
-                f"{_in_words(error)}; raise FailedException to have a transaction replayed",
-                **origin,
-                cause="".join(traceback.format_exception(error)),
-            ) from None
-        for name, value in origin.items():
-            if getattr(error, name) is None:
-                setattr(error, name, value)
-
-
-def _in_words(error: BaseException) -> str:
-    """Return the name of an exception, and its message if it has one."""
-    name, message = type(error).__name__, str(error)
-    return f"{name}: {message}" if message else name
 
 
 class BoltTask(ABC):

@@ -21,7 +21,23 @@ MESSAGE_BYTES_MAX = (1 << 32) - 1
 
 
 class ChannelClosed(Exception):
-    """The other side has closed the channel, or is gone."""
+    """The other side has closed the channel, is gone, or says something that is no message."""
+
+
+def address_family(host: str) -> socket.AddressFamily:
+    """Return the family of an address: IPv6 if it contains a colon."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message as a channel sends it: behind its length.
+
+    Raises:
+        ValueError: it is longer than 4 GiB.
+    """
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ValueError(f"a message of {len(message):,} bytes is too long; at most {MESSAGE_BYTES_MAX:,} can be sent")
+    return _LENGTH.pack(len(message)) + message
 
 
 class WakeUp:
@@ -107,12 +123,14 @@ class Channel:
 
     Args:
         connection: a connected socket, past its handshake; the channel owns it from here on.
+        message_bytes_max: the longest message that the other side may send.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
+        self._message_bytes_max = message_bytes_max
         self._begun = memoryview(b"")
         """What is left of the message that the socket has taken a part of."""
         self._unsent = Backlog()
@@ -139,16 +157,12 @@ class Channel:
             ChannelClosed: the other side is gone.
             ValueError: the message is longer than 4 GiB.
         """
-        if len(message) > MESSAGE_BYTES_MAX:
-            raise ValueError(
-                f"a message of {len(message):,} bytes is too long; at most {MESSAGE_BYTES_MAX:,} can be sent"
-            )
+        data = framed(message)
         with self._lock:
-            framed = _LENGTH.pack(len(message)) + message
             if self.unsent_bytes:
-                self._unsent.append(framed)
+                self._unsent.append(data)
             else:
-                self._begun = memoryview(framed)
+                self._begun = memoryview(data)
             self._flush()
 
     def flush(self) -> bool:
@@ -165,7 +179,8 @@ class Channel:
         """Return the messages that have come.
 
         Raises:
-            ChannelClosed: the other side is gone, and everything it had sent was returned before.
+            ChannelClosed: the other side is gone, and everything it had sent was returned before; or a message is too
+                long.
         """
         try:
             data = self._connection.recv(_READ_BYTES)
@@ -188,6 +203,10 @@ class Channel:
         messages, received, start = [], self._received, 0
         while len(received) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(received, start)
+            if length > self._message_bytes_max:
+                raise ChannelClosed(
+                    f"a message of {length:,} bytes begins; at most {self._message_bytes_max:,} are read"
+                )
             end = start + _LENGTH.size + length
             if len(received) < end:
                 break

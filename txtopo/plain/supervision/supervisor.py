@@ -5,19 +5,18 @@ their order.
 
 A worker is in one of these states:
 
-- *starting*: its job was submitted, and it has not said hello.
+- *starting*: its job was submitted; it has not said hello.
 - *running*: it has said hello and was welcomed.
-- *lost*: it is dead, as far as all others are concerned, but its job has not ended. A job holds its slot until then,
-  so the next one must wait for it; if the worker is silent rather than gone, or its job does not end by itself, the
-  job is cancelled.
-- *ended*: its job has ended, and no other will be started.
+- *lost*: all others count it as dead, but its job has not ended. The job holds its slot until then, so the next one
+  waits. If the worker is silent rather than gone, or the job does not end by itself, the job is cancelled.
+- *ended*: its job has ended, and no other follows.
 
-A death is told to the others at once, with the number of the epoch that follows, long before that one starts:
+The others learn of a death at once, with the number of the next incarnation, long before that one starts:
 
-1. Worker 1, epoch 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
-2. They fail what touched epoch 1, and keep what they have for worker 1 until 3 joins.
+1. Worker 1, incarnation 1, is killed. Its channel closes, so the others are told: 1 is dead, 3 follows.
+2. They fail the roots that touched incarnation 1, and keep new tuples for worker 1 until 3 joins.
 3. Spark reports that the job has failed, and the next one is submitted.
-4. It says hello and is told that it is epoch 3; the others are told its address.
+4. It says hello and is told that it is incarnation 3; the others are told its address.
 """
 
 from __future__ import annotations
@@ -25,43 +24,46 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, assert_never
+from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 import attrs
 
 from txtopo.errors import InputError, UserCodeError
 from txtopo.plain.transport.messages import (
     Address,
+    Failed,
+    FromWorker,
+    Health,
     Hello,
     Peer,
     PeerJoined,
     PeerReplaced,
     SetActive,
     Stop,
+    Stopped,
     ToWorker,
-    Vitals,
     Welcome,
 )
 
 SILENCE_SECS = 5.0
-"""How long a worker may say nothing: then it is dead, whatever its process does."""
+"""How long a worker may say nothing before it counts as dead, whatever its process does."""
 
-HELD_WORTH_SECS = 10.0
-"""From when on it is said that a call keeps a worker's interpreter."""
+STALL_LOGGED_SECS = 10.0
+"""After how long a call that keeps a worker's interpreter is logged."""
 
 SLOTS_SECS = 4.0
-"""How long a worker may take to start before it is said that slots are missing; Spark itself says nothing."""
+"""How long a worker may take to start before a warning that slots are missing; Spark itself logs nothing."""
 
 REMIND_SECS = 15.0
-"""How often that is said again."""
+"""How often that warning is repeated."""
 
 RESTART_SLOTS_SECS = 30.0
 """The same for a worker that is started again: its slot was there before, and is free when Spark has ended its job."""
 
 SAME_ERROR_MAX = 5
 """After how many deaths in a row by the same error a run ends, if no root was acked between them and each worker ran
-for less than ``topology.worker.restart.period.secs``: however slowly workers start, the next would fare no better."""
+for less than ``topology.worker.restart.period.secs``: the next one would die of it, too."""
 
 STOP_SECS = 10.0
 """How long workers may take to end in good order before their jobs are cancelled."""
@@ -71,67 +73,42 @@ STOP_SECS = 10.0
 
 
 @attrs.frozen
-class Greeted:
-    """A process has said hello on a channel."""
+class Received:
+    """A message has come on a channel of a worker."""
 
     channel: int
-    hello: Hello
+    message: FromWorker
 
 
 @attrs.frozen
-class Heard:
-    """A worker has said that it lives."""
-
-    channel: int
-    vitals: Vitals | None
-
-
-@attrs.frozen
-class Held:
-    """A watcher has said that no thread of its worker has come to beat.
+class Stalled:
+    """A watcher reports that its worker sends no heartbeats.
 
     Args:
         worker: the worker.
-        epoch: its epoch.
-        task: the task that its loop is in; a negative number: none.
-        secs: for how long no beat has come.
+        incarnation: its incarnation.
+        task: the task that has its turn; a negative number: none.
+        secs: for how long no heartbeat has come.
         is_working: whether the process takes processor time: then it is not frozen.
     """
 
     worker: int
-    epoch: int
+    incarnation: int
     task: int
     secs: float
     is_working: bool
 
 
 @attrs.frozen
-class ErrorTold:
-    """A worker has said that it ends by an error."""
-
-    channel: int
-    error: Exception
-    vitals: Vitals | None
-
-
-@attrs.frozen
-class ByeTold:
-    """A worker has said that it ends as it was told to."""
-
-    channel: int
-    vitals: Vitals
-
-
-@attrs.frozen
 class ChannelLost:
-    """A channel was closed by its worker's end."""
+    """A worker's end of a channel was closed."""
 
     channel: int
 
 
 @attrs.frozen
 class JobEnded:
-    """Spark says that a worker's job has ended: by an error, or without one."""
+    """Spark reports that a worker's job has ended: by an error, or without one."""
 
     worker: int
     job: int
@@ -140,17 +117,17 @@ class JobEnded:
 
 @attrs.frozen
 class ActivationAsked:
-    """The user wants the workers to go on, or to pause."""
+    """The user activates or deactivates the topology."""
 
     is_active: bool
 
 
 @attrs.frozen
 class StopAsked:
-    """The user wants the run to end.
+    """The user stops the topology.
 
     Args:
-        wait_secs: how long to wait for what is pending.
+        wait_secs: how long to wait for pending roots.
     """
 
     wait_secs: float
@@ -161,7 +138,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event = Greeted | Heard | Held | ErrorTold | ByeTold | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
+Event = Received | Stalled | ChannelLost | JobEnded | ActivationAsked | StopAsked | Ticked
 
 
 # -- actions
@@ -193,41 +170,37 @@ class Send:
 
 @attrs.frozen
 class Close:
-    """Close a channel: whoever it belongs to is none of the run's workers any more."""
+    """Close a channel: its other side is no worker of the run any more."""
 
     channel: int
 
 
 @attrs.frozen
 class Warn:
-    """Say something to the user."""
+    """Log a warning."""
 
     text: str
 
 
 @attrs.frozen
-class KeepVitals:
-    """Keep what a lost worker said last: nobody can ask it any more."""
+class KeepLast:
+    """Keep the last health of a worker that has died: nobody can ask it any more."""
 
-    vitals: Vitals
+    health: Health
 
 
 @attrs.frozen
 class Finish:
-    """The run is over.
-
-    Args:
-        error: why, if it has failed.
-    """
+    """The run is over; it has failed if there is an error."""
 
     error: Exception | None
 
 
-Action = StartJob | CancelJob | Send | Close | Warn | KeepVitals | Finish
+Action = StartJob | CancelJob | Send | Close | Warn | KeepLast | Finish
 
 
 class WorkerState(enum.Enum):
-    """What is known of a worker."""
+    """The state of a worker; see the module."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -236,11 +209,11 @@ class WorkerState(enum.Enum):
 
 
 class RunPhase(enum.Enum):
-    """What the run is at."""
+    """The phase of a run."""
 
     WORKING = "working"
     DRAINING = "draining"
-    """Nothing new begins; what is pending is waited for."""
+    """Spouts are deactivated; pending roots are waited for."""
     STOPPING = "stopping"
     """The workers were told to end."""
     OVER = "over"
@@ -248,42 +221,41 @@ class RunPhase(enum.Enum):
 
 @attrs.define(eq=False)
 class _Worker:
-    """A worker, through all its epochs."""
+    """A worker, through all its incarnations."""
 
     number: int
-    epoch: int
+    incarnation: int
     since: float
     state: WorkerState = WorkerState.STARTING
     job: int = 0
     channel: int | None = None
     address: Address | None = None
     heard_at: float = 0.0
-    held_in: str = ""
-    """What its loop is in, if no beat comes."""
-    held_said: bool = False
+    stalled_in: str = ""
+    """The task that has its turn while no heartbeat comes."""
+    is_stall_logged: bool = False
     is_cancelled: bool = False
-    said_bye: bool = False
+    has_stopped: bool = False
     reminded_at: float = -math.inf
-    vitals: Vitals | None = None
-    before: Vitals | None = None
-    """The vitals before those."""
+    health: Health | None = None
+    health_before: Health | None = None
     error: Exception | None = None
-    """What its current epoch said that it ends by; or the one before, until another has started."""
+    """The error that its incarnation reported, or the one before it, until the next has started."""
 
     @property
     def peer(self) -> Peer:
-        return Peer(self.number, self.epoch, self.address)
+        return Peer(self.number, self.incarnation, self.address)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it has done nothing between the last two times that it said how it is, and nothing waits in it."""
-        vitals, before = self.vitals, self.before
+        """Whether nothing waits in it, and it has done nothing between its last two reports of its health."""
+        health, before = self.health, self.health_before
         return (
             self.state is WorkerState.RUNNING
-            and vitals is not None
+            and health is not None
             and before is not None
-            and vitals.is_idle
-            and vitals.activity == before.activity
+            and health.is_idle
+            and health.activity == before.activity
         )
 
 
@@ -296,9 +268,8 @@ class Supervisor:
         period_secs: the period.
         is_active: whether the workers work from the beginning.
         now: the time.
-        held_secs_max: how long one call may keep a worker from beating.
+        stall_secs_max: how long one call may keep a worker from sending heartbeats.
         component_of: the component of each task.
-        finished: how much a worker has finished, by what its body says of itself.
     """
 
     def __init__(  # noqa: PLR0913 - what a run is given
@@ -309,15 +280,14 @@ class Supervisor:
         period_secs: float,
         is_active: bool,
         now: float,
-        held_secs_max: float = math.inf,
+        stall_secs_max: float = math.inf,
         component_of: Mapping[int, str] | None = None,
-        finished: Callable[[Any], int] = lambda _: 0,
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
-        self._next_epoch = workers
+        self._next_incarnation = workers
         self._restarts_max = restarts_max
         self._period_secs = period_secs
-        self._held_secs_max = held_secs_max
+        self._stall_secs_max = stall_secs_max
         self._component_of = component_of or {}
         self._restarts: deque[float] = deque()
         self._is_active = is_active
@@ -326,28 +296,27 @@ class Supervisor:
         self._error: Exception | None = None
         self._now = now
         self._actions: list[Action] = []
-        self._finished = finished
         self._same_error: tuple[str, ...] = ()
         """What the deaths in a row have in common."""
         self._same_deaths = 0
         self.restarts = 0
         """How many workers were started again."""
         self.killed = 0
-        """How many workers died without a last word."""
+        """How many workers died without reporting an error."""
         self.last_error = ""
-        """What the last worker that died by itself has died of; empty if none has."""
+        """The last error that a worker reported; empty if none has."""
         self.is_exhausted = False
-        """Whether every worker was done when the run ended: it would begin from the start if it were started again."""
+        """Whether every worker was done when the run ended: a new start would read the input from its beginning."""
 
     @property
     def phase(self) -> RunPhase:
-        """What the run is at."""
+        """The phase of the run."""
         return self._phase
 
     @property
-    def vitals(self) -> list[Vitals | None]:
-        """How the workers are, as they last said."""
-        return [worker.vitals for worker in self._workers]
+    def health(self) -> list[Health | None]:
+        """How each worker was when it last reported."""
+        return [worker.health for worker in self._workers]
 
     @property
     def running(self) -> int:
@@ -355,15 +324,15 @@ class Supervisor:
         return sum(worker.state is WorkerState.RUNNING for worker in self._workers)
 
     def begin(self) -> list[Action]:
-        """Return what to do first."""
+        """Return the first actions."""
         return [StartJob(worker.number, worker.job) for worker in self._workers]
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event and return what to do, in this order.
+        """Take an event and return the actions, to be carried out in their order.
 
         Args:
-            event: what has happened.
-            now: when, in seconds of any clock that never goes back.
+            event: the event.
+            now: its time, in seconds of any clock that never goes back.
         """
         self._now = now
         self._actions = []
@@ -372,22 +341,12 @@ class Supervisor:
             self._go_on()
         return self._actions
 
-    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each event
+    def _take(self, event: Event) -> None:
         match event:
-            case Greeted(channel, hello):
-                self._greet(channel, hello)
-            case Heard(channel, vitals):
-                self._hear(channel, vitals)
-            case Held():
-                self._hold(event)
-            case ErrorTold(channel, error, vitals):
-                self._hear(channel, vitals)
-                for worker in self._on(channel):
-                    self._blame(worker, error)
-            case ByeTold(channel, vitals):
-                self._hear(channel, vitals)
-                for worker in self._on(channel):
-                    worker.said_bye = True
+            case Received(channel, message):
+                self._hear(channel, message)
+            case Stalled():
+                self._tolerate(event)
             case ChannelLost(channel):
                 for worker in self._on(channel):
                     self._lose(worker)
@@ -402,9 +361,9 @@ class Supervisor:
             case _:
                 assert_never(event)
 
-    def _on(self, channel: int) -> Iterator[_Worker]:
-        """Yield the worker that a channel belongs to; none, if it is of an epoch that is dead."""
-        yield from [worker for worker in self._workers if worker.channel == channel]
+    def _on(self, channel: int) -> list[_Worker]:
+        """Return the worker of a channel, in a list that is empty if the channel is a dead incarnation's."""
+        return [worker for worker in self._workers if worker.channel == channel]
 
     def _greet(self, channel: int, hello: Hello) -> None:
         known = 0 <= hello.worker < len(self._workers)
@@ -420,68 +379,74 @@ class Supervisor:
         worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
         worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
         peers = tuple(each.peer for each in self._workers if each is not worker)
-        self._do(Send(channel, Welcome(worker.epoch, peers, self._is_active)))
+        self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
         self._tell_others(worker, PeerJoined(worker.peer))
 
-    def _hear(self, channel: int, vitals: Vitals | None) -> None:
+    def _hear(self, channel: int, message: FromWorker) -> None:
+        if isinstance(message, Hello):
+            self._greet(channel, message)
+            return
         for worker in self._on(channel):
-            worker.heard_at, worker.held_in, worker.held_said = self._now, "", False
-            if vitals is not None:
-                worker.before, worker.vitals = worker.vitals, vitals
-                before = 0 if worker.before is None else self._finished(worker.before.body)
-                if self._finished(vitals.body) > before:
+            worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
+            health = message.health
+            if health is not None:
+                worker.health_before, worker.health = worker.health, health
+                if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
                     self._same_deaths = 0
+            if isinstance(message, Failed):
+                self._blame(worker, message.error)
+            worker.has_stopped |= isinstance(message, Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
-        """Take note of what a worker ends by, and how often in a row it was the same."""
+        """Record the error that ends a worker, and how often in a row it was the same."""
         worker.error = error
         self.last_error = f"{type(error).__name__}: {_first_line(error)}"
         same, has_lasted = _where(error), self._now - worker.since > self._period_secs
         self._same_deaths = self._same_deaths + 1 if same == self._same_error and not has_lasted else 1
         self._same_error = same
 
-    def _hold(self, held: Held) -> None:
-        """Let a worker live that works and can't say so, up to a limit: then what it is in is to blame."""
-        worker = self._workers[held.worker]
-        if worker.state is not WorkerState.RUNNING or worker.epoch != held.epoch:
+    def _tolerate(self, stall: Stalled) -> None:
+        """Let a worker live that works but can't send heartbeats; after the limit, blame the call that it is in."""
+        worker = self._workers[stall.worker]
+        if worker.state is not WorkerState.RUNNING or worker.incarnation != stall.incarnation:
             return
-        component = self._component_of.get(held.task, "")
-        worker.held_in = f"task {held.task} of {component!r}" if component else ""
-        if not held.is_working:
+        component = self._component_of.get(stall.task, "")
+        worker.stalled_in = f"task {stall.task} of {component!r}" if component else ""
+        if not stall.is_working:
             return
         worker.heard_at = self._now
-        if held.secs >= self._held_secs_max:
-            error = _kept_error(held, component, self._held_secs_max)
+        if stall.secs >= self._stall_secs_max:
+            error = _stall_error(stall, component, self._stall_secs_max)
             self._blame(worker, error)
             self._do(Warn(f"worker {worker.number} is ended: {_first_line(error)}"))
             self._lose(worker)
             self._cancel(worker)
-        elif held.secs >= HELD_WORTH_SECS and not worker.held_said:
-            worker.held_said = True
+        elif stall.secs >= STALL_LOGGED_SECS and not worker.is_stall_logged:
+            worker.is_stall_logged = True
             self._do(
                 Warn(
-                    f"{worker.held_in or _NO_TURN} has kept the interpreter of worker {worker.number} for "
-                    f"{held.secs:.0f} s; it is ended after {self._held_secs_max:g} s"
+                    f"{worker.stalled_in or _NO_TURN} has kept the interpreter of worker {worker.number} for "
+                    f"{stall.secs:.0f} s; it is ended after {self._stall_secs_max:g} s"
                 )
             )
 
     def _lose(self, worker: _Worker) -> None:
-        """Count a worker as dead, and tell the others who follows."""
+        """Count a worker as dead, and tell the others which incarnation follows."""
         if worker.state is not WorkerState.RUNNING:
             return
-        if worker.said_bye:
+        if worker.has_stopped:
             worker.channel = None
             return
         self.killed += worker.error is None
-        dead, worker.epoch = worker.epoch, self._next_epoch
-        self._next_epoch += 1
+        dead, worker.incarnation = worker.incarnation, self._next_incarnation
+        self._next_incarnation += 1
         if worker.channel is not None:
             self._do(Close(worker.channel))
-        if worker.vitals is not None:
-            self._do(KeepVitals(worker.vitals))
+        if worker.health is not None:
+            self._do(KeepLast(worker.health))
         worker.state, worker.since = WorkerState.LOST, self._now
-        worker.held_in, worker.held_said = "", False
-        worker.channel = worker.address = worker.vitals = worker.before = None
+        worker.stalled_in, worker.is_stall_logged = "", False
+        worker.channel = worker.address = worker.health = worker.health_before = None
         self._tell_others(worker, PeerReplaced(dead, worker.peer))
 
     def _end_job(self, worker: _Worker, job: int, error: Exception | None) -> None:
@@ -489,7 +454,7 @@ class Supervisor:
             return
         self._lose(worker)
         cause = worker.error or error
-        if worker.said_bye or self._phase is not RunPhase.WORKING:
+        if worker.has_stopped or self._phase is not RunPhase.WORKING:
             worker.state = WorkerState.ENDED
             if worker.error is not None:
                 self._do(Warn(f"worker {worker.number} did not end in good order: {_first_line(worker.error)}"))
@@ -513,14 +478,14 @@ class Supervisor:
         self._do(StartJob(worker.number, worker.job))
 
     def _set_active(self, *, is_active: bool) -> None:
-        if self._phase is not RunPhase.WORKING:  # nothing new begins any more
+        if self._phase is not RunPhase.WORKING:  # spouts stay deactivated
             return
         self._is_active = is_active
         for worker in self._workers:
             self._send(worker, SetActive(is_active))
 
     def _drain(self, wait_secs: float) -> None:
-        """Let nothing new begin, and wait for what is pending."""
+        """Deactivate the spouts, and wait for pending roots."""
         if self._phase is RunPhase.WORKING:
             self._set_active(is_active=False)
             self._phase = RunPhase.DRAINING
@@ -539,12 +504,9 @@ class Supervisor:
     def _tick(self) -> None:
         for worker in self._workers:
             if worker.state is WorkerState.RUNNING and self._now - worker.heard_at > SILENCE_SECS:
-                where = f", in {worker.held_in}" if worker.held_in else ""
-                self._do(
-                    Warn(
-                        f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s{where}; it is counted as dead"
-                    )
-                )
+                where = f", in {worker.stalled_in}" if worker.stalled_in else ""
+                silence = f"worker {worker.number} has said nothing for {SILENCE_SECS:g} s{where}"
+                self._do(Warn(f"{silence}; it is counted as dead"))
                 self._lose(worker)
                 self._cancel(worker)
             elif worker.state is WorkerState.LOST and self._now - worker.since > SILENCE_SECS:
@@ -568,36 +530,41 @@ class Supervisor:
 
     def _go_on(self) -> None:
         """Move the run from one phase to the next if it can."""
-        if self._phase is RunPhase.WORKING and self._is_settled() and all(w.vitals.is_done for w in self._told()):
+        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
+        settled = self._settled(left)
+        if self._phase is RunPhase.WORKING and settled is not None and all(each.is_done for each in settled):
             self._drain(0.0)
         if self._phase is RunPhase.DRAINING and (
-            self._now >= self._deadline or (self._is_settled() and not any(w.vitals.pending for w in self._told()))
+            self._now >= self._deadline or (settled is not None and not any(each.pending for each in settled))
         ):
-            self.is_exhausted = all(w.vitals is not None and w.vitals.is_done for w in self._workers)
+            self.is_exhausted = all(w.health is not None and w.health.is_done for w in self._workers)
             self._stop()
         if self._phase is RunPhase.STOPPING:
             if self._now >= self._deadline:
                 for worker in self._workers:
                     self._cancel(worker)
-            if all(worker.state is WorkerState.ENDED for worker in self._workers):
+            if not left:
                 self._phase = RunPhase.OVER
                 self._do(Finish(self._error))
 
-    def _told(self) -> list[_Told]:
-        return [_Told(w, w.vitals) for w in self._workers if w.vitals is not None and w.state is not WorkerState.ENDED]
+    @staticmethod
+    def _settled(left: Sequence[_Worker]) -> list[Health] | None:
+        """Return the health of the workers that are left; None if one does something, or a frame is on its way.
 
-    def _is_settled(self) -> bool:
-        """Whether every worker that is left does nothing, and no frame is on the way between two of them."""
-        left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
-        if not all(worker.is_quiet for worker in left):
-            return False
-        told = self._told()
-        return all(
-            one.vitals.sent.get(other.worker.epoch, 0) == other.vitals.received.get(one.worker.epoch, 0)
-            for one in told
-            for other in told
-            if one is not other
-        )
+        A frame on its way may begin something in a worker that is quiet:
+
+        1. Worker 0 sends a frame to worker 1, and is quiet from then on.
+        2. Worker 1, which has been quiet for long, reports so again before the frame arrives.
+        3. If the two reports were enough, the run would end, and the frame's tuples would be lost.
+        """
+        quiet = {worker.incarnation: worker.health for worker in left if worker.is_quiet and worker.health is not None}
+        if len(quiet) < len(left):
+            return None
+        for one, of_one in quiet.items():
+            for other, of_other in quiet.items():
+                if one != other and of_one.sent.get(other, 0) != of_other.received.get(one, 0):
+                    return None
+        return list(quiet.values())
 
     def _cancel(self, worker: _Worker) -> None:
         if worker.state is not WorkerState.ENDED and not worker.is_cancelled:
@@ -617,20 +584,12 @@ class Supervisor:
         self._actions.append(action)
 
 
-@attrs.frozen
-class _Told:
-    """A worker that has said how it is."""
-
-    worker: _Worker
-    vitals: Vitals
-
-
 _NO_TURN = "a thread of a component, or an offloaded call,"
-"""What holds the interpreter while no task has its turn."""
+"""Who may keep the interpreter while no task has its turn."""
 
 
-def _kept_error(held: Held, component: str, secs_max: float) -> UserCodeError:
-    who = f"task {held.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
+def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeError:
+    who = f"task {stall.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
     return UserCodeError(
         f"{who} has kept Python's interpreter lock for longer than topology.message.timeout.secs = {secs_max:g}; a "
         "regular expression or another C function does so: bound its input, or call it in a process of its own",

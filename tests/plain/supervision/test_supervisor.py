@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import pytest
 
 from txtopo.errors import InputError, UserCodeError
-from txtopo.plain.supervision.supervision import (
+from txtopo.plain.supervision.supervisor import (
     Action,
     ActivationAsked,
-    ByeTold,
     CancelJob,
     ChannelLost,
     Close,
-    ErrorTold,
     Event,
     Finish,
-    Greeted,
-    Heard,
-    Held,
     JobEnded,
+    Received,
     RunPhase,
     Send,
+    Stalled,
     StartJob,
     StopAsked,
     Supervisor,
     Ticked,
     Warn,
 )
-from txtopo.plain.transport.messages import Hello, Peer, PeerJoined, PeerReplaced, SetActive, Stop, Vitals, Welcome
+from txtopo.plain.transport.messages import (
+    Failed,
+    Health,
+    Heartbeat,
+    Hello,
+    Peer,
+    PeerJoined,
+    PeerReplaced,
+    SetActive,
+    Stop,
+    Stopped,
+    Welcome,
+)
 
 ADDRESS = ("127.0.0.1", 1)
 
 
-def vitals(
-    *, is_done: bool = False, is_idle: bool = True, pending: int = 0, activity: int = 0, **traffic: dict[int, int]
-) -> Vitals:
+def health(
+    *, is_done: bool = False, is_idle: bool = True, pending: int = 0, acked: int = 0, activity: int = 0, **traffic: Any
+) -> Health:
     """Say how a worker is."""
-    return Vitals(is_done, is_idle, pending, activity, traffic.get("sent", {}), traffic.get("received", {}), None)
+    return Health(
+        is_done, is_idle, pending, acked, activity, traffic.get("sent", {}), traffic.get("received", {}), None
+    )
 
 
 class Story:
@@ -53,7 +63,6 @@ class Story:
         *,
         restarts_max: int = 10,
         is_active: bool = True,
-        finished: Callable[[Any], int] = lambda _: 0,
     ) -> None:
         self.now = 0.0
         self.supervisor = Supervisor(
@@ -62,9 +71,8 @@ class Story:
             period_secs=60.0,
             is_active=is_active,
             now=0.0,
-            held_secs_max=30.0,
+            stall_secs_max=30.0,
             component_of={3: "split"},
-            finished=finished,
         )
         assert self.supervisor.begin() == [StartJob(worker, 0) for worker in range(workers)]
 
@@ -75,7 +83,7 @@ class Story:
 
     def greet(self, worker: int, channel: int, job: int = 0) -> list[Action]:
         """Let a worker say hello."""
-        return self.tell(Greeted(channel, Hello(worker, job, "host:1", ADDRESS)))
+        return self.tell(Received(channel, Hello(worker, job, "host:1", ADDRESS)))
 
     def running(self) -> Story:
         """Let two workers run, on the channels 10 and 11."""
@@ -85,7 +93,7 @@ class Story:
 
 
 def test_rendezvous() -> None:
-    """Who says hello is welcomed with its epoch and its peers; those that run already are told its address."""
+    """Who says hello is welcomed with its incarnation and its peers; those that run already are told its address."""
     story = Story()
     assert story.greet(0, 10) == [Send(10, Welcome(0, (Peer(1, 1, None),), is_active=True))]
     assert story.greet(1, 11) == [
@@ -121,7 +129,7 @@ def test_job_ends_first() -> None:
 
 
 def test_spark_starts_the_task_again() -> None:
-    """A second hello of a job means that the first process is dead: the newcomer is another epoch."""
+    """A second hello of a job means that the first process is dead: the newcomer is another incarnation."""
     story = Story().running()
     assert story.greet(1, 12) == [
         Close(11),
@@ -129,7 +137,7 @@ def test_spark_starts_the_task_again() -> None:
         Send(12, Welcome(2, (Peer(0, 0, ADDRESS),), is_active=True)),
         Send(10, PeerJoined(Peer(1, 2, ADDRESS))),
     ]
-    assert story.tell(Heard(11, vitals())) == []
+    assert story.tell(Received(11, Heartbeat(health()))) == []
 
 
 def test_stale_hello() -> None:
@@ -143,7 +151,7 @@ def test_stale_hello() -> None:
 def test_silence() -> None:
     """A worker that says nothing for five seconds is dead: the others are told, and its job is cancelled."""
     story = Story().running()
-    story.tell(Heard(10, None), after=4.0)
+    story.tell(Received(10, Heartbeat(None)), after=4.0)
     actions = story.tell(Ticked(), after=1.5)
     assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
     assert story.greet(1, 12) == [Close(12)]  # its job holds the slot until it has ended
@@ -155,23 +163,23 @@ def test_a_busy_worker_is_not_dead() -> None:
     story = Story().running()
     said = []
     for secs in range(2, 29):
-        story.tell(Heard(10, None))
-        said += story.tell(Held(1, 1, 3, float(secs), is_working=True), after=1.0)
+        story.tell(Received(10, Heartbeat(None)))
+        said += story.tell(Stalled(1, 1, 3, float(secs), is_working=True), after=1.0)
         said += story.tell(Ticked())
     (warning,) = said
     assert isinstance(warning, Warn)
     assert "task 3 of 'split' has kept the interpreter of worker 1 for 10 s" in warning.text
-    assert story.tell(Heard(11, None)) == []
+    assert story.tell(Received(11, Heartbeat(None))) == []
 
 
 def test_a_call_that_is_too_long() -> None:
     """After the message timeout its worker is ended like a dead one, and the error names component and task."""
     story = Story(restarts_max=0).running()
-    actions = story.tell(Held(1, 1, 3, 30.0, is_working=True))
+    actions = story.tell(Stalled(1, 1, 3, 30.0, is_working=True))
     assert actions[1:] == [Close(11), Send(10, PeerReplaced(1, Peer(1, 2, None))), CancelJob(1, 0)]
-    assert story.tell(Held(1, 1, 3, 31.0, is_working=True)) == []  # of an epoch that is dead
+    assert story.tell(Stalled(1, 1, 3, 31.0, is_working=True)) == []  # of an incarnation that is dead
     story.tell(JobEnded(1, 0, RuntimeError("cancelled")))
-    story.tell(ByeTold(10, vitals()))
+    story.tell(Received(10, Stopped(health())))
     (finish,) = story.tell(JobEnded(0, 0, None))
     assert isinstance(finish, Finish)
     assert isinstance(finish.error, UserCodeError)
@@ -185,7 +193,7 @@ def test_a_call_that_is_too_long() -> None:
 def test_a_call_of_no_task() -> None:
     """What holds the interpreter while no task has its turn is a thread of a component's own: the error says so."""
     story = Story(restarts_max=0).running()
-    warning = story.tell(Held(1, 1, -1, 30.0, is_working=True))[0]
+    warning = story.tell(Stalled(1, 1, -1, 30.0, is_working=True))[0]
     assert isinstance(warning, Warn)
     assert "a thread of a component, or an offloaded call, while no task had its turn" in warning.text
 
@@ -194,8 +202,8 @@ def test_a_frozen_worker_is_dead() -> None:
     """A process that can't beat and takes no processor time is dead after five seconds; what it was in is said."""
     story = Story().running()
     for secs in range(2, 5):
-        assert story.tell(Held(1, 1, 3, float(secs), is_working=False), after=1.0) == []
-    story.tell(Heard(10, None))
+        assert story.tell(Stalled(1, 1, 3, float(secs), is_working=False), after=1.0) == []
+    story.tell(Received(10, Heartbeat(None)))
     actions = story.tell(Ticked(), after=2.5)
     assert actions == [
         Warn("worker 1 has said nothing for 5 s, in task 3 of 'split'; it is counted as dead"),
@@ -209,9 +217,9 @@ def test_job_that_does_not_end() -> None:
     """If the channel is closed and the job goes on, it is cancelled some time later."""
     story = Story().running()
     story.tell(ChannelLost(11))
-    story.tell(Heard(10, None), after=4.0)
+    story.tell(Received(10, Heartbeat(None)), after=4.0)
     assert story.tell(Ticked()) == []
-    story.tell(Heard(10, None), after=2.0)
+    story.tell(Received(10, Heartbeat(None)), after=2.0)
     assert story.tell(Ticked()) == [CancelJob(1, 0)]
     assert story.tell(Ticked()) == []
 
@@ -222,12 +230,12 @@ def test_too_many_restarts() -> None:
     error = UserCodeError("a bug", component="bolt")
     for job in range(2):
         story.greet(1, 20 + job, job)
-        story.tell(ErrorTold(20 + job, error, None))
+        story.tell(Received(20 + job, Failed(error, None)))
         assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=1.0)
     story.greet(1, 22, 2)
-    story.tell(ErrorTold(22, error, None))
+    story.tell(Received(22, Failed(error, None)))
     assert Send(10, Stop()) in story.tell(JobEnded(1, 2, RuntimeError("lost")), after=1.0)
-    story.tell(ByeTold(10, vitals()))
+    story.tell(Received(10, Stopped(health())))
     assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
 
 
@@ -235,9 +243,9 @@ def test_input_that_cannot_be_read() -> None:
     """Ends the run at once: another worker would read, or be refused, the same."""
     story = Story().running()
     error = InputError("Kafka refuses", component="spout")
-    story.tell(ErrorTold(11, error, None))
+    story.tell(Received(11, Failed(error, None)))
     assert Send(10, Stop()) in story.tell(JobEnded(1, 0, RuntimeError("lost")))
-    story.tell(ByeTold(10, vitals()))
+    story.tell(Received(10, Stopped(health())))
     assert story.tell(JobEnded(0, 0, None))[-1] == Finish(error)
 
 
@@ -252,17 +260,17 @@ def test_old_restarts_do_not_count() -> None:
 def test_end_of_the_input() -> None:
     """A run ends when all workers are done, have been quiet twice, and no frame is on the way."""
     story = Story().running()
-    done = vitals(is_done=True, sent={1: 3}, received={1: 2})
-    behind = vitals(is_done=True, sent={0: 2}, received={0: 2})
-    level = vitals(is_done=True, sent={0: 2}, received={0: 3}, activity=1)
+    done = health(is_done=True, sent={1: 3}, received={1: 2})
+    behind = health(is_done=True, sent={0: 2}, received={0: 2})
+    level = health(is_done=True, sent={0: 2}, received={0: 3}, activity=1)
     for _ in range(2):
-        assert story.tell(Heard(10, done)) == []
-        assert story.tell(Heard(11, behind)) == []  # a frame is on the way
-    assert story.tell(Heard(11, level)) == []  # it has come just now, and may lead to more
-    stopped = story.tell(Heard(11, level))
+        assert story.tell(Received(10, Heartbeat(done))) == []
+        assert story.tell(Received(11, Heartbeat(behind))) == []  # a frame is on the way
+    assert story.tell(Received(11, Heartbeat(level))) == []  # it has come just now, and may lead to more
+    stopped = story.tell(Received(11, Heartbeat(level)))
     assert stopped[-2:] == [Send(10, Stop()), Send(11, Stop())]
     for channel in (10, 11):
-        story.tell(ByeTold(channel, vitals()))
+        story.tell(Received(channel, Stopped(health())))
         story.tell(ChannelLost(channel))
     assert story.tell(JobEnded(0, 0, None)) == []
     assert story.tell(JobEnded(1, 0, None)) == [Finish(None)]
@@ -274,10 +282,10 @@ def test_stop_waits_for_what_is_pending() -> None:
     story = Story().running()
     assert story.tell(StopAsked(30.0)) == [Send(10, SetActive(is_active=False)), Send(11, SetActive(is_active=False))]
     for _ in range(2):
-        assert story.tell(Heard(10, vitals(pending=1))) == []
-        assert story.tell(Heard(11, vitals())) == []
-    story.tell(Heard(11, vitals()), after=29.0)
-    assert story.tell(Heard(10, vitals(pending=1))) == []
+        assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
+        assert story.tell(Received(11, Heartbeat(health()))) == []
+    story.tell(Received(11, Heartbeat(health())), after=29.0)
+    assert story.tell(Received(10, Heartbeat(health(pending=1)))) == []
     assert story.tell(Ticked(), after=1.0) == [Send(10, Stop()), Send(11, Stop())]
 
 
@@ -292,9 +300,9 @@ def test_worker_that_does_not_stop() -> None:
     """A worker that does not end in time has its job cancelled; the run is over when it has ended."""
     story = Story().running()
     story.tell(StopAsked(0.0))
-    story.tell(Heard(11, None), after=9.0)
+    story.tell(Received(11, Heartbeat(None)), after=9.0)
     story.tell(JobEnded(0, 0, None))
-    assert story.tell(Heard(11, None), after=1.0) == [CancelJob(1, 0)]
+    assert story.tell(Received(11, Heartbeat(None)), after=1.0) == [CancelJob(1, 0)]
     assert story.tell(JobEnded(1, 0, RuntimeError("cancelled")))[-1] == Finish(None)
 
 
@@ -310,11 +318,11 @@ def test_missing_slots() -> None:
     story = Story()
     story.greet(0, 10)
     assert story.tell(Ticked(), after=3.0) == []
-    story.tell(Heard(10, None))
+    story.tell(Received(10, Heartbeat(None)))
     (warning,) = story.tell(Ticked(), after=2.0)
     assert isinstance(warning, Warn)
     assert "1 of 2 workers have started" in warning.text
-    story.tell(Heard(10, None))
+    story.tell(Received(10, Heartbeat(None)))
     assert story.tell(Ticked(), after=4.0) == []
 
 
@@ -323,9 +331,9 @@ def test_restart_that_takes_its_time() -> None:
     story = Story().running()
     story.tell(JobEnded(1, 0, RuntimeError("lost")))
     for _ in range(29):
-        story.tell(Heard(10, None))
+        story.tell(Received(10, Heartbeat(None)))
         assert story.tell(Ticked(), after=1.0) == []
-    story.tell(Heard(10, None))
+    story.tell(Received(10, Heartbeat(None)))
     (warning,) = story.tell(Ticked(), after=1.0)
     assert "1 of 2 workers have started" in warning.text
 
@@ -337,14 +345,13 @@ def dies(story: Story, job: int, error: UserCodeError, *, acked: int = 0, after:
     """Let worker 1 start slowly, ack so many roots, and end by an error."""
     story.now += 30.0
     story.greet(1, 100 + job, job)
-    told = attrs.evolve(vitals(), body=acked)
-    story.tell(ErrorTold(100 + job, error, told), after=after)
+    story.tell(Received(100 + job, Failed(error, health(acked=acked))), after=after)
     return story.tell(JobEnded(1, job, RuntimeError("lost")))
 
 
 def story_of_deaths() -> Story:
     """Return a run that is never ended by the number of restarts, with a worker that never dies."""
-    story = Story(restarts_max=1_000, finished=lambda body: body or 0)
+    story = Story(restarts_max=1_000)
     story.greet(0, 10)
     return story
 
@@ -356,7 +363,7 @@ def test_same_error_again_and_again() -> None:
         assert StartJob(1, job + 1) in dies(story, job, BUG)
     other = UserCodeError("task 2: ValueError: of another value", component="bolt", cause=BUG.cause)
     assert Send(10, Stop()) in dies(story, 4, other)
-    story.tell(ByeTold(10, vitals()))
+    story.tell(Received(10, Stopped(health())))
     assert story.tell(JobEnded(0, 0, None))[-1] == Finish(other)
     assert "of another value" in story.supervisor.last_error
 
@@ -383,7 +390,7 @@ def test_other_errors_between() -> None:
 def test_killed_without_a_word() -> None:
     """Workers that told nothing before they died are counted: what they counted last is lost."""
     story = Story().running()
-    story.tell(ErrorTold(11, BUG, vitals()))
+    story.tell(Received(11, Failed(BUG, health())))
     story.tell(ChannelLost(11))
     assert story.supervisor.killed == 0
     story.tell(ChannelLost(10))
@@ -400,8 +407,8 @@ def test_exhausted_while_it_stops(is_done: bool) -> None:
     story = Story().running()
     story.tell(StopAsked(30.0))
     for _ in range(2):
-        story.tell(Heard(10, vitals(is_done=True)))
-        story.tell(Heard(11, vitals(is_done=is_done)))
+        story.tell(Received(10, Heartbeat(health(is_done=True))))
+        story.tell(Received(11, Heartbeat(health(is_done=is_done))))
     assert story.supervisor.phase is RunPhase.STOPPING
     assert story.supervisor.is_exhausted is is_done
 
@@ -412,7 +419,7 @@ def test_dead_worker_is_not_done() -> None:
     story.tell(StopAsked(30.0))
     story.tell(JobEnded(1, 0, RuntimeError("lost")))
     for _ in range(2):
-        story.tell(Heard(10, vitals(is_done=True)))
+        story.tell(Received(10, Heartbeat(health(is_done=True))))
     assert story.supervisor.phase is RunPhase.STOPPING
     assert not story.supervisor.is_exhausted
 
@@ -435,7 +442,7 @@ def test_activation() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_any_history(seed: int) -> None:
-    """Whatever happens: a worker has one job at a time, no epoch comes twice, and a run that is stopped ends."""
+    """Whatever happens: a worker has one job at a time, no incarnation comes twice, and a run that is stopped ends."""
     rng = random.Random(seed)
     supervisor = Supervisor(3, restarts_max=1_000, period_secs=60.0, is_active=True, now=0.0)
     jobs: dict[int, int] = {}
@@ -450,9 +457,9 @@ def test_any_history(seed: int) -> None:
                 case StartJob(worker, job):
                     assert worker not in jobs, "two jobs of a worker would be two of it"
                     jobs[worker] = job
-                case Send(_, Welcome(epoch)):
-                    assert epoch not in welcomed
-                    welcomed.add(epoch)
+                case Send(_, Welcome(incarnation)):
+                    assert incarnation not in welcomed
+                    welcomed.add(incarnation)
                 case Close(channel):
                     channels.pop(channel, None)
                 case Finish():
@@ -474,10 +481,10 @@ def test_any_history(seed: int) -> None:
             worker = rng.choice(sorted(jobs))
             next_channel += 1
             channels[next_channel] = worker
-            happen(Greeted(next_channel, Hello(worker, jobs[worker], "", ADDRESS)))
+            happen(Received(next_channel, Hello(worker, jobs[worker], "", ADDRESS)))
         elif kind == 1 and channels:
             channel = rng.choice(sorted(channels))
-            happen(Heard(channel, vitals(is_idle=rng.random() < 0.5, pending=rng.randrange(2))))
+            happen(Received(channel, Heartbeat(health(is_idle=rng.random() < 0.5, pending=rng.randrange(2)))))
         elif kind == 2 and channels:
             channel = rng.choice(sorted(channels))
             del channels[channel]
