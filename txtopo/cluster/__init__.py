@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from txtopo.cluster.client import (
         ClusterClient as ClusterClient,
     )
-    from txtopo.cluster.code import (
-        CodeFile as CodeFile,
-        Manifest as Manifest,
-    )
-    from txtopo.cluster.distribution import (
+    from txtopo.cluster.code.distribution import (
         CodeAccess as CodeAccess,
         CodeDistributor as CodeDistributor,
         LocalCodeDistributor as LocalCodeDistributor,
         SharedFolderCodeDistributor as SharedFolderCodeDistributor,
     )
-    from txtopo.cluster.election import (
+    from txtopo.cluster.code.store import (
+        CodeFile as CodeFile,
+        Manifest as Manifest,
+    )
+    from txtopo.cluster.nimbus.election import (
         LeaderElector as LeaderElector,
         ZooKeeperLeaderElector as ZooKeeperLeaderElector,
     )
@@ -50,14 +50,14 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "txtopo.cluster.client": ("ClusterClient",),
-        "txtopo.cluster.code": ("CodeFile", "Manifest"),
-        "txtopo.cluster.distribution": (
+        "txtopo.cluster.code.store": ("CodeFile", "Manifest"),
+        "txtopo.cluster.code.distribution": (
             "CodeAccess",
             "CodeDistributor",
             "LocalCodeDistributor",
             "SharedFolderCodeDistributor",
         ),
-        "txtopo.cluster.election": ("LeaderElector", "ZooKeeperLeaderElector"),
+        "txtopo.cluster.nimbus.election": ("LeaderElector", "ZooKeeperLeaderElector"),
         "txtopo.cluster.state": ("ClusterState", "Term"),
     },
 )

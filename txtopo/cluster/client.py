@@ -29,7 +29,7 @@ import httpx
 
 from txtopo import errors
 from txtopo.cluster.asking import NobodyAnswers, first_answer
-from txtopo.cluster.submission import Submission
+from txtopo.cluster.code.submission import Submission
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
 
 _RETRY_SECS = 0.2
@@ -101,7 +101,7 @@ class ClusterClient:
         """Return the JSON that the first seed that can answers with.
 
         Args:
-            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.api``.
+            path: below ``/api/v1/``, such as ``cluster/summary``; see ``txtopo.cluster.nimbus.api``.
         """
         return self._patiently(lambda: self._ask_any(path))
 

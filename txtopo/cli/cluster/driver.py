@@ -12,7 +12,7 @@ import click
 
 from txtopo.cli.command import Command, CommandLineError, YourCodeError
 from txtopo.cli.target import load_target
-from txtopo.cluster.driver import Loaded, build, kind_of, run_driver
+from txtopo.cluster.driver.process import Loaded, build, kind_of, run_driver
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 

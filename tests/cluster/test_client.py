@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, wait_for
 from txtopo.cluster.client import ClusterClient
-from txtopo.cluster.submission import Submission
+from txtopo.cluster.code.submission import Submission
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,

@@ -43,7 +43,9 @@ import attrs
 import httpx
 
 from txtopo.cluster.asking import NobodyAnswers, first_answer
-from txtopo.cluster.code import Manifest, describe, is_shortage
+from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.store import Manifest, describe, is_shortage
+from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
@@ -55,12 +57,10 @@ from txtopo.cluster.decisions.assignment import (
     decide,
 )
 from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topology, applied, due, looked_after
-from txtopo.cluster.distribution import open_cluster
-from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.logs import Reminder
+from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import LeaderWrites, Nimbus as NimbusRecord, lacking, live_holders
-from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.cluster.state import LeaderWrites, NimbusInfo, lacking, live_holders
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -138,7 +138,7 @@ class Nimbus:
         self.limits = AssignmentLimits(
             config["nimbus.task.timeout.secs"], config["nimbus.task.launch.secs"], config["nimbus.task.moves.max"]
         )
-        self._record = NimbusRecord(address, time.time(), version)
+        self._record = NimbusInfo(address, time.time(), version)
         self._on_failure = on_failure
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
