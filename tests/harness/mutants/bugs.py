@@ -2439,6 +2439,14 @@ BUGS = (
         tests=("tests/test_secrecy.py",),
     ),
     Bug(
+        "a name that is no secret hides the secret one after it",
+        "txtopo/secrecy.py",
+        '        value = _VALUE.match(text, following) if is_secret(name["name"]) else None\n',
+        '        value = _VALUE.match(text, following)\n        if value is not None and not is_secret(name["name"]):\n            following, value = value.end(), None\n',
+        subjects=(),
+        tests=("tests/test_secrecy.py",),
+    ),
+    Bug(
         "a nimbus that leads during a broken connection",
         "txtopo/cluster/nimbus/election.py",
         "return term if term and session.is_connected and",
@@ -2553,8 +2561,8 @@ BUGS = (
     Bug(
         "code that no supervisor has checked let in",
         "txtopo/cluster/nimbus/daemon.py",
-        "            if time.monotonic() >= deadline:\n                secs = ",
-        "            if time.monotonic() >= deadline:\n                return why\n                secs = ",
+        '        secs = self.config["nimbus.submission.check.secs"]\n        raise ClusterError(',
+        '        return why\n        secs = self.config["nimbus.submission.check.secs"]\n        raise ClusterError(',
         subjects=(),
         tests=("tests/cluster/nimbus/test_daemon.py::test_supervisor_that_does_not_answer",),
     ),
