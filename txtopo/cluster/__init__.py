@@ -25,14 +25,17 @@ from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
     from txtopo.cluster.client import ClusterClient as ClusterClient
-    from txtopo.cluster.code import CodeFile as CodeFile, Manifest as Manifest
-    from txtopo.cluster.distribution import (
+    from txtopo.cluster.code.distribution import (
         CodeAccess as CodeAccess,
         CodeDistributor as CodeDistributor,
         LocalCodeDistributor as LocalCodeDistributor,
         SharedFolderCodeDistributor as SharedFolderCodeDistributor,
     )
-    from txtopo.cluster.election import LeaderElector as LeaderElector, ZooKeeperLeaderElector as ZooKeeperLeaderElector
+    from txtopo.cluster.code.store import CodeFile as CodeFile, Manifest as Manifest
+    from txtopo.cluster.nimbus.election import (
+        LeaderElector as LeaderElector,
+        ZooKeeperLeaderElector as ZooKeeperLeaderElector,
+    )
     from txtopo.cluster.state import ClusterState as ClusterState, Term as Term
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from txtopo.cli.command import Command, CommandLineError
-from txtopo.cluster.driver import build, kind_of, run_driver
+from txtopo.cluster.driver.process import build, kind_of, run_driver
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 

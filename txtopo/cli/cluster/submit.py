@@ -43,9 +43,9 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     where drivers run. The topology is built here, and once more from nothing but the archive, before it is sent.
     """
     with needs_extra("cluster"):
-        from txtopo.cluster.daemon import version  # noqa: PLC0415 - as above
-        from txtopo.cluster.driver import kind_of  # noqa: PLC0415 - as above
-        from txtopo.cluster.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
+        from txtopo.cluster.code.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
+        from txtopo.cluster.driver.process import kind_of  # noqa: PLC0415 - as above
+        from txtopo.cluster.serving.server import version  # noqa: PLC0415 - as above
     if name is not None:
         check_name(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def _packed(what: str, module: str | None, pairs: tuple[str, ...], folder: Path)
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    from txtopo.cluster.submission import check_archive  # noqa: PLC0415 - the extra
+    from txtopo.cluster.code.submission import check_archive  # noqa: PLC0415 - the extra
 
     check_archive(path)
     with zipfile.ZipFile(path) as archive:
@@ -122,8 +122,8 @@ def _check(description: bytes, archive: Path, folder: Path) -> None:
     Raises:
         SubmissionError: it does not build.
     """
-    from txtopo.cluster.driver import child_environment, driver_command  # noqa: PLC0415 - the extra
-    from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
+    from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME  # noqa: PLC0415 - as above
+    from txtopo.cluster.driver.folder import child_environment, driver_command  # noqa: PLC0415 - the extra
 
     folder.mkdir()
     (folder / ARCHIVE_NAME).write_bytes(archive.read_bytes())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 import attrs
 
 from txtopo.config import Config, TopologyKind
-from txtopo.errors import ConfigError, InputError, StopError, TxtopoError, UserCodeError
+from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
 from txtopo.plain.loop.worker import WorkerStatus
 from txtopo.plain.run.steering import (
     Action,
@@ -453,6 +453,6 @@ def _check_spark_settings(settings: Mapping[str, str]) -> None:
 def _raise(error: BaseException | None) -> None:
     if error is None:
         return
-    if isinstance(error, (UserCodeError, ConfigError, InputError, StopError)):
+    if isinstance(error, (RuleError, StopError)):
         raise error
     raise StopError(f"workers were lost again and again; the last one: {error}") from error

@@ -1,14 +1,10 @@
-"""The folder by which a driver is found again, and what is built from submitted code."""
+"""What a driver obeys, and what it does when it cannot."""
 
 from __future__ import annotations
 
-import os
-import stat
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import attrs
 import pytest
@@ -17,111 +13,23 @@ from tests.cluster.nimbuses import next_root, wait_for
 from tests.cluster.relay import Relay
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.driver import DriverEnd, DriverFolder, Launch, _Pulse, build
+from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.pulse import Pulse
 from txtopo.cluster.state import ClusterState, LeaderWrites
-from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.engine.control import RunControl
-from txtopo.errors import SubmissionError
 from txtopo.testing import ZooKeeperServer
-
-LAUNCH = Launch("l1", Assignment("words-1-1", 3, "s1", 2), "/code", "h:1", "/root", "user:secret")
-
-
-def test_launch_is_found_again(tmp_path: Path) -> None:
-    """What was written is read again; the file is for its owner only, and nothing prints the secret in it."""
-    folder = DriverFolder(tmp_path / "0")
-    os.close(folder.begin(LAUNCH))
-    assert folder.launch() == LAUNCH
-    assert stat.S_IMODE((tmp_path / "0" / "launch.json").stat().st_mode) == 0o600
-    assert "secret" not in repr(LAUNCH)
-
-
-def test_lock_lives_as_long_as_the_process(tmp_path: Path) -> None:
-    """The process that inherits the lock holds it to its end, whoever else closes it."""
-    folder = DriverFolder(tmp_path / "0")
-    lock = folder.begin(LAUNCH)
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
-    os.close(lock)
-    try:
-        assert folder.is_locked()
-    finally:
-        process.kill()
-        process.communicate()
-    assert not folder.is_locked()
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    """A folder without files, or with half of one, is that of no driver."""
-    folder = DriverFolder(tmp_path / "0")
-    assert (folder.launch(), folder.is_locked(), folder.pid(), folder.end()) == (None, False, None, None)
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "launch.json").write_text('{"id": ')
-    assert folder.launch() is None
-
-
-def test_end(tmp_path: Path) -> None:
-    """How a driver ended is read by a supervisor that did not start it; a new launch forgets it."""
-    folder = DriverFolder(tmp_path / "0")
-    os.close(folder.begin(LAUNCH))
-    folder.write_pid()
-    folder.write_end(DriverEnd(65, "a bug"))
-    assert (folder.pid(), folder.end()) == (os.getpid(), DriverEnd(65, "a bug"))
-    os.close(folder.begin(LAUNCH))
-    assert (folder.pid(), folder.end()) == (None, None)
-
-
-CODE = """
-from tests.cluster.submitted.counting import topology as counting
-
-def topology(a: str = "", b: str = ""):
-    return counting("out", name="global-count")
-"""
-
-
-def code_of(folder: Path, member: str = "words.py", **values: str) -> Path:
-    """Write the code of a submission."""
-    folder.mkdir()
-    with zipfile.ZipFile(folder / ARCHIVE_NAME, "w") as archive:
-        archive.writestr(member, CODE)
-    submission = Submission("words", values.get("topology_id", "global-count"), "words", settings={"a": "1"})
-    (folder / DESCRIPTION_NAME).write_bytes(submission.to_bytes())
-    return folder
-
-
-def test_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive is unpacked, and the topology built from there with the submitted settings, or others."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    code = code_of(tmp_path / "code")
-    for name, settings, arguments in (("one", None, {"a": "1", "b": ""}), ("two", {"b": "2"}, {"a": "", "b": "2"})):
-        target = build(code, tmp_path / name, settings)
-        monkeypatch.delitem(sys.modules, "words")
-        assert (target.topology.id, target.arguments) == ("global-count", arguments)
-        assert target.module.__file__ == str(tmp_path / name / "words.py")
-    other = code_of(tmp_path / "other", topology_id="another")
-    with pytest.raises(SubmissionError, match="builds topology 'global-count', not 'another'"):
-        build(other, tmp_path / "three")
-    monkeypatch.delitem(sys.modules, "words")
-
-
-def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
-    """It is refused before anything is unpacked."""
-    code = code_of(tmp_path / "code", "../words.py")
-    with pytest.raises(SubmissionError, match="leaves its folder"):
-        build(code, tmp_path / "unpacked")
-    assert not (tmp_path / "unpacked").exists()
-    assert not (tmp_path / "words.py").exists()
-
 
 HUNG = """
 import sys, threading, time
 from txtopo.cluster.decisions.assignment import Assignment
-from txtopo.cluster.driver import Launch, _Pulse
+from txtopo.cluster.driver.folder import DriverLaunch
+from txtopo.cluster.driver.pulse import Pulse
 from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 
 hosts, root, topology = sys.argv[1:]
-launch = Launch("l1", Assignment(topology, 1, "s1", 0), "/code", hosts, root, heartbeat_secs=0.1)
-with _Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
+launch = DriverLaunch("l1", Assignment(topology, 1, "s1", 0), "/code", hosts, root, heartbeat_secs=0.1)
+with Pulse(ClusterState(hosts, root, 2.0), launch, RunControl()):
     print("it runs", flush=True)
     time.sleep(10_000)
 """
@@ -163,8 +71,8 @@ class Steered:
         self.writes.assign(assignment)
         self.control = RunControl()
         self.own_state = ClusterState(relay.address, self.state.root, 2.0)
-        launch = Launch("l1", assignment, "/code", hosts, self.state.root, heartbeat_secs=0.1, isolation_secs=0.5)
-        self.pulse = _Pulse(self.own_state, launch, self.control)
+        launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, heartbeat_secs=0.1, isolation_secs=0.5)
+        self.pulse = Pulse(self.own_state, launch, self.control)
 
     def count(self) -> int:
         """Return the number of beats."""

@@ -61,59 +61,30 @@ supervisor fetches the code, builds the topology in a child process with these s
 
 from __future__ import annotations
 
-import hmac
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-import attrs
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from txtopo.cluster.code import is_shortage
-from txtopo.cluster.decisions.assignment import ClusterView, Heartbeat
+from txtopo.cluster.code.submission import ARCHIVE_NAME, Submission
+from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
-from txtopo.cluster.distribution import Opened
-from txtopo.cluster.nimbus import Nimbus
-from txtopo.cluster.submission import ARCHIVE_NAME, Submission
-from txtopo.errors import (
-    AlreadyAlive,
-    ClusterError,
-    NoLeader,
-    NotAlive,
-    NotLeader,
-    RuleError,
-    SubmissionError,
-    TransitionError,
-    TxtopoError,
-    Unreachable,
-)
-from txtopo.records import read_json, to_json
+from txtopo.cluster.nimbus.daemon import Nimbus
+from txtopo.cluster.serving.answers import body_of, bounded, check_token, code_file, errors_as_json, settings_in
+from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
+from txtopo.records import to_json
 from txtopo.secrecy import shown, without_secrets
 
-_LOG = logging.getLogger(__name__)
 _DESCRIPTION_BYTES_MAX = 1 << 16
-_BODY_BYTES_MAX = 1 << 16
 _READS_MAX = 20
-
-_STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
-    (NotLeader, 421),
-    (NotAlive, 404),
-    (AlreadyAlive, 409),
-    (TransitionError, 409),
-    (RuleError, 400),
-    (ClusterError, 503),
-    (Unreachable, 503),
-)
 
 
 class NimbusApi:
@@ -155,7 +126,7 @@ class NimbusApi:
                     for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
                 ),
             ],
-            **errors_as_json(self._on_error),
+            **errors_as_json(self._leader_of),
         )
 
     # What is read.
@@ -225,9 +196,14 @@ class NimbusApi:
         return JSONResponse({"supervisors": found})
 
     def _topologies(self, _request: Request) -> Response:
-        view, holders, beats = self._nimbus.view(), self._nimbus.state.holders(), self._nimbus.state.heartbeats()
-        live = frozenset(self._nimbus.state.nimbuses())
-        found = [_shown(each, view, holders, live, beats) for each in view.topologies.values()]
+        state = self._nimbus.state
+        holders, live = state.holders(), frozenset(state.nimbuses())
+        assignments, beats = state.assignments(), state.heartbeats()
+        found = []
+        for each in state.topologies().values():
+            assignment = assignments.get(each.id)
+            beat = None if assignment is None else beats.get((each.id, assignment.number))
+            found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
         return JSONResponse({"topologies": found})
 
     def _topology(self, request: Request) -> Response:
@@ -250,7 +226,7 @@ class NimbusApi:
         async def endpoint(request: Request) -> Response:
             check_token(request, self._token)
             wait_secs = _wait_of(request)
-            body = b"".join([chunk async for chunk in bounded(request, _BODY_BYTES_MAX)])
+            body = await body_of(request)
             asked = TopologyRequest(event, wait_secs, settings_in(body) if event is Event.REBALANCE else {})
             name = request.path_params["name"]
             return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
@@ -326,87 +302,15 @@ class NimbusApi:
 
     def _show(self, topology: Topology) -> dict[str, Any]:
         state = self._nimbus.state
-        holders = {topology.id: state.holders_of(topology.id)}
-        view = ClusterView({}, state.assignments(), {})
-        assignment = view.assignments.get(topology.id)
-        beats: dict[tuple[str, int], Heartbeat] = {}
-        if assignment is not None:
-            beat = state.heartbeat(topology.id, assignment.number)
-            beats = {} if beat is None else {(topology.id, assignment.number): beat}
-        return _shown(topology, view, holders, frozenset(state.nimbuses()), beats)
+        assignment = state.assignment(topology.id)
+        beat = None if assignment is None else state.heartbeat(topology.id, assignment.number)
+        return _shown(topology, state.holders_of(topology.id), frozenset(state.nimbuses()), assignment, beat)
 
-    def _on_error(self, request: Request, error: Exception) -> Response:
-        leader = getattr(error, "leader", None)
-        if isinstance(error, NotLeader) and leader is None:
-            leader = self._nimbus.not_leader().leader
-        return error_answer(request, error, leader)
-
-
-def code_file(opened: Opened, request: Request) -> Response:
-    """Return the answer with a file of code, or 404 if no sound one is here; reads it, so it makes its thread wait."""
-    path = opened.file(request.path_params["id"], request.path_params["file"])
-    if path is None:
-        raise HTTPException(404, "this daemon does not hold its code")
-    return FileResponse(path, media_type="application/octet-stream")
-
-
-def check_token(request: Request, token: bytes) -> None:
-    """Refuse a request without the cluster's token.
-
-    Raises:
-        HTTPException: the token is missing or wrong.
-    """
-    kind, _, given = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token):
-        raise HTTPException(401, "this request needs the cluster's token: Authorization: Bearer TOKEN")
-
-
-def error_answer(_request: Request, error: Exception, leader: str | None = None) -> Response:
-    """Return the answer for an error of txtopo."""
-    assert isinstance(error, TxtopoError), "it was registered for these"
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
-    return JSONResponse({"error": type(error).__name__, "errorMessage": error.message, "leader": leader}, status)
-
-
-def errors_as_json(on_error: Callable[[Request, Exception], Response]) -> dict[str, Any]:
-    """Return the arguments of an application that make each error an answer.
-
-    Starlette's own place for unexpected errors raises them once more, for the server to log them and to break the
-    connection: a client that still sends would not get the answer.
-    """
-    handlers: dict[type[Exception], Callable[[Request, Exception], Response]] = {
-        TxtopoError: on_error,
-        HTTPException: http_error_answer,
-        OSError: disk_answer,
-    }
-    unexpected = Middleware(ExceptionMiddleware, handlers={Exception: unexpected_answer})
-    return {"exception_handlers": handlers, "middleware": [unexpected]}
-
-
-def disk_answer(request: Request, error: Exception) -> Response:
-    """Return the answer for an error of the system; what the machine lacks is said, for somebody can do something."""
-    if not isinstance(error, OSError) or not is_shortage(error):
-        return unexpected_answer(request, error)
-    _LOG.error("a request failed, for this machine lacks something: %s", error)
-    daemon = request.headers.get("Host", "?")
-    message = f"the daemon at {daemon} has no room for it: {error.strerror}; make some, then try again"
-    return JSONResponse({"error": "ClusterError", "errorMessage": message, "leader": None}, 507)
-
-
-def http_error_answer(_request: Request, error: Exception) -> Response:
-    """Return the answer for a request that cannot be read, or is for nothing that exists."""
-    assert isinstance(error, HTTPException), "it was registered for these"
-    content = {"error": "HTTPException", "errorMessage": error.detail, "leader": None}
-    return JSONResponse(content, error.status_code, error.headers)
-
-
-def unexpected_answer(_request: Request, error: Exception) -> Response:
-    """Return the answer for an error that nothing expects; the log has it."""
-    # Requests keep nothing in memory, so one that fails is no reason to end: all others would suffer from it.
-    if not isinstance(error, ClientDisconnect):
-        _LOG.error("a request failed", exc_info=error)
-    content = {"error": "InternalError", "errorMessage": "an error of the daemon; see its log", "leader": None}
-    return JSONResponse(content, 500)
+    def _leader_of(self, error: Exception) -> str | None:
+        """Return who leads, if an error is about that."""
+        if not isinstance(error, NotLeader):
+            return None
+        return error.leader or self._nimbus.not_leader().leader
 
 
 class _Metrics:
@@ -450,14 +354,12 @@ class _Metrics:
 
 def _shown(
     topology: Topology,
-    view: ClusterView,
-    holders: Mapping[str, frozenset[str]],
+    holders: frozenset[str],
     live: frozenset[str],
-    beats: Mapping[tuple[str, int], Heartbeat],
+    assignment: Assignment | None,
+    beat: Heartbeat | None,
 ) -> dict[str, Any]:
     """Return a topology as JSON, without secrets."""
-    assignment = view.assignments.get(topology.id)
-    beat = None if assignment is None else beats.get((topology.id, assignment.number))
     now = time.time()
     return {
         "id": topology.id,
@@ -468,11 +370,11 @@ def _shown(
         "settings": {name: shown(name, value) for name, value in topology.settings.items()},
         "reason": None if topology.reason is None else without_secrets(topology.reason, topology.settings),
         "secondsLeft": None if topology.deadline is None else max(0.0, topology.deadline - now),
-        "replicationCount": len(holders.get(topology.id, frozenset()) & live),
-        "holders": sorted(holders.get(topology.id, ())),
+        "replicationCount": len(holders & live),
+        "holders": sorted(holders),
         "assignment": None
         if assignment is None
-        else attrs.asdict(assignment, filter=lambda field, _: field.name in {"supervisor", "slot", "number"}),
+        else {"supervisor": assignment.supervisor, "slot": assignment.slot, "number": assignment.number},
         "heartbeat": None
         if beat is None
         else {
@@ -485,20 +387,6 @@ def _shown(
     }
 
 
-async def bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """Give a request's body in chunks; refuse one that is too large, before it is read if it says so."""
-    announced = request.headers.get("Content-Length", "0")
-    too_large = HTTPException(413, f"the request is larger than {bytes_max} bytes")
-    if not announced.isdecimal() or int(announced) > bytes_max:
-        raise too_large
-    total = 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        if total > bytes_max:
-            raise too_large
-        yield chunk
-
-
 def _wait_of(request: Request) -> float | None:
     text = request.path_params.get("wait")
     try:
@@ -508,27 +396,3 @@ def _wait_of(request: Request) -> float | None:
     if wait_secs is not None and not 0 <= wait_secs < float("inf"):
         raise HTTPException(400, f"the wait is {text!r}; it must be a number of seconds")
     return wait_secs
-
-
-def settings_in(body: bytes) -> dict[str, str]:
-    """Return the settings in a request's body: ``{"settings": {NAME: TEXT}}``, or none; a number is taken for its text.
-
-    Raises:
-        HTTPException: it has another form.
-    """
-    wrong = HTTPException(400, 'the body must be {"settings": {NAME: TEXT}}')
-    try:
-        content = read_json(body or b"{}")
-    except ValueError as error:
-        raise HTTPException(400, f"{wrong.detail}: {error}") from error
-    if not isinstance(content, dict) or not content.keys() <= {"settings"}:
-        raise wrong
-    settings = content.get("settings", {})
-    if not isinstance(settings, dict) or not all(isinstance(each, str | int | float) for each in settings.values()):
-        raise wrong
-    texts = {name: str(value) for name, value in settings.items()}
-    try:
-        "".join([*texts, *texts.values()]).encode()
-    except UnicodeEncodeError as error:
-        raise HTTPException(400, f"a setting has a text that is no Unicode: {error}") from error
-    return texts

@@ -17,7 +17,7 @@ import httpx
 import pyarrow as pa
 from pyarrow import fs
 
-from txtopo.cluster.code import CodeFile, CodeStore, Manifest
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.durable import sync_path

@@ -38,22 +38,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from txtopo.cluster.api import (
-    bounded,
-    check_token,
-    code_file,
-    error_answer,
-    errors_as_json,
-    settings_in,
-)
 from txtopo.cluster.decisions.slots import SlotState
-from txtopo.cluster.supervisor import Supervisor
+from txtopo.cluster.serving.answers import body_of, check_token, code_file, errors_as_json, settings_in
+from txtopo.cluster.supervisor.daemon import Supervisor
 
 _LOG_BYTES_MAX = 1 << 20
 _METRICS_BYTES_MAX = 4 << 20
 _METRICS_SECS = 60.0
 """How old a driver's metrics may be: it writes them every few seconds, so one that does not is dead, or stuck."""
-_BODY_BYTES_MAX = 1 << 16
 
 
 class SupervisorApi:
@@ -80,7 +72,7 @@ class SupervisorApi:
                 Route("/api/v1/code/{id}/check", self._check, methods=["POST"]),
                 Route("/api/v1/code/{id}/{file}", self._code),
             ],
-            **errors_as_json(error_answer),
+            **errors_as_json(),
         )
 
     async def _health(self, _request: Request) -> Response:
@@ -125,7 +117,7 @@ class SupervisorApi:
     async def _check(self, request: Request) -> Response:
         check_token(request, self._token)
         topology = request.path_params["id"]
-        body = b"".join([chunk async for chunk in bounded(request, _BODY_BYTES_MAX)])
+        body = await body_of(request)
         settings = settings_in(body) if body else None
         answer = await anyio.to_thread.run_sync(self._supervisor.check, topology, settings, limiter=self._checks)
         return JSONResponse(answer, 400 if "error" in answer else 200)

@@ -30,6 +30,7 @@ How a submission goes, and what is left when the leader dies after each step:
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -43,7 +44,9 @@ import attrs
 import httpx
 
 from txtopo.cluster.asking import NobodyAnswers, first_answer
-from txtopo.cluster.code import Manifest, describe, is_shortage
+from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.store import Manifest, describe, is_shortage
+from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.cluster.decisions.assignment import (
     Apply,
     Assign,
@@ -55,12 +58,10 @@ from txtopo.cluster.decisions.assignment import (
     decide,
 )
 from txtopo.cluster.decisions.lifecycle import NEEDS_CODE, Request, Status, Topology, applied, due, looked_after
-from txtopo.cluster.distribution import open_cluster
-from txtopo.cluster.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.logs import Reminder
+from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
 from txtopo.cluster.settings import ClusterConfig
-from txtopo.cluster.state import LeaderWrites, Nimbus as NimbusRecord, lacking, live_holders
-from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.cluster.state import LeaderWrites, NimbusInfo, lacking, live_holders
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -84,6 +85,8 @@ _CHECKS_APART_SECS = 10.0
 """After how long the next supervisor is asked to check code, too: one that hangs shall not cost the whole time."""
 _WATCHED = ("storms", "code-distributor", "supervisors", "endings", "nimbuses")
 _BAD_REQUEST = 400
+_SETTINGS_BYTES_MAX = 64 << 10
+"""How large the settings of a topology may become: they are in its record, and ZooKeeper takes none of a MiB."""
 
 
 @attrs.frozen
@@ -138,7 +141,7 @@ class Nimbus:
         self.limits = AssignmentLimits(
             config["nimbus.task.timeout.secs"], config["nimbus.task.launch.secs"], config["nimbus.task.moves.max"]
         )
-        self._record = NimbusRecord(address, time.time(), version)
+        self._record = NimbusInfo(address, time.time(), version)
         self._on_failure = on_failure
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
@@ -382,7 +385,12 @@ class Nimbus:
         lead = self._must_lead()
         if request.settings:
             topology = self.find(name)
-            self._check_code(lead, topology, {**topology.settings, **request.settings})
+            settings = {**topology.settings, **request.settings}
+            if len(json.dumps(settings)) > _SETTINGS_BYTES_MAX:
+                raise SubmissionError(
+                    f"{name!r} would have settings of more than {_SETTINGS_BYTES_MAX >> 10} KiB altogether"
+                )
+            self._check_code(lead, topology, settings)
         with self._decisions:
             topology = self.find(name)
             after = self._apply(lead, topology, request)
@@ -510,29 +518,30 @@ class Nimbus:
         deadline = time.monotonic() + self.config["nimbus.submission.check.secs"]
         # A supervisor that is away for a moment has left its drivers' assignments.
         has_supervisors = bool(self.state.assignments())
-        while True:
+        why = ""
+        while (left_secs := deadline - time.monotonic()) > 0:
             supervisors = list(self.state.supervisors().values())
             has_supervisors |= bool(supervisors)
             if not has_supervisors:
                 return "no supervisor is there to check the code"
             asks = [partial(self._built_by, each.address, topology, settings) for each in supervisors]
-            left_secs = max(0.0, deadline - time.monotonic())
             try:
                 built = first_answer(asks, (ClusterError,), apart_secs=_CHECKS_APART_SECS, secs=left_secs)
             except NobodyAnswers as error:
-                why = str(error) or "no supervisor is there"
+                # The last round may have no time left: what came of an earlier one says more than that nothing came.
+                if not why or not all(isinstance(each, TimeoutError) for each in error.errors):
+                    why = str(error)
                 self._reminder.warn(f"check {topology.id}", "the code of %s was not checked: %s", topology.id, why)
             else:
                 if built != topology.topology_id:
                     raise SubmissionError(f"the code builds topology {built!r}, not {topology.topology_id!r}")
                 return None
-            if time.monotonic() >= deadline:
-                secs = self.config["nimbus.submission.check.secs"]
-                raise ClusterError(
-                    f"no supervisor has checked the code within {secs:g} s, so it was not let in: {why}; see that "
-                    "supervisors run, then try again"
-                )
             self._wait_as_leader(lead)
+        secs = self.config["nimbus.submission.check.secs"]
+        raise ClusterError(
+            f"no supervisor has checked the code within {secs:g} s, so it was not let in: "
+            f"{why or 'no supervisor is there'}; see that supervisors run, then try again"
+        )
 
     def _built_by(self, supervisor: str, topology: Topology, settings: Mapping[str, str]) -> str:
         """Return the id of the topology that the code builds on a supervisor.

@@ -1,4 +1,4 @@
-"""A daemon's server round a small application, for tests that attack it: ``python -m tests.cluster.serving FILES``."""
+"""A daemon's server round a small application, for tests that attack it: ``python -m tests.cluster.serving.attacked FILES``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from txtopo.cluster.daemon import listen, serve
 from txtopo.cluster.logs import log_to
+from txtopo.cluster.serving.server import listen, serve
 
 
 async def files(_request: Request) -> Response:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.cluster.nimbuses import DEADLINE_SECS, ROOT, wait_for
-from txtopo.cluster.daemon import listen
+from txtopo.cluster.serving.server import listen
 from txtopo.connections import REQUEST_SECS
 from txtopo.errors import ConfigError
 
@@ -58,7 +58,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     log = tmp_path / "log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.serving", "256"],
+            [sys.executable, "-m", "tests.cluster.serving.attacked", "256"],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=errors,

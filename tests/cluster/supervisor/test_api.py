@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.cluster.nimbuses import ROOT, next_root
 from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
-from txtopo.cluster.driver import DriverFolder
-from txtopo.cluster.supervisor_api import DriverMetrics
+from txtopo.cluster.driver.folder import DriverFolder
+from txtopo.cluster.supervisor.api import DriverMetrics
 from txtopo.engine.metrics import RunMetrics, written
 from txtopo.testing import ZooKeeperServer
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from txtopo.cluster import submission as module
-from txtopo.cluster.submission import Submission, check_archive, check_name
+from txtopo.cluster.code import submission as module
+from txtopo.cluster.code.submission import Submission, check_archive, check_name
 from txtopo.errors import SubmissionError
 
 WORDS = Submission("words", "word-counts", "shop.words", settings={"topology.debug": "true"})

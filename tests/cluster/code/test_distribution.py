@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from txtopo.cluster.code import CodeFile, CodeStore, Manifest
-from txtopo.cluster.distribution import (
+from txtopo.cluster.code.distribution import (
     CodeAccess,
     CodeDistributor,
     LocalCodeDistributor,
     SharedFolderCodeDistributor,
     receive,
 )
-from txtopo.cluster.state import ClusterState, LeaderWrites, Nimbus
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
+from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import CodeUnavailable, ConfigError
 from txtopo.testing import CodeDistributorConformance, DistributorNimbus, DistributorPlace, ZooKeeperServer
 
@@ -69,7 +69,7 @@ class Place(DistributorPlace, contextlib.ExitStack):
         self.callback(server.shutdown)
         address = f"127.0.0.1:{server.server_port}"
         self.servers[address] = server
-        self.state.announce_nimbus(Nimbus(address))
+        self.state.announce_nimbus(NimbusInfo(address))
         distributor: CodeDistributor = (
             LocalCodeDistributor() if self._shared is None else SharedFolderCodeDistributor(str(self._shared))
         )

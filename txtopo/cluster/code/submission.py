@@ -3,7 +3,7 @@
 The archive is a zip or a wheel, which is a zip too. Nimbus never unpacks it, and imports nothing of it; only its table
 of contents is checked: no member leaves the folder, none is a link, and all together are bounded.
 
-On disk the code of a topology is two files, which :class:`~txtopo.cluster.code.Manifest` lists: ``code.zip`` and
+On disk the code of a topology is two files, which :class:`~txtopo.cluster.code.store.Manifest` lists: ``code.zip`` and
 ``topology.json``, a :class:`Submission`. A driver puts ``code.zip`` on its ``sys.path`` and builds the topology by
 ``module`` and ``attribute``.
 """

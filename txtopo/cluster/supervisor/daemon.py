@@ -7,16 +7,8 @@ code; drivers and checks are processes of their own. One thread looks at each sl
     FOLDER/id                 this supervisor's id
     FOLDER/lock               locked while a supervisor uses the folder
     FOLDER/CLUSTER/code/      the code of topologies, checked
-    FOLDER/CLUSTER/drivers/N/ the folder of slot N's driver; see ``driver``
+    FOLDER/CLUSTER/drivers/N/ the folder of slot N's driver; see ``driver.folder``
     FOLDER/CLUSTER/logs/ID/   driver.log, and driver.log.1 before it
-
-A driver inherits a locked file. So whether one lives is a question to the kernel, and no process id that is used again
-can deceive a supervisor:
-
-1. The supervisor locks ``lock``, writes ``launch.json``, and starts the process, which inherits the lock.
-2. The supervisor is killed, before or after it could have written down a process id.
-3. Started again, it finds ``launch.json``. If the file is locked, the driver lives and is adopted; if not, it is dead
-   or was never started, and ``exit.json`` says how it ended, if it could.
 """
 
 from __future__ import annotations
@@ -35,14 +27,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from txtopo.cluster.code import is_shortage
-from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, Supervisor as SupervisorRecord
+from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.store import is_shortage
+from txtopo.cluster.decisions.assignment import Assignment, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.cluster.decisions.slots import (
     CleanUp,
@@ -55,33 +47,25 @@ from txtopo.cluster.decisions.slots import (
     SlotLimits,
     SlotState,
     Terminate,
-    adopted,
     step,
 )
-from txtopo.cluster.distribution import open_cluster
-from txtopo.cluster.driver import (
-    STARTING,
-    DriverFolder,
-    Launch as DriverLaunch,
-    child_environment,
-    driver_command,
-)
+from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch, child_environment, driver_command
 from txtopo.cluster.logs import Reminder, rotate
 from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.supervisor.slot import LocalSlot, end_group
 from txtopo.errors import CodeUnavailable, ConfigError, SubmissionError, Unreachable
 from txtopo.failpoints import durable_step
 
 _LOG = logging.getLogger(__name__)
 
-_AWAY_SECS = 1.0
 _TIDY_SECS = 10.0
 _FETCH_AGAIN_SECS = 1.0
 _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 100
-"""The topologies whose logs are kept."""
+"""How many topologies' logs are kept."""
 _FETCHES_MAX = 2
 _SHARE_OF_CHECK = 0.8
-"""Of the time that nimbus waits for a check: the rest is for fetching the code and for the answer."""
+"""The share of ``nimbus.submission.check.secs`` that a build may take; fetching and answering take time, too."""
 
 
 class Supervisor:
@@ -120,9 +104,9 @@ class Supervisor:
         self.state, self.store = self.opened.state, self.opened.store
         self._folder = self.opened.folder
         self._reminder = Reminder(_LOG)
-        self._record = SupervisorRecord(self.id, address, config["supervisor.slots"], time.time(), version)
+        self._record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
         self._on_failure = on_failure
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, LocalSlot] = {}
         self._news = threading.Event()
         self._stopped = threading.Event()
         self._is_ending = False
@@ -211,7 +195,7 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 raise SubmissionError("the topology is not built within nimbus.submission.check.secs") from None
             finally:
-                _end_group(process)
+                end_group(process)
             if not answer.is_file():
                 raise SubmissionError(f"the process that builds it ended with status {process.returncode}")
             return json.loads(answer.read_bytes())
@@ -284,7 +268,7 @@ class Supervisor:
         if cut_off_secs:
             self._cluster.is_away = True
         for number in sorted(numbers):
-            slot = self._slots.setdefault(number, _Slot(number, self._folder / "drivers" / str(number), self.wake))
+            slot = self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
             before = slot.now
             self._step(slot, cut_off_secs)
             if slot.unsent and not cut_off_secs:
@@ -334,7 +318,7 @@ class Supervisor:
         for slot in self._slots.values():
             slot.take_beat(self._cluster.beats, self._read_at, is_new_time=was_away)
 
-    def _step(self, slot: _Slot, cut_off_secs: float) -> None:
+    def _step(self, slot: LocalSlot, cut_off_secs: float) -> None:
         slot.now, actions = step(slot.now, self._seen(slot, cut_off_secs), self._limits())
         for action in actions:
             match action:
@@ -351,7 +335,7 @@ class Supervisor:
                 case CleanUp():
                     slot.clean_up()
 
-    def _seen(self, slot: _Slot, cut_off_secs: float) -> Seen:
+    def _seen(self, slot: LocalSlot, cut_off_secs: float) -> Seen:
         wanted = self._cluster.assignments.get(slot.now.number)
         is_alive = slot.is_alive()
         if wanted is not None and not is_alive:
@@ -360,17 +344,17 @@ class Supervisor:
             # For a killed topology nothing is started; nor for one whose end was reported before a restart.
             if status is None or status is Status.KILLED or is_over:
                 wanted = None
-        end = None if is_alive else slot.end()
+        exit_status, error = (None, "") if is_alive else slot.end()
         return Seen(
             now=time.monotonic(),
             wanted=wanted,
             has_code=wanted is not None and self._has_sound_code(slot.now, wanted.topology),
             is_process_alive=is_alive,
-            exit_status=None if end is None else end[0],
+            exit_status=exit_status,
             has_run=slot.has_run,
             beat_age_secs=None if cut_off_secs else slot.beat_age_secs(),
             cut_off_secs=cut_off_secs,
-            error="" if end is None else end[1],
+            error=error,
             detail=slot.detail,
         )
 
@@ -396,7 +380,7 @@ class Supervisor:
             backoff_reset_secs=config["supervisor.worker.backoff.reset.secs"],
         )
 
-    def _launch(self, slot: _Slot, assignment: Assignment) -> None:
+    def _launch(self, slot: LocalSlot, assignment: Assignment) -> None:
         config = self.config
         launch = DriverLaunch(
             id=secrets.token_hex(8),
@@ -427,7 +411,7 @@ class Supervisor:
             return
         _LOG.info("slot %d: driver %s of %s is process %s", slot.now.number, launch.id, assignment.topology, slot.pid())
 
-    def _report(self, slot: _Slot, assignment: Assignment, ending: Ending) -> None:
+    def _report(self, slot: LocalSlot, assignment: Assignment, ending: Ending) -> None:
         _LOG.info("%s on slot %d: %s %s", assignment.topology, slot.now.number, ending.kind.value, ending.reason)
         try:
             with durable_step("supervisor.report"):
@@ -445,9 +429,9 @@ class Supervisor:
             if not folder.name.isdecimal() or launch is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
-            slot = _Slot(int(folder.name), folder, self.wake)
+            slot = LocalSlot(int(folder.name), folder, self.wake)
             beat = self.state.heartbeat(launch.assignment.topology, launch.assignment.number)
-            slot.adopt(launch, None if beat is None else {launch.assignment.topology: beat})
+            slot.adopt(launch, {} if beat is None else {launch.assignment.topology: beat})
             self._slots[slot.now.number] = slot
             what = f"runs, process {slot.pid()}" if slot.is_alive() else "has ended"
             _LOG.info("slot %d: the driver of %s %s", slot.now.number, launch.assignment.topology, what)
@@ -490,136 +474,6 @@ class _Cluster:
     ended: frozenset[str] = frozenset()
     is_away: bool = False
     """Whether ZooKeeper has been away since."""
-
-
-class _Slot:
-    """A slot, its state, and its process."""
-
-    def __init__(self, number: int, folder: Path, on_end: Callable[[], None]) -> None:
-        self.now = DriverSlot(number)
-        self._on_end = on_end
-        self.has_run = False
-        self.detail = ""
-        """What the driver did last, as it said."""
-        self.fault = ""
-        """Why no process could be started."""
-        self.unsent: tuple[Assignment, Ending] | None = None
-        """A report that ZooKeeper has not got yet."""
-        self._folder = DriverFolder(folder)
-        self._launch: DriverLaunch | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._beat: tuple[str, int] | None = None
-        self._beat_at: float | None = None
-
-    @property
-    def metrics(self) -> Path:
-        """The file of its driver's metrics."""
-        return self._folder.metrics
-
-    def launch(self, launch: DriverLaunch, log: Path, work_dir: Path) -> None:
-        """Start a driver."""
-        self.clean_up()
-        lock = self._folder.begin(launch)
-        try:
-            with log.open("ab") as output:
-                self._process = subprocess.Popen(  # noqa: S603 - our own command
-                    driver_command(str(self._folder.path)),
-                    cwd=work_dir,
-                    env=child_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=(lock,),
-                    start_new_session=True,
-                )
-        finally:
-            os.close(lock)
-        self._launch = launch
-        self._watch(partial(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT))
-
-    def adopt(self, launch: DriverLaunch, beats: Mapping[str, Heartbeat] | None) -> None:
-        """Take over what an earlier supervisor has started."""
-        self._launch = launch
-        self.take_beat(beats or {}, time.monotonic(), is_new_time=True)
-        self.now = adopted(self.now.number, launch.assignment, self.has_run, time.monotonic())
-        self._watch(self._folder.wait_until_unlocked)
-
-    def _watch(self, wait: Callable[[], object]) -> None:
-        """Let the supervisor look as soon as the process has ended, rather than at its next look."""
-
-        def watch() -> None:
-            with contextlib.suppress(OSError):  # somebody else has seen it, and cleaned up
-                wait()
-            self._on_end()
-
-        threading.Thread(target=watch, name=f"slot-{self.now.number}", daemon=True).start()
-
-    def take_beat(self, beats: Mapping[str, Heartbeat], now: float, *, is_new_time: bool) -> None:
-        """Take in the last heartbeat; ``is_new_time``: silence counts from now, for nobody could hear it before."""
-        beat = None if self._launch is None else beats.get(self._launch.assignment.topology)
-        if self._launch is None or beat is None or beat.launch != self._launch.id:
-            return
-        self.has_run = self.has_run or beat.stage != STARTING
-        self.detail = beat.detail
-        if self._beat != (beat.launch, beat.count) or is_new_time:
-            self._beat, self._beat_at = (beat.launch, beat.count), now
-
-    def beat_age_secs(self) -> float | None:
-        """Return the time since the last heartbeat; None before the first."""
-        return None if self._beat_at is None else time.monotonic() - self._beat_at
-
-    def is_alive(self) -> bool:
-        """Whether the process lives."""
-        if self._process is not None:
-            return not _has_ended(self._process)
-        return self._launch is not None and self._folder.is_locked()
-
-    def end(self) -> tuple[int | None, str] | None:
-        """Return exit status and last words of the process that has ended; None if there was none."""
-        if self.fault:
-            return None, self.fault
-        if self._launch is None:
-            return None
-        said = self._folder.end()
-        status = None if self._process is None else self._process.returncode
-        if said is None:
-            return status, "" if status is None else f"the driver ended with status {status}; see its log"
-        return (said.status if status is None else status), said.error
-
-    def pid(self) -> int | None:
-        """Return the process id, if it is known."""
-        return self._folder.pid() if self._process is None else self._process.pid
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process group, if the process lives."""
-        pid = self.pid()
-        if pid is not None and self.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, number)
-
-    def clean_up(self) -> None:
-        """Remove what was recorded about the process."""
-        self._folder.remove()
-        self._launch = self._process = self._beat = self._beat_at = None
-        self.has_run, self.fault, self.detail = False, "", ""
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a child has ended; if so, what is left of its group is killed before its id can be used again."""
-    if process.returncode is not None:
-        return True
-    if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        return False
-    _end_group(process)
-    return True
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a child that was not waited for yet, and wait for it."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _locked(path: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from txtopo.cluster.code import CodeFile, CodeStore, Manifest, describe
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, describe
 from txtopo.errors import CodeUnavailable, SubmissionError
 
 

@@ -15,16 +15,17 @@ import pytest
 
 from tests.cluster.nimbuses import QUICK, next_root, wait_for
 from tests.harness.soak.processes import members
-from txtopo.cluster.code import describe
+from txtopo.cluster.code.store import describe
+from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.decisions.slots import SlotState
-from txtopo.cluster.driver import STARTING, DriverFolder, Launch
+from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState, LeaderWrites
-from txtopo.cluster.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
-from txtopo.cluster.supervisor import Supervisor, _Slot
-from txtopo.cluster.supervisor_api import SupervisorApi
+from txtopo.cluster.supervisor.api import SupervisorApi
+from txtopo.cluster.supervisor.daemon import Supervisor
+from txtopo.cluster.supervisor.slot import LocalSlot
 from txtopo.testing import ZooKeeperServer
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
@@ -228,9 +229,9 @@ def test_secrets_in_what_a_driver_says(place: Place) -> None:
 
 def test_beat_of_an_earlier_launch(tmp_path: Path) -> None:
     """It says nothing of the driver that was launched after it: neither that it lives, nor that it has run."""
-    slot = _Slot(0, tmp_path / "0", lambda: None)
+    slot = LocalSlot(0, tmp_path / "0", lambda: None)
     assignment = Assignment("words-1-900", 1, "s1", 0)
-    os.close(DriverFolder(tmp_path / "0").begin(launch := Launch("second", assignment, "/code", "h:1", "/root")))
+    os.close(DriverFolder(tmp_path / "0").begin(launch := DriverLaunch("second", assignment, "/code", "h:1", "/root")))
     slot.adopt(launch, {"words-1-900": Heartbeat("first", 9, "running")})
     assert (slot.has_run, slot.beat_age_secs(), slot.now.state) == (False, None, SlotState.STARTING)
     slot.take_beat({"words-1-900": Heartbeat("second", 1, STARTING)}, 5.0, is_new_time=False)

@@ -22,17 +22,17 @@ from txtopo.cluster.logs import driver_log
 from txtopo.topology.output import Line, log_line
 
 with driver_log(sys.argv[1]):
-    logging.getLogger("txtopo.cluster.driver").info("begins")
+    logging.getLogger("txtopo.cluster.driver.process").info("begins")
     log_line(Line(25, "a printed line", "stdout", "count", 2, 17, attempt_number(3, 0)))
     try:
         raise ValueError("two\\nlines")
     except ValueError:
-        logging.getLogger("txtopo.cluster.driver").exception("it broke")
+        logging.getLogger("txtopo.cluster.driver.process").exception("it broke")
     print("from Python")
     os.write(2, b"at java.base/java.lang.Thread.run\\n" + b"x" * 200_000 + b"\\n")
     subprocess.run(["sh", "-c", "echo from a child; echo to standard error >&2"], check=True)
     os.write(1, b"no end of the line")
-logging.getLogger("txtopo.cluster.driver").info("ends")
+logging.getLogger("txtopo.cluster.driver.process").info("ends")
 """
 
 
@@ -134,7 +134,7 @@ def test_json_of_a_driver() -> None:
 def test_text_of_a_driver() -> None:
     """A record is a line, its traceback within it; what others write is as they write it."""
     lines = _log_of_driver("text")
-    assert lines[0].endswith("INFO txtopo.cluster.driver: begins")
+    assert lines[0].endswith("INFO txtopo.cluster.driver.process: begins")
     assert [line for line in lines if "it broke\\nTraceback" in line]
     assert "from a child" in lines
 

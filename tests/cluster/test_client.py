@@ -13,7 +13,8 @@ import pytest
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, wait_for
 from txtopo.cluster.client import ClusterClient
-from txtopo.cluster.submission import Submission
+from txtopo.cluster.code.submission import Submission
+from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -139,6 +140,21 @@ def test_seed_that_hangs(make: Make, zipped: Path) -> None:
         assert time.monotonic() - started < 15.0
 
 
+def test_log_on_a_supervisor_that_hangs(make: Make, zipped: Path) -> None:
+    """It is an error that names the supervisor, after some seconds."""
+    cluster = make().start()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hung,
+        ClusterClient([cluster.nimbuses[0].address], TOKEN) as client,
+    ):
+        client.submit(WORDS, zipped)
+        address = f"127.0.0.1:{hung.getsockname()[1]}"
+        cluster.state.announce_supervisor(SupervisorInfo("s1", address, 1))
+        wait_for("it is assigned", cluster.state.assignments)
+        with pytest.raises(ClusterError, match=f"{address} does not answer"):
+            list(client.log("words"))
+
+
 def test_leader_that_hangs_during_a_submission(make: Make, zipped: Path) -> None:
     """The client does not wait for ever: it says that the topology may have been submitted."""
     cluster = make(2)
@@ -164,6 +180,20 @@ def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) ->
         nimbus.kill()
         with pytest.raises(ClusterError, match="may have been submitted"):
             waiting.result()
+
+
+def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:
+    """A topology that is gone when the request is sent again was killed by it: that is no error."""
+    cluster = make(2)
+    leader, other = cluster.nimbuses
+    leader.start("nimbus.store.after=kill").wait_until_up()
+    wait_for("it leads", lambda: leader.leads)
+    other.start().wait_until_up()
+    with ClusterClient([leader.address, other.address], TOKEN) as client:
+        client.submit(WORDS, zipped)
+        wait_for("the other one holds the code", lambda: other.codes() == leader.codes())
+        assert client.kill("words", 0)["status"] == "KILLED"
+        wait_for("it is gone", lambda: client.topologies() == [])
 
 
 def test_leader_that_dies_again_and_again(make: Make, zipped: Path) -> None:
