@@ -18,6 +18,7 @@ from txtopo.plain.supervision.supervisor import (
     Event,
     Finish,
     JobEnded,
+    KeepLast,
     Received,
     RunPhase,
     Send,
@@ -213,6 +214,31 @@ def test_a_frozen_worker_is_dead() -> None:
     ]
 
 
+def test_a_second_silence() -> None:
+    """A successor that falls silent is dead and cancelled like the first; a late word for that one does not keep it."""
+    story = Story().running()
+    for job, channel in ((0, 11), (1, 12)):
+        story.tell(Received(10, Heartbeat(None)), after=4.0)
+        story.tell(Stalled(1, 1 if job else 0, 3, 2.0, is_working=True))  # of an incarnation that is dead
+        actions = story.tell(Ticked(), after=1.5)
+        assert actions[1:] == [
+            Close(channel),
+            Send(10, PeerReplaced(job + 1, Peer(1, job + 2, None))),
+            CancelJob(1, job),
+        ]
+        story.tell(JobEnded(1, job, RuntimeError("cancelled")))
+        story.greet(1, 12, job + 1)
+
+
+def test_last_figures_of_the_dead() -> None:
+    """What a lost worker said last is kept, once."""
+    story = Story().running()
+    last = health(activity=7)
+    story.tell(Received(11, Heartbeat(last)))
+    assert KeepLast(last) in story.tell(ChannelLost(11))
+    assert KeepLast(last) not in story.tell(JobEnded(1, 0, None))
+
+
 def test_job_that_does_not_end() -> None:
     """If the channel is closed and the job goes on, it is cancelled some time later."""
     story = Story().running()
@@ -254,7 +280,7 @@ def test_old_restarts_do_not_count() -> None:
     story = Story(restarts_max=1)
     for job in range(5):
         story.greet(1, 20 + job, job)
-        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=61.0)
+        assert StartJob(1, job + 1) in story.tell(JobEnded(1, job, RuntimeError("lost")), after=60.0)
 
 
 def test_end_of_the_input() -> None:
@@ -310,7 +336,18 @@ def test_nobody_is_started_while_it_ends() -> None:
     """A worker that dies while the run ends is not started again."""
     story = Story().running()
     story.tell(StopAsked(30.0))
-    assert not [a for a in story.tell(JobEnded(1, 0, RuntimeError("lost"))) if isinstance(a, StartJob)]
+    story.tell(Received(11, Failed(BUG, None)))
+    actions = story.tell(JobEnded(1, 0, RuntimeError("lost")))
+    assert actions[-1] == Warn("worker 1 did not end in good order: [component 'bolt'] task 2: ValueError: a bug")
+    assert not [action for action in actions if isinstance(action, StartJob)]
+
+
+def test_stop_before_all_have_started() -> None:
+    """Jobs that wait for a slot are cancelled; Spark's second try of a task is shown the door."""
+    story = Story()
+    story.greet(0, 10)
+    assert story.tell(StopAsked(0.0))[1:] == [Send(10, Stop()), CancelJob(1, 0)]
+    assert story.greet(0, 12) == [Close(12)]
 
 
 def test_missing_slots() -> None:
@@ -399,6 +436,11 @@ def test_killed_without_a_word() -> None:
     story.greet(1, 12, job=1)
     story.tell(ChannelLost(12))
     assert story.supervisor.killed == 2
+    story.greet(1, 13, job=1)
+    story.tell(Received(13, Failed(BUG, health())))
+    story.greet(1, 14, job=1)  # Spark has started the task again
+    story.tell(ChannelLost(14))
+    assert story.supervisor.killed == 3
 
 
 @pytest.mark.parametrize("is_done", [True, False])
